@@ -1,0 +1,32 @@
+"""Holds a study against the rules. Deterministic: same study, same rules, same verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from advisor.finding import MissingData, Verdict
+from advisor.rule import Rule
+from advisor.study import Study
+
+
+def judge(study: Study, rules: Iterable[Rule], *, on_rule: Callable[[str], None] | None = None) -> tuple[Verdict, ...]:
+    """One verdict per rule, in the order of the rules; `on_rule` is told each rule's id before it runs.
+
+    A rule that raises anything but MissingData is reported as broken and stops nobody else.
+    """
+    verdicts = []
+    for rule in rules:
+        if on_rule is not None:
+            on_rule(rule.rule_id())
+        verdicts.append(_judge_one(study, rule))
+    return tuple(verdicts)
+
+
+def _judge_one(study: Study, rule: Rule) -> Verdict:
+    try:
+        findings = tuple(rule.check(study))
+    except MissingData as missing:
+        return Verdict(rule=rule.rule_id(), status="not-assessed", reason=str(missing))
+    except Exception as error:
+        return Verdict(rule=rule.rule_id(), status="broken", reason=f"{type(error).__name__}: {error}")
+    return Verdict(rule=rule.rule_id(), status="fired" if findings else "quiet", findings=findings)

@@ -1,0 +1,236 @@
+"""What a rule says: findings with their evidence, and changes of the next study as typed edits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from advisor.space import Scale, Value
+from advisor.spec import Parameter, StudySpec
+
+Severity = Literal["critical", "warning", "note"]
+Side = Literal["low", "high"]
+Goal = Literal[
+    "pipeline",
+    "stability",
+    "infeasible",
+    "boundary",
+    "sampling",
+    "steps",
+    "regularisation",
+    "efficiency",
+    "exploitation",
+]
+"""What a finding is about, by the playbook's priority: nothing further down is worth tuning while one further up stands."""
+
+
+class MissingData(Exception):  # noqa: N818 - not an error: the engine turns it into a verdict
+    """Raised by a rule that lacks the data to judge; its message says what is missing and what would have to be logged."""
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+
+# --- evidence: data to plot, never a figure -------------------------------------------------------------------------------------
+
+
+class Line(_Value):
+    """A marked value on an axis."""
+
+    value: float
+    label: str
+
+
+class Mark(_Value):
+    """A marked point of a trial's curve."""
+
+    trial: str
+    step: int
+    label: str
+
+
+class AxisEvidence(_Value):
+    """The objective against one hyperparameter, over all trials."""
+
+    kind: Literal["axis"] = "axis"
+    parameter: str
+    caption: str
+    """One sentence that states the result."""
+    trials: tuple[str, ...] = ()
+    """Ids of the trials to point out."""
+    lines: tuple[Line, ...] = ()
+    """Values of the hyperparameter to mark, such as the border of the infeasible region."""
+    next_low: float | None = None
+    """The range that the finding asks for."""
+    next_high: float | None = None
+
+
+class CurveEvidence(_Value):
+    """Curves of some trials over the training steps."""
+
+    kind: Literal["curves"] = "curves"
+    metrics: tuple[str, ...]
+    """Metric names as logged."""
+    caption: str
+    trials: tuple[str, ...]
+    marks: tuple[Mark, ...] = ()
+    lines: tuple[Line, ...] = ()
+    """Values of the metric to mark, such as a threshold."""
+
+
+class HistogramEvidence(_Value):
+    """How often values occur."""
+
+    kind: Literal["histogram"] = "histogram"
+    quantity: str
+    """What is counted, with its unit."""
+    caption: str
+    edges: tuple[float, ...]
+    """Shape (bins + 1,)."""
+    counts: tuple[int, ...]
+    lines: tuple[Line, ...] = ()
+    log: bool = False
+
+
+class FigureEvidence(_Value):
+    """The numbers behind the claim: sample size, interval, threshold, test."""
+
+    kind: Literal["figures"] = "figures"
+    rows: tuple[tuple[str, str], ...]
+    """(what, value with its unit)."""
+
+
+Evidence = Annotated[AxisEvidence | CurveEvidence | HistogramEvidence | FigureEvidence, Field(discriminator="kind")]
+
+
+# --- changes: a recommendation as an edit of the next study ---------------------------------------------------------------------
+
+
+class SetRange(_Value):
+    """Search another range of a hyperparameter."""
+
+    kind: Literal["set-range"] = "set-range"
+    parameter: str
+    low: float
+    high: float
+    scale: Scale
+    why: str
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec with the parameter's range replaced; its type and role stay (a fixed one becomes a nuisance parameter)."""
+        old = spec.parameters.get(self.parameter)
+        role = "nuisance" if old is None or old.role == "fixed" else old.role
+        kind = old.type if old is not None and old.type in ("int", "float") else "float"
+        when = old.when if old is not None else None
+        new = Parameter(role=role, type=kind, low=self.low, high=self.high, scale=self.scale, when=when, why=self.why)
+        return spec.with_parameter(self.parameter, new)
+
+
+class FixParameter(_Value):
+    """Stop searching a hyperparameter."""
+
+    kind: Literal["fix"] = "fix"
+    parameter: str
+    value: Value
+    why: str
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec with the parameter fixed at the value."""
+        old = spec.parameters.get(self.parameter)
+        when = old.when if old is not None else None
+        kind = old.type if old is not None else None
+        return spec.with_parameter(
+            self.parameter, Parameter(role="fixed", type=kind, value=self.value, when=when, why=self.why)
+        )
+
+
+class AddParameter(_Value):
+    """Search a hyperparameter that the study did not have: a regulariser, a warmup, a clipping threshold."""
+
+    kind: Literal["add"] = "add"
+    name: str
+    parameter: Parameter
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec with the parameter; one that is already searched stays as it is."""
+        old = spec.parameters.get(self.name)
+        if old is not None and old.searched:
+            return spec
+        return spec.with_parameter(self.name, self.parameter)
+
+
+class SetField(_Value):
+    """Set the number of steps, trials or repeats, or how often to evaluate."""
+
+    kind: Literal["set-field"] = "set-field"
+    field: Literal["max_train_steps", "trials", "evaluate_every", "seeds"]
+    value: Annotated[int, Field(ge=1)]
+    why: str
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec with the field set."""
+        return spec.model_copy(update={self.field: self.value})
+
+
+class SetSchedule(_Value):
+    """Set parts of the learning-rate schedule."""
+
+    kind: Literal["set-schedule"] = "set-schedule"
+    schedule: dict[str, Value]
+    why: str
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec with these keys of its schedule set."""
+        return spec.model_copy(update={"schedule": {**(spec.schedule or {}), **self.schedule}})
+
+
+class Advise(_Value):
+    """Something to do that a search space cannot hold: keep checkpoints, look for a bug, get more validation data."""
+
+    kind: Literal["advise"] = "advise"
+    text: str
+    """One imperative sentence."""
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec with the sentence among its notes."""
+        return spec if self.text in spec.notes else spec.model_copy(update={"notes": (*spec.notes, self.text)})
+
+
+Change = Annotated[
+    SetRange | FixParameter | AddParameter | SetField | SetSchedule | Advise, Field(discriminator="kind")
+]
+
+
+class Finding(_Value):
+    """One thing a rule found, with what shows it and what to do about it."""
+
+    rule: str
+    goal: Goal
+    severity: Severity
+    confidence: Annotated[float, Field(ge=0, le=1)]
+    """How sure the rule is that the finding is real, from its own test; see the rule's page."""
+    subject: str | None = None
+    """The hyperparameter or metric it is about."""
+    side: Side | None = None
+    trials: tuple[str, ...] = ()
+    """Ids of the trials that show it."""
+    message: str
+    """One sentence with numbers and units."""
+    action: str
+    """What to do, one imperative sentence."""
+    playbook: str
+    """Title of the playbook's section."""
+    evidence: tuple[Evidence, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+
+class Verdict(_Value):
+    """What became of one rule on one study."""
+
+    rule: str
+    status: Literal["fired", "quiet", "not-assessed", "broken"]
+    reason: str | None = None
+    """Why it was not assessed or what broke; for a quiet rule, what it looked at if it says so."""
+    findings: tuple[Finding, ...] = ()

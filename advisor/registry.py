@@ -1,0 +1,93 @@
+"""Finds the rules: the built-in ones, those of a user's folder, and those that other distributions offer."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from pydantic import ValidationError
+
+from advisor import resources
+from advisor.errors import AdvisorError
+from advisor.rule import Rule
+
+ENTRY_POINT_GROUP = "advisor.rules"
+CHAPTERS = ("pipeline", "stability", "space", "curves", "steps", "batch", "decision")
+"""Folders of `rules/` in the order in which the report lists their rules."""
+
+Settings: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Thresholds that a user overrides: {rule id: {threshold: value}}."""
+
+
+def load_rules(*, settings: Settings | None = None, directories: Iterable[Path] = ()) -> tuple[Rule, ...]:
+    """All rules with their thresholds set, built-in ones first, in the order of the chapters.
+
+    Raises AdvisorError for a rule file that cannot be loaded, two rules of one id, an unknown rule or threshold in `settings`, or a
+    value that a threshold does not take.
+    """
+    settings = dict(settings or {})
+    found: dict[str, type[Rule]] = {}
+    for cls in _discover(directories):
+        if found.get(cls.rule_id(), cls) is not cls:
+            raise AdvisorError(f"two rules have the id {cls.rule_id()!r}; rename the class of one of them")
+        found[cls.rule_id()] = cls
+    for rule_id in settings:
+        if rule_id not in found:
+            raise AdvisorError(f"settings name the rule {rule_id!r}, which does not exist; `advisor rules` lists them")
+    return tuple(_configured(cls, settings.get(rule_id, {})) for rule_id, cls in found.items())
+
+
+def _discover(directories: Iterable[Path]) -> Iterable[type[Rule]]:
+    home = resources.directory("rules")
+    for chapter in CHAPTERS:
+        for path in sorted((home / chapter).glob("[!_]*.py")):
+            yield from _classes(_load_file(path))
+    for directory in directories:
+        if not directory.is_dir():
+            raise AdvisorError(f"the rules folder {str(directory)!r} does not exist")
+        for path in sorted(directory.rglob("[!_]*.py")):
+            yield from _classes(_load_file(path))
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        loaded = entry.load()
+        yield from _classes(loaded) if isinstance(loaded, ModuleType) else [loaded]
+
+
+def _load_file(path: Path) -> ModuleType:
+    # In sys.modules under a name of its own, because reading a class's source (its thresholds' docstrings) goes through there.
+    name = f"advisor_rule_{path.parent.name}_{path.stem}"
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(path):
+        return known
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise AdvisorError(f"the rule file {str(path)!r} cannot be loaded: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _classes(module: ModuleType) -> list[type[Rule]]:
+    here = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Rule)]
+    return [cls for cls in here if cls.__module__ == module.__name__ and not cls.__name__.startswith("_")]
+
+
+def _configured(cls: type[Rule], settings: Mapping[str, Any]) -> Rule:
+    try:
+        return cls(**settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(cls.model_fields)
+            raise AdvisorError(f"rule {cls.rule_id()!r} has no threshold {name!r}; it has: {known}") from None
+        raise AdvisorError(f"rule {cls.rule_id()!r}, threshold {name!r}: {first['msg']}") from None

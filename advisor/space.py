@@ -1,0 +1,158 @@
+"""Domains: where one hyperparameter may lie, on its own scale.
+
+Everything that asks "how far along its range is this value" or "which value lies there" goes through `Domain.to_unit` and
+`Domain.from_unit`, so that a learning rate is always measured in decades and a dropout rate in tenths.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, model_validator
+
+Value: TypeAlias = bool | int | float | str
+"""A hyperparameter's value as it stands in a study file."""
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+Kind = Literal["float", "int", "categorical", "bool"]
+Scale = Literal["linear", "log"]
+
+
+class Domain(BaseModel):
+    """The values that one hyperparameter may take: a numeric range on a scale, or a list of choices."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    type: Kind | None = None
+    low: float | None = None
+    """Lower end of the range, included."""
+    high: float | None = None
+    """Upper end of the range, included."""
+    scale: Scale = "linear"
+    choices: tuple[Value, ...] | None = None
+
+    @model_validator(mode="after")
+    def _check_domain(self) -> Self:
+        if (self.low is None) != (self.high is None):
+            raise ValueError("a range needs both low and high")
+        if self.low is not None and self.high is not None:
+            if self.choices is not None:
+                raise ValueError("give either low and high or choices, not both")
+            if self.low >= self.high:
+                raise ValueError(f"low ({self.low:g}) must be less than high ({self.high:g})")
+            if self.scale == "log" and self.low <= 0:
+                raise ValueError(f"a log scale needs low > 0, not {self.low:g}")
+            if self.type in ("categorical", "bool"):
+                raise ValueError(f"a {self.type} parameter takes choices, not low and high")
+        if self.choices is not None and len(self.choices) == 0:
+            raise ValueError("choices must not be empty")
+        return self
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the domain is a range of numbers."""
+        return self.low is not None
+
+    @property
+    def options(self) -> tuple[Value, ...]:
+        """The choices of a categorical or boolean domain; empty for a range."""
+        if self.choices is not None:
+            return self.choices
+        return (False, True) if self.type == "bool" else ()
+
+    @property
+    def varied(self) -> bool:
+        """Whether more than one value is allowed."""
+        return self.numeric or len(self.options) > 1
+
+    def to_unit(self, values: Sequence[Value] | FloatArray) -> FloatArray:
+        """Positions of `values` (n,) in the range: 0 at `low`, 1 at `high`, on the domain's scale; outside it below 0 or above 1.
+
+        For choices: the index over (number of choices - 1), NaN for a value that is not among them. Values that cannot stand on
+        the scale (zero on a log scale, a word in a range) are NaN.
+        """
+        if not self.numeric:
+            options = list(self.options)
+            last = max(len(options) - 1, 1)
+            return np.array([options.index(v) / last if v in options else math.nan for v in values], dtype=np.float64)
+        assert self.low is not None
+        assert self.high is not None
+        raw = np.array([as_number(v) for v in values], dtype=np.float64)
+        if self.scale == "linear":
+            return (raw - self.low) / (self.high - self.low)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.where(raw > 0, np.log(raw), np.nan)
+        return np.asarray((logs - math.log(self.low)) / (math.log(self.high) - math.log(self.low)), dtype=np.float64)
+
+    def from_unit(self, position: float) -> Value:
+        """The value at `position`: inside the range for 0..1, beyond it (extrapolated on the scale) otherwise.
+
+        An int domain rounds; choices split [0, 1) into equal parts.
+        """
+        if not self.numeric:
+            options = self.options
+            return options[min(max(int(position * len(options)), 0), len(options) - 1)]
+        assert self.low is not None
+        assert self.high is not None
+        if self.scale == "log":
+            value = math.exp(math.log(self.low) + position * (math.log(self.high) - math.log(self.low)))
+        else:
+            value = self.low + position * (self.high - self.low)
+        if self.type == "int":
+            return round(value)
+        return value
+
+    def contains(self, value: Value) -> bool:
+        """Whether `value` may be drawn from the domain (with room for rounding at the ends)."""
+        position = float(self.to_unit([value])[0])
+        return math.isfinite(position) and -1e-9 <= position <= 1 + 1e-9
+
+
+def as_number(value: object) -> float:
+    """`value` as a float; NaN for what is not a number. True and False are 1 and 0."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+_OPEN_UNIT = ("beta1", "beta2", "adam_beta1", "adam_beta2", "one_minus_beta1", "one_minus_beta2", "one_minus_momentum")
+_HALF_OPEN_UNIT = ("momentum", "dropout", "label_smoothing", "rho", "gamma", "ema")
+_POSITIVE = (
+    "learning_rate",
+    "lr",
+    "epsilon",
+    "eps",
+    "batch_size",
+    "clip",
+    "temperature",
+    "width",
+    "units",
+    "layers",
+    "depth",
+)
+
+
+def hard_limits(name: str, kind: Kind | None = None) -> tuple[float, float]:
+    """The (low, high) that no range of a hyperparameter of this name may reach or cross; infinite where there is none.
+
+    Known by name: betas, momentum, dropout and smoothing lie within 0 and 1, learning rates and sizes above 0, integers at 1 or
+    more where they count things, anything else unbounded. Values exactly at a limit are not allowed.
+    """
+    words = name.lower().replace("-", "_").replace(".", "_").replace("/", "_")
+    if any(words.endswith(w) or w in words for w in _OPEN_UNIT):
+        return 0.0, 1.0
+    if any(w in words for w in _HALF_OPEN_UNIT):
+        return (-1e-300, 1.0)
+    if any(words == w or words.endswith("_" + w) or words.startswith(w + "_") for w in _POSITIVE):
+        return 0.0, math.inf
+    if kind == "int":
+        return 0.0, math.inf
+    if any(w in words for w in ("decay", "warmup", "alpha", "l1", "l2")):
+        return (-1e-300, math.inf)
+    return -math.inf, math.inf

@@ -1,0 +1,1 @@
+"""MLflow in, a `Study` out: the only part of `advisor` that reads a tracker."""

@@ -1,0 +1,52 @@
+"""An experiment as its tracker holds it, before anything is made of it: any order, duplicates, text where numbers belong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.space import FloatArray
+
+RunStatus: TypeAlias = Literal["FINISHED", "FAILED", "KILLED", "RUNNING", "SCHEDULED"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of an experiment."""
+
+    id: str
+    name: str
+    status: RunStatus
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    started: float | None = None
+    """Seconds since the epoch."""
+    ended: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """All points of one metric, as logged; arrays of one shape (n,)."""
+
+    runs: NDArray[np.int64]
+    """Index of the point's run in `Experiment.runs`."""
+    steps: NDArray[np.int64]
+    values: FloatArray
+    times: FloatArray
+    """Seconds since the epoch; NaN where unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """An experiment as read from its tracker."""
+
+    name: str
+    runs: tuple[Run, ...]
+    points: Mapping[str, Points]
+    tags: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    """What went wrong in reading without making it impossible, one sentence each."""
