@@ -1,0 +1,253 @@
+"""Makes a `Study` of an experiment as its tracker holds it. Pure: data in, data out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from advisor import contract
+from advisor.errors import AdvisorError
+from advisor.space import FloatArray, Value
+from advisor.spec import Direction, Objective, Parameter, StudySpec
+from advisor.study import CurveBlock, IntArray, Status, Study, Trial
+from advisor.tracking import infer, names
+from advisor.tracking.runs import Experiment, Points, Run
+
+_PARENT_TAG = "mlflow.parentRunId"
+
+
+def assemble(
+    experiment: Experiment,
+    *,
+    spec: StudySpec | None = None,
+    objective: str | None = None,
+    direction: Direction | None = None,
+) -> Study:
+    """The study that the experiment's runs are.
+
+    The objective, its direction and the space come from the arguments, else from `spec`, else from what adapters noted, else they
+    are inferred and `Study.inferred` says so. Raises AdvisorError where there is nothing to analyse or the arguments contradict
+    the data.
+    """
+    if not experiment.runs:
+        raise AdvisorError(f"experiment {experiment.name!r} has no runs; log some trials first")
+    inferred: dict[str, str] = {}
+    aim = _objective(experiment, spec, objective, direction, inferred)
+    keep = _trial_runs(experiment, aim.metric)
+    blocks, warnings = _blocks(experiment, keep)
+    trials = _trials(experiment, keep, blocks, aim.metric)
+    if not any(len(blocks[aim.metric].curve(t.index)) for t in trials):
+        raise AdvisorError(f"no run of experiment {experiment.name!r} logged the objective {aim.metric!r}")
+    signals = names.find_signals(blocks, aim.metric, {m: len(b.steps) for m, b in blocks.items()})
+    return Study(
+        spec=_space(experiment, spec, aim, trials, blocks, inferred),
+        trials=trials,
+        metrics=blocks,
+        signals=signals,
+        inferred=inferred,
+        warnings=(*experiment.warnings, *warnings),
+    )
+
+
+# --- objective ------------------------------------------------------------------------------------------------------------------
+
+
+def _objective(
+    experiment: Experiment,
+    spec: StudySpec | None,
+    metric: str | None,
+    direction: Direction | None,
+    inferred: dict[str, str],
+) -> Objective:
+    if spec is not None and metric is not None and spec.objective.metric != metric:
+        raise AdvisorError(
+            f"the study file's objective is {spec.objective.metric!r}, but --objective says {metric!r}; drop one of them"
+        )
+    if spec is not None:
+        metric = spec.objective.metric
+        direction = direction or spec.objective.direction
+    metric = metric or _noted(experiment, contract.TAG_OBJECTIVE)
+    if metric is None:
+        metric = names.guess_objective(_trials_per_metric(experiment))
+        inferred["objective"] = "inferred from the metrics' names"
+    if metric is None:
+        raise AdvisorError(f"cannot tell which metric is the objective; pass --objective, one of: {_known(experiment)}")
+    if metric not in experiment.points:
+        raise AdvisorError(f"no run logged the objective {metric!r}; metrics that were logged: {_known(experiment)}")
+    if direction is None and metric == _noted(experiment, contract.TAG_OBJECTIVE):
+        noted = _noted(experiment, contract.TAG_DIRECTION)
+        direction = "maximize" if noted == "maximize" else "minimize" if noted == "minimize" else None
+    if direction is None:
+        direction = names.direction_of(metric)
+        inferred["direction"] = "inferred from the metric's name"
+    if direction is None:
+        raise AdvisorError(
+            f"cannot tell whether {metric!r} is better low or high; pass --direction minimize or maximize"
+        )
+    return Objective(metric=metric, direction=direction)
+
+
+def _noted(experiment: Experiment, tag: str) -> str | None:
+    """The value of a tag on the experiment, else the one that most runs have."""
+    if tag in experiment.tags:
+        return experiment.tags[tag]
+    values = [run.tags[tag] for run in experiment.runs if tag in run.tags]
+    return max(sorted(set(values)), key=values.count) if values else None
+
+
+def _trials_per_metric(experiment: Experiment) -> dict[str, int]:
+    return {m: len(np.unique(p.runs)) for m, p in experiment.points.items()}
+
+
+def _known(experiment: Experiment) -> str:
+    ours = sorted(m for m in experiment.points if not names.is_companion(m))
+    return ", ".join(ours[:12]) + (f" and {len(ours) - 12} more" if len(ours) > 12 else "") if ours else "none"
+
+
+# --- curves ---------------------------------------------------------------------------------------------------------------------
+
+
+def _trial_runs(experiment: Experiment, objective: str) -> IntArray:
+    """Indices of the runs that are trials: a parent that only holds a sweep together is none."""
+    parents = {run.tags[_PARENT_TAG] for run in experiment.runs if _PARENT_TAG in run.tags}
+    with_objective = set(experiment.points[objective].runs.tolist())
+    return np.array(
+        [i for i, run in enumerate(experiment.runs) if run.id not in parents or i in with_objective], dtype=np.int64
+    )
+
+
+def _blocks(experiment: Experiment, keep: IntArray) -> tuple[dict[str, CurveBlock], list[str]]:
+    trial_of = np.full(len(experiment.runs), -1, dtype=np.int64)
+    trial_of[keep] = np.arange(len(keep))
+    started = np.array([math.nan if experiment.runs[i].started is None else experiment.runs[i].started for i in keep])
+    blocks, without_steps = {}, []
+    for metric, points in experiment.points.items():
+        blocks[metric], stepless = _block(points, trial_of, started)
+        if stepless:
+            without_steps.append(metric)
+    warnings = []
+    if without_steps:
+        listed = ", ".join(sorted(without_steps)[:5])
+        warnings.append(f"Logged without steps, so the order of logging stands for them: {listed}.")
+    return blocks, warnings
+
+
+def _block(points: Points, trial_of: IntArray, started: FloatArray) -> tuple[CurveBlock, bool]:
+    """Sort the points by trial, step and time; of several points at one step the last one logged counts."""
+    trials = trial_of[points.runs]
+    order = np.lexsort((points.times, points.steps, trials))
+    order = order[trials[order] >= 0]
+    trials, steps, values, times = trials[order], points.steps[order], points.values[order], points.times[order]
+    stepless = bool(len(steps) > len(started) and (steps == steps[0]).all() and len(np.unique(trials)) < len(steps))
+    if stepless:
+        first = np.searchsorted(trials, trials)
+        steps = np.arange(len(steps), dtype=np.int64) - first
+    if len(steps):
+        last = np.append((trials[1:] != trials[:-1]) | (steps[1:] != steps[:-1]), True)
+        trials, steps, values, times = trials[last], steps[last], values[last], times[last]
+    offsets = np.searchsorted(trials, np.arange(len(started) + 1)).astype(np.int64)
+    return CurveBlock(steps, values, times - started[trials], offsets), stepless
+
+
+# --- trials ---------------------------------------------------------------------------------------------------------------------
+
+
+def _trials(
+    experiment: Experiment, keep: IntArray, blocks: Mapping[str, CurveBlock], objective: str
+) -> tuple[Trial, ...]:
+    runs = [experiment.runs[i] for i in keep]
+    params = infer.parse_params([run.params for run in runs])
+    return tuple(
+        Trial(
+            index=i,
+            id=run.id,
+            name=run.name or run.id,
+            status=_status(run, blocks[objective].curve(i).values),
+            params=params[i],
+            seed=_seed(run),
+            facts={
+                k.removeprefix(contract.TAG_PREFIX): v for k, v in run.tags.items() if k.startswith(contract.TAG_PREFIX)
+            },
+            started=run.started,
+            ended=run.ended,
+        )
+        for i, run in enumerate(runs)
+    )
+
+
+def _status(run: Run, objective: FloatArray) -> Status:
+    noted = run.tags.get(contract.TAG_STATUS)
+    for status in _ENDED:
+        if noted == status:
+            return status
+    if run.status in ("RUNNING", "SCHEDULED"):
+        return "running"
+    if run.status == "FAILED":
+        return "infeasible"
+    if not len(objective):
+        return "no_data"
+    if not math.isfinite(objective[-1]):
+        return "diverged"
+    return "stopped" if run.status == "KILLED" else "complete"
+
+
+_ENDED: tuple[Status, ...] = ("complete", "diverged", "infeasible", "stopped", "no_data")
+
+
+def _seed(run: Run) -> int | None:
+    text = run.tags.get(contract.TAG_SEED)
+    if text is None:
+        named = [v for k, v in run.params.items() if k.lower() in ("seed", "random_seed", "random_state")]
+        text = named[0] if named else ""
+    try:
+        return int(float(text))
+    except (ValueError, OverflowError):
+        return None
+
+
+# --- space ----------------------------------------------------------------------------------------------------------------------
+
+
+def _space(
+    experiment: Experiment,
+    spec: StudySpec | None,
+    aim: Objective,
+    trials: Sequence[Trial],
+    blocks: Mapping[str, CurveBlock],
+    inferred: dict[str, str],
+) -> StudySpec:
+    seen = infer.infer_parameters([t.params for t in trials])
+    declared = _declared(spec, trials)
+    guessed = {name: p for name, p in seen.items() if name not in declared}
+    inferred.update({name: "range inferred from the trials" for name, p in guessed.items() if p.searched})
+    block = blocks[aim.metric]
+    ends = [int(c.steps[-1]) for t in trials if len(c := block.curve(t.index))]
+    steps = infer.infer_max_steps([t.fact("max_train_steps") for t in trials], ends)
+    base = spec or StudySpec(study=experiment.name, objective=aim, trials=len(trials))
+    if base.max_train_steps is None:
+        base = base.model_copy(update={"max_train_steps": steps})
+    return base.model_copy(update={"objective": aim, "parameters": {**declared, **guessed}})
+
+
+def _declared(spec: StudySpec | None, trials: Sequence[Trial]) -> dict[str, Parameter]:
+    if spec is None:
+        return {}
+    for name, parameter in spec.searched.items():
+        values = [t.params[name] for t in trials if name in t.params]
+        if not values:
+            raise AdvisorError(f"the study file searches {name!r}, but no run logged a parameter of that name")
+        if parameter.numeric and all(isinstance(v, str) for v in values):
+            raise AdvisorError(
+                f"the study file gives {name!r} a range, but the runs logged words such as {values[0]!r}"
+            )
+    return {name: _as_logged(p, [t.params.get(name) for t in trials]) for name, p in spec.parameters.items()}
+
+
+def _as_logged(parameter: Parameter, values: Sequence[Value | None]) -> Parameter:
+    """The declared parameter, with its type taken from the trials where the study file leaves it open."""
+    if parameter.type is not None or not parameter.numeric:
+        return parameter
+    whole = all(isinstance(v, int) for v in values if v is not None)
+    return parameter.model_copy(update={"type": "int" if whole else "float"})

@@ -1,0 +1,124 @@
+"""What a study searched, inferred from its trials where nobody declared it; everything inferred is said to be inferred."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from advisor.space import FloatArray, Scale, Value
+from advisor.spec import Parameter, Role
+
+_NOT_HYPERPARAMETERS = re.compile(
+    r"(^|[_./-])(seed|seeds|random_state|run|run_id|run_name|uuid|guid|hash|host|hostname|path|paths|dir|directory|folder|file|"
+    r"url|uri|device|rank|local_rank|world_size|gpu|gpus|pid|port|timestamp|date|time|user|git|commit|version|checkpoint|resume|"
+    r"verbose|debug|log_level|workers|num_workers|project|experiment|output)($|[_./-])",
+    re.IGNORECASE,
+)
+_MISSING = ("", "none", "null", "nan")
+
+
+def parse_value(text: str) -> Value | None:
+    """A logged parameter as a value: bool, int, float or text; None for "None", "null" and the empty string."""
+    stripped = text.strip()
+    lowered = stripped.lower()
+    if lowered in _MISSING:
+        return None
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    if len(stripped) > 40:  # no number is that long; int() of thousands of digits is slow on purpose
+        return stripped
+    try:
+        return int(stripped)
+    except ValueError:
+        pass
+    try:
+        number = float(stripped)
+    except ValueError:
+        return stripped
+    return number if math.isfinite(number) else stripped
+
+
+def parse_params(raw: Sequence[Mapping[str, str]]) -> list[dict[str, Value]]:
+    """The hyperparameters of each trial, shape (trials,): parsed, of one type per name, without seeds, paths and other labels."""
+    parsed = [{k: v for k, t in params.items() if (v := parse_value(t)) is not None} for params in raw]
+    names = sorted({name for params in parsed for name in params if not _NOT_HYPERPARAMETERS.search(name)})
+    kept = [name for name in names if not _is_label([p[name] for p in parsed if name in p], len(parsed))]
+    for name in kept:
+        _unify(parsed, name)
+    return [{name: params[name] for name in kept if name in params} for params in parsed]
+
+
+def _is_label(values: Sequence[Value], trials: int) -> bool:
+    """Whether the values are words that differ from trial to trial: a name of the trial, not a setting of it."""
+    texts = [v for v in values if isinstance(v, str)]
+    return len(texts) > max(5, trials / 2) and len(set(texts)) > 0.9 * len(texts)
+
+
+def _unify(parsed: list[dict[str, Value]], name: str) -> None:
+    """Make all values of `name` of one type: a mix of numbers and words is words, of int and float is float."""
+    kinds = {type(p[name]) for p in parsed if name in p}
+    if len(kinds) == 1:
+        return
+    target = float if kinds <= {int, float} else str
+    for params in parsed:
+        if name in params:
+            params[name] = target(params[name])
+
+
+def infer_parameter(values: Sequence[Value]) -> Parameter:
+    """What was searched, as far as the values (n,) that trials used show it; a value that never varies is fixed."""
+    distinct = sorted(set(values), key=lambda v: (str(type(v)), v))
+    if len(distinct) == 1:
+        return Parameter(role="fixed", value=distinct[0], why="the same in every trial")
+    if isinstance(distinct[0], bool):
+        return Parameter(role="scientific", type="bool", why="inferred: both values were used")
+    if isinstance(distinct[0], str):
+        choices = tuple(distinct)
+        return Parameter(
+            role="scientific", type="categorical", choices=choices, why="inferred: the values that trials used"
+        )
+    numbers = np.array(distinct, dtype=np.float64)
+    role: Role = "nuisance"
+    return Parameter(
+        role=role,
+        type="int" if isinstance(distinct[0], int) else "float",
+        low=float(numbers.min()),
+        high=float(numbers.max()),
+        scale=infer_scale(numbers),
+        why="inferred: the smallest and the largest value that trials used",
+    )
+
+
+def infer_scale(values: FloatArray) -> Scale:
+    """The scale on which the distinct values (n,) lie more evenly; linear unless they are positive and span at least a factor 4."""
+    ordered = np.unique(values)
+    if ordered[0] <= 0 or ordered[-1] / ordered[0] < 4:
+        return "linear"
+    if len(ordered) < 3:
+        return "log" if ordered[-1] / ordered[0] >= 10 else "linear"
+    return "log" if _unevenness(np.log(ordered)) < _unevenness(ordered) else "linear"
+
+
+def _unevenness(ordered: FloatArray) -> float:
+    """Largest distance of the values from an even spacing of their range (Kolmogorov-Smirnov)."""
+    position = (ordered - ordered[0]) / (ordered[-1] - ordered[0])
+    return float(np.abs(position - np.linspace(0, 1, len(position))).max())
+
+
+def infer_parameters(params: Sequence[Mapping[str, Value]]) -> dict[str, Parameter]:
+    """A parameter for every hyperparameter that any trial has, in alphabetical order."""
+    names = sorted({name for trial in params for name in trial})
+    return {name: infer_parameter([trial[name] for trial in params if name in trial]) for name in names}
+
+
+def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int | None:
+    """The number of steps that trials were meant to run: what most of them declared, else where the most of them ended."""
+    known = [int(d) for d in declared if math.isfinite(d) and d >= 1]
+    if known:
+        return Counter(known).most_common(1)[0][0]
+    positive = [s for s in last_steps if s >= 1]
+    return Counter(positive).most_common(1)[0][0] if positive else None

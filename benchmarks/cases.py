@@ -1,0 +1,201 @@
+"""Reads the labelled cases and makes a `Study` of each, through the same door as any experiment: an `Experiment`, assembled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from advisor import contract
+from advisor.spec import Direction, Objective, Parameter, StudySpec
+from advisor.study import Study
+from advisor.tracking.assemble import assemble
+from advisor.tracking.runs import Experiment, Points, Run, RunStatus
+
+DATA = Path(os.environ.get("ADVISOR_BENCHMARK", Path(__file__).resolve().parents[2] / "shared" / "benchmark"))
+"""Folder of labelled studies; not part of the project."""
+
+_RUN_STATUS: Mapping[str, RunStatus] = {
+    "infeasible": "FAILED",
+    "no_data": "FAILED",
+    "stopped": "KILLED",
+    "running": "RUNNING",
+}
+_FACTS = {
+    "n_valid": "n_valid",
+    "n_train": "n_train",
+    "steps_per_epoch": "steps_per_epoch",
+    "planned_steps": "max_train_steps",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One labelled question; fields as in the folder's README."""
+
+    raw: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        return str(self.raw["case"])
+
+    @property
+    def rule(self) -> str:
+        return str(self.raw["rule"])
+
+    @property
+    def fires(self) -> bool:
+        return bool(self.raw["fires"])
+
+    @property
+    def confidence(self) -> str:
+        return str(self.raw["confidence"])
+
+    @property
+    def group(self) -> str:
+        return str(self.raw["weight_group"])
+
+    @property
+    def held_out(self) -> bool:
+        """A fixed third of the groups that thresholds are never looked at with."""
+        return int(hashlib.sha256(self.group.encode()).hexdigest(), 16) % 3 == 0
+
+    def study(self) -> Study:
+        """The study that the case shows."""
+        raw = self.raw
+        experiment = _experiment(raw)
+        spec = _spec(raw, experiment) if raw["space"] else None
+        return assemble(experiment, spec=spec, objective=raw["objective"], direction=_direction(raw))
+
+
+def _direction(raw: Mapping[str, Any]) -> Direction:
+    return "maximize" if raw["direction"] == "max" else "minimize"
+
+
+def load_cases() -> list[Case]:
+    """All cases, in the order of the file."""
+    return [Case(json.loads(line)) for line in (DATA / "cases.jsonl").read_text().splitlines()]
+
+
+@lru_cache(maxsize=16)
+def _tables(dataset: str) -> tuple[list[dict[str, Any]], Any]:
+    trials = pq.read_table(DATA / dataset / "trials.parquet").to_pylist()
+    curves = pq.read_table(DATA / dataset / "curves.parquet")
+    return trials, curves
+
+
+@lru_cache(maxsize=128)
+def _curves(dataset: str, study: str) -> dict[str, dict[str, Any]]:
+    """Columns of a study's points by metric."""
+    table = _tables(dataset)[1]
+    table = table.filter(pc.equal(table["study"], study))
+    result = {}
+    for metric in sorted(set(table["metric"].to_pylist())):
+        part = table.filter(pc.equal(table["metric"], metric))
+        result[metric] = {
+            "trial": np.array(part["trial"].to_pylist(), dtype=object),
+            "step": part["step"].to_numpy().astype(np.int64),
+            "value": part["value"].cast("float64").to_numpy(zero_copy_only=False),
+            "time": part["time_s"].cast("float64").to_numpy(zero_copy_only=False),
+        }
+    return result
+
+
+def _matches(trial: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
+    known = {**json.loads(trial["params"]), **{k: trial[k] for k in ("seed", "status", "trial", "study")}}
+    for name, wanted in where.items():
+        value = known.get(name)
+        if isinstance(wanted, list) and len(wanted) == 2 and all(isinstance(w, int | float) for w in wanted):
+            if value is None or not wanted[0] <= value <= wanted[1]:
+                return False
+        elif isinstance(wanted, list):
+            if value not in wanted:
+                return False
+        elif value != wanted:
+            return False
+    return True
+
+
+def _experiment(raw: Mapping[str, Any]) -> Experiment:
+    pooled = len(raw["studies"]) > 1
+    rows = [t for t in _tables(raw["dataset"])[0] if t["study"] in raw["studies"] and _matches(t, raw["where"] or {})]
+    if raw["trials"] is not None:
+        order = {name: i for i, name in enumerate(raw["trials"])}
+        rows = sorted((t for t in rows if t["trial"] in order), key=lambda t: order[t["trial"]])
+    runs = tuple(_run(t, raw, pooled) for t in rows)
+    index = {(t["study"], t["trial"]): i for i, t in enumerate(rows)}
+    points = _points(raw, index)
+    if raw["derived"]:
+        points["learning_rate"] = _derived(raw["derived"], rows, points)
+    return Experiment(name="+".join(raw["studies"][:2]), runs=runs, points=points)
+
+
+def _run(trial: Mapping[str, Any], raw: Mapping[str, Any], pooled: bool) -> Run:
+    extra = json.loads(trial["extra"] or "{}")
+    tags = {contract.TAG_PREFIX + _FACTS[k]: str(v) for k, v in extra.items() if k in _FACTS and v is not None}
+    cut = raw["until_step"] is not None
+    if cut:
+        tags.pop(contract.TAG_MAX_TRAIN_STEPS, None)
+    tags[contract.TAG_STATUS] = "complete" if cut else trial["status"]
+    seed = trial["seed"]
+    if seed is not None and not (isinstance(seed, float) and math.isnan(seed)):
+        tags[contract.TAG_SEED] = str(int(seed))
+    params = {k: str(v) for k, v in json.loads(trial["params"]).items() if v is not None}
+    name = f"{trial['study']}/{trial['trial']}" if pooled else trial["trial"]
+    return Run(
+        id=name, name=name, status=_RUN_STATUS.get(trial["status"], "FINISHED"), params=params, tags=tags, started=0.0
+    )
+
+
+def _points(raw: Mapping[str, Any], index: Mapping[tuple[str, str], int]) -> dict[str, Points]:
+    parts: dict[str, list[tuple[Any, ...]]] = {}
+    for study in raw["studies"]:
+        for metric, columns in _curves(raw["dataset"], study).items():
+            runs = np.array([index.get((study, t), -1) for t in columns["trial"]], dtype=np.int64)
+            keep = runs >= 0
+            if raw["until_step"] is not None:
+                keep &= columns["step"] <= raw["until_step"]
+            if keep.any():
+                part = (runs[keep], columns["step"][keep], columns["value"][keep], columns["time"][keep])
+                parts.setdefault(metric, []).append(part)
+    return {m: Points(*(np.concatenate([p[i] for p in ps]) for i in range(4))) for m, ps in parts.items()}
+
+
+def _derived(derived: Mapping[str, Any], rows: list[dict[str, Any]], points: Mapping[str, Points]) -> Points:
+    """The learning-rate curve that the source states but did not log: constant, or linear warmup and cosine to zero."""
+    grid = next(iter(points.values()))
+    rates = np.empty(len(grid.steps))
+    for i, row in enumerate(rows):
+        params = json.loads(row["params"])
+        mine = grid.runs == i
+        steps = grid.steps[mine].astype(float)
+        rate = float(params["learning_rate"])
+        if derived["lr"] == "constant":
+            rates[mine] = rate
+            continue
+        total = derived["total_steps"]
+        warmup = max(float(params.get("warmup_factor", 0.05)) * total, 1.0)
+        decay = 0.5 * (1 + np.cos(np.pi * np.clip((steps - warmup) / (total - warmup), 0, 1)))
+        rates[mine] = rate * np.where(steps < warmup, steps / warmup, decay)
+    return Points(grid.runs, grid.steps, rates, grid.times)
+
+
+def _spec(raw: Mapping[str, Any], experiment: Experiment) -> StudySpec:
+    logged = {name for run in experiment.runs for name in run.params}
+    parameters = {
+        name: Parameter(type="categorical" if "choices" in domain else None, **domain)
+        for name, domain in raw["space"].items()
+        if name in logged
+    }
+    objective = Objective(metric=raw["objective"], direction=_direction(raw))
+    return StudySpec(study=experiment.name, objective=objective, parameters=parameters)
