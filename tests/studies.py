@@ -1,0 +1,77 @@
+"""Builds studies for tests the way any experiment becomes one: runs and points, assembled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from advisor.engine import judge
+from advisor.finding import Verdict
+from advisor.registry import load_rules
+from advisor.spec import Objective, Parameter, StudySpec
+from advisor.study import Study
+from advisor.tracking.assemble import assemble
+from advisor.tracking.runs import Experiment, Points, Run
+
+
+def make_study(
+    params: Sequence[Mapping[str, Any]],
+    curves: Mapping[str, Sequence[Any]],
+    *,
+    objective: str = "val/loss",
+    direction: str = "minimize",
+    space: Mapping[str, Parameter] | None = None,
+    steps: Mapping[str, Sequence[Any]] | Sequence[int] | None = None,
+    status: Sequence[str] | None = None,
+    tags: Sequence[Mapping[str, str]] | None = None,
+    seeds: Sequence[int] | None = None,
+    every: int = 100,
+) -> Study:
+    """A study of len(params) trials; `curves[metric][i]` are the values of trial i (None: not logged), a number is a curve of one point.
+
+    Steps are `every`, 2 * `every`, ... unless `steps` gives them (one list for all metrics, or a list per metric and trial).
+    """
+    count = len(params)
+    runs = []
+    for i in range(count):
+        mine = {f"advisor.{k}": v for k, v in (tags[i] if tags else {}).items()}
+        if status:
+            mine["advisor.status"] = status[i]
+        if seeds:
+            mine["advisor.seed"] = str(seeds[i])
+        logged = {k: repr(v) if isinstance(v, float) else str(v) for k, v in params[i].items()}
+        runs.append(Run(id=f"run{i}", name=f"trial-{i}", status="FINISHED", params=logged, tags=mine, started=0.0))
+    points = {metric: _points(metric, values, steps, every) for metric, values in curves.items()}
+    spec = None
+    if space is not None:
+        aim = Objective(metric=objective, direction=direction)  # type: ignore[arg-type]
+        spec = StudySpec(study="test", objective=aim, parameters=space)
+    experiment = Experiment(name="test", runs=tuple(runs), points=points)
+    return assemble(experiment, spec=spec, objective=objective, direction=direction)  # type: ignore[arg-type]
+
+
+def _points(metric: str, values: Sequence[Any], steps: Any, every: int) -> Points:
+    columns: list[tuple[Any, Any, Any]] = []
+    for i, curve in enumerate(values):
+        if curve is None:
+            continue
+        ys = np.atleast_1d(np.asarray(curve, dtype=float))
+        if steps is None:
+            xs = every * np.arange(1, len(ys) + 1)
+        elif isinstance(steps, Mapping):
+            xs = np.asarray(steps[metric][i]) if metric in steps else every * np.arange(1, len(ys) + 1)
+        else:
+            xs = np.asarray(steps)[: len(ys)]
+        columns.append((np.full(len(ys), i), xs, ys))
+    runs, at, ys = (np.concatenate([c[k] for c in columns]) for k in range(3))
+    return Points(runs.astype(np.int64), at.astype(np.int64), ys, at.astype(float))
+
+
+def verdict(rule_id: str, study: Study, **thresholds: Any) -> Verdict:
+    """What the rule of this id says of the study; a broken rule fails the test."""
+    rules = load_rules(settings={rule_id: thresholds} if thresholds else None)
+    (said,) = judge(study, [r for r in rules if r.rule_id() == rule_id])
+    assert said.status != "broken", said.reason
+    return said
