@@ -107,6 +107,21 @@ class Domain(BaseModel):
             return round(value)
         return value
 
+    def draw(self, position: float) -> Value:
+        """The value for a uniform `position` in [0, 1): as `from_unit`, but every integer of a range gets its fair share.
+
+        Integers on a log scale get shares in proportion to the logarithm of the interval that rounds to them.
+        """
+        if not (self.numeric and self.type == "int"):
+            return self.from_unit(position)
+        assert self.low is not None
+        assert self.high is not None
+        low, high = math.ceil(self.low), math.floor(self.high)
+        if self.scale == "log":
+            edges = math.log(low - 0.5), math.log(high + 0.5)
+            return min(max(round(math.exp(edges[0] + position * (edges[1] - edges[0]))), low), high)
+        return min(low + math.floor(position * (high - low + 1)), high)
+
     def contains(self, value: Value) -> bool:
         """Whether `value` may be drawn from the domain (with room for rounding at the ends)."""
         position = float(self.to_unit([value])[0])

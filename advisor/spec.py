@@ -54,8 +54,8 @@ class Sampler(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["halton", "random", "tpe", "grid"] = "halton"
-    seed: int = 0
+    kind: Literal["halton", "random"] = "halton"
+    seed: Annotated[int, Field(ge=0)] = 0
 
 
 class StudySpec(BaseModel):

@@ -1,0 +1,214 @@
+"""Study files: a `StudySpec` as YAML that people read, and back again unchanged.
+
+Numbers are read as in YAML 1.2, so that `1e-3` is a number, and `yes` and `on` are words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from advisor.errors import AdvisorError
+from advisor.space import Value
+from advisor.spec import Parameter, StudySpec
+
+_MAX_BYTES = 2_000_000
+
+
+class _Loader(yaml.SafeLoader):
+    """Scalars as in YAML 1.2; no aliases, so that a small file stays small."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.constructor.ConstructorError(None, None, "aliases are not allowed", mark)
+        return super().compose_node(parent, index)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes whatever YAML 1.1 or 1.2 would take for something other than text, so that every reader reads the same."""
+
+
+_INT = re.compile(r"^[-+]?[0-9]+$")
+_FLOAT = re.compile(
+    r"^(?:[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+)
+_Loader.yaml_implicit_resolvers = {}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
+for _reader in (_Loader, _Dumper):
+    _reader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
+    _reader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+
+
+# --- reading --------------------------------------------------------------------------------------------------------------------
+
+
+def load(path: Path) -> StudySpec:
+    """The study in the file; AdvisorError in one line, with the key and the line number, where it is not one."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise AdvisorError(f"cannot read the study file {str(path)!r}: {error.strerror or error}") from None
+    if len(raw) > _MAX_BYTES:
+        raise AdvisorError(
+            f"the study file {str(path)!r} is larger than {_MAX_BYTES // 1_000_000} MB; is it a study file?"
+        )
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise AdvisorError(f"the study file {str(path)!r} is not UTF-8 text") from None
+    return loads(text, source=str(path))
+
+
+def loads(text: str, *, source: str = "study file") -> StudySpec:
+    """As `load`, from text; `source` names it in errors."""
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        data = loader.construct_document(node) if node is not None else None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f", line {mark.line + 1}" if mark else ""
+        raise AdvisorError(f"{source}{where}: {error.problem or error}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise AdvisorError(f"{source}: not readable as YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(data, dict):
+        raise AdvisorError(f"{source}: a study file is a mapping that starts with 'study:'")
+    _reject_duplicates(node, source)
+    try:
+        return StudySpec.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        location = tuple(str(part) for part in first["loc"])
+        line = _line(node, location)
+        key = ".".join(location) or "study file"
+        message = "is not a key of a study file" if first["type"] == "extra_forbidden" else first["msg"]
+        message = message.removeprefix("Value error, ")
+        raise AdvisorError(f"{source}, line {line}, {key}: {message}") from None
+
+
+def _reject_duplicates(node: Any, source: str) -> None:
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if key.value in seen:
+                raise AdvisorError(f"{source}, line {key.start_mark.line + 1}: {key.value!r} is there twice")
+            seen.add(key.value)
+            _reject_duplicates(value, source)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _reject_duplicates(item, source)
+
+
+def _line(node: Any, location: tuple[str, ...]) -> int:
+    """Line of the deepest key of `location` that is in the file."""
+    line = int(node.start_mark.line) + 1
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            match = next(((k, v) for k, v in node.value if k.value == part), None)
+            if match is None:
+                return line
+            line, node = int(match[0].start_mark.line) + 1, match[1]
+        elif isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
+            node = node.value[int(part)]
+            line = int(node.start_mark.line) + 1
+    return line
+
+
+# --- writing --------------------------------------------------------------------------------------------------------------------
+
+
+def dump(spec: StudySpec, *, parent: StudySpec | None = None) -> str:
+    """The study as YAML that `load` reads back unchanged, with a comment where a parameter differs from the `parent` study."""
+    return "\n".join(_lines(spec, parent)) + "\n"
+
+
+def _lines(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
+    data = spec.model_dump(mode="json", exclude_defaults=True)
+    for key in ("study", "goal", "round", "parent"):
+        if key in data:
+            yield _entry(key, data[key])
+    yield _entry("objective", spec.objective.model_dump(), flow=True)
+    if spec.parameters:
+        yield "parameters:"
+        for name, parameter in spec.parameters.items():
+            yield from _parameter(name, parameter, parent)
+    for key in ("trials",):
+        if key in data:
+            yield _entry(key, data[key])
+    yield _entry("sampler", spec.sampler.model_dump(), flow=True)
+    for key in ("max_train_steps", "evaluate_every", "seeds"):
+        if key in data:
+            yield _entry(key, data[key])
+    if spec.schedule is not None:
+        yield _entry("schedule", dict(spec.schedule), flow=True)
+    if spec.notes:
+        yield "notes:"
+        for note in spec.notes:
+            yield f"  - {_scalar(note)}"
+
+
+def _parameter(name: str, parameter: Parameter, parent: StudySpec | None) -> Iterator[str]:
+    yield f"  {_scalar(name)}:"
+    if parent is not None and (was := _difference(parameter, parent.parameters.get(name))):
+        yield f"    # {was}"
+    shown = parameter.model_dump(mode="json", exclude_none=True)
+    if not parameter.numeric:
+        del shown["scale"]
+    for key in ("role", "type", "low", "high", "scale", "choices", "value", "when", "why"):
+        if key in shown:
+            value = shown[key]
+            if key in ("low", "high") and parameter.type == "int" and float(value).is_integer():
+                value = int(value)
+            yield "    " + _entry(key, value, flow=True)
+
+
+def _difference(parameter: Parameter, before: Parameter | None) -> str | None:
+    if before is None:
+        return "new in this round"
+    if before.model_dump(exclude={"why"}) == parameter.model_dump(exclude={"why"}):
+        return None
+    return f"the round before {describe(before)}"
+
+
+def describe(parameter: Parameter) -> str:
+    """What the study did with the parameter, as words on one line: `searched 1e-05 to 0.001 (log)`, `fixed it at 64`."""
+    if parameter.role == "fixed":
+        return f"fixed it at {short(parameter.value)}"
+    if parameter.numeric:
+        return f"searched {short(parameter.low)} to {short(parameter.high)} ({parameter.scale})"
+    return "searched " + ", ".join(short(option) for option in parameter.options)
+
+
+def short(value: Value | None) -> str:
+    """A value for people: four significant digits, no line breaks."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", str(value))[:80]
+
+
+def _entry(key: str, value: Any, *, flow: bool = False) -> str:
+    if isinstance(value, dict | list | tuple) and flow:
+        body = yaml.dump(
+            value, Dumper=_Dumper, default_flow_style=True, width=10**6, sort_keys=False, allow_unicode=True
+        )
+        return f"{key}: {body.strip()}"
+    return f"{key}: {_scalar(value)}"
+
+
+def _scalar(value: Any) -> str:
+    """One scalar on one line, quoted where YAML needs it."""
+    if isinstance(value, str) and re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]", value):
+        style: str | None = '"'
+    else:
+        style = None
+    body = yaml.dump(value, Dumper=_Dumper, default_style=style, width=10**6, allow_unicode=style is None)
+    return body.removesuffix("\n").removesuffix("\n...").strip()
