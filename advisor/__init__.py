@@ -1,3 +1,39 @@
-"""Reads an MLflow study as an expert with the Deep Learning Tuning Playbook would, and writes the next one."""
+"""Reads an MLflow study as an expert with the Deep Learning Tuning Playbook would, and writes the next one.
+
+from advisor import analyze
+report = analyze("my-experiment")
+report.save("advisor-report")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from advisor.analysis import analyze
+    from advisor.errors import AdvisorError
+    from advisor.report import Report
+    from advisor.rule import Rule
+    from advisor.spec import StudySpec
+    from advisor.study import Study
 
 __version__ = "0.1.0"
+__all__ = ["AdvisorError", "Report", "Rule", "Study", "StudySpec", "__version__", "analyze"]
+
+_HOMES = {
+    "analyze": "advisor.analysis",
+    "AdvisorError": "advisor.errors",
+    "Report": "advisor.report",
+    "Rule": "advisor.rule",
+    "StudySpec": "advisor.spec",
+    "Study": "advisor.study",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: a training host that imports advisor.contract, and `advisor --help`, need none of it.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'advisor' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

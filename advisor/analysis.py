@@ -1,0 +1,78 @@
+"""The analysis from end to end: an MLflow experiment in, a `Report` out. The command line and Python both go through here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from advisor import config
+from advisor.engine import judge
+from advisor.plan import plan
+from advisor.registry import Settings, load_rules
+from advisor.report import Report, build_report
+from advisor.rule import Rule
+from advisor.spec import Direction, StudySpec
+from advisor.spec_yaml import load
+from advisor.study import Study
+from advisor.tracking import read_study
+
+Progress = Callable[[str, int, int], None]
+"""Told (what is being done, how much is done, of how much)."""
+
+
+def analyze(
+    experiment: str,
+    *,
+    tracking_uri: str | None = None,
+    objective: str | None = None,
+    direction: Direction | None = None,
+    study: StudySpec | Path | str | None = None,
+    filter: str | None = None,
+    rules: Iterable[Path | str] = (),
+    settings: Settings | None = None,
+    command: str | None = None,
+    on_progress: Progress | None = None,
+) -> Report:
+    """Hold an MLflow experiment against the playbook.
+
+    experiment: name or id of the experiment. tracking_uri: where it is; default as MLflow resolves it. objective, direction: the
+    metric to judge by and whether to minimize or maximize it; default from the study file, else from what the adapters noted, else
+    inferred and said to be so. study: the study's spec or its file, which declares the search space. filter: an MLflow filter over
+    runs. rules: folders with rules of your own. settings: thresholds by rule, `{"space-boundary": {"best": 7}}`; default from
+    `advisor.toml` or `pyproject.toml` at or above the working directory.
+
+    Raises AdvisorError, in one line that says what to do, where the input does not allow an analysis. Nothing is written.
+    """
+    tell = on_progress or _silent
+    loaded = load_rules(
+        settings=config.find_settings(Path.cwd()) if settings is None else settings,
+        directories=[Path(folder) for folder in rules],
+    )
+    spec = load(Path(study)) if isinstance(study, str | Path) else study
+    data = read_study(
+        experiment,
+        tracking_uri=tracking_uri,
+        spec=spec,
+        objective=objective,
+        direction=direction,
+        filter=filter,
+        on_progress=lambda done, of: tell("Reading runs", done, of),
+    )
+    return analyze_study(data, rules=loaded, command=command, on_progress=tell)
+
+
+def analyze_study(
+    study: Study, *, rules: Iterable[Rule], command: str | None = None, on_progress: Progress | None = None
+) -> Report:
+    """As `analyze`, for a study that is in memory already and rules that are loaded."""
+    tell = on_progress or _silent
+    loaded = tuple(rules)
+    done = iter(range(1, len(loaded) + 1))
+    verdicts = judge(study, loaded, on_rule=lambda rule: tell(f"Checking {rule}", next(done), len(loaded)))
+    next_round = plan(study, verdicts)
+    tell("Drawing the report", 0, 1)
+    return build_report(study, verdicts, next_round.specs, next_round.deferred, rules=loaded, command=command)
+
+
+def _silent(what: str, done: int, of: int) -> None:
+    pass

@@ -1,0 +1,253 @@
+"""Folds what the rules found into the next studies: one goal each, by the playbook's priorities, conflicts settled here.
+
+Playbook: "Choosing the goal for the next round of experiments". Findings are taken in the order of `STAGES`; each stage with
+something to change becomes one study, on top of the stages before it. Of two changes that contradict each other the one of higher
+priority is made and the other is put off, with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from advisor.finding import AddParameter, Advise, Change, Finding, FixParameter, Goal, SetField, SetRange, Verdict
+from advisor.spec import Parameter, Sampler, StudySpec
+from advisor.study import Study
+
+LEAST_CONFIDENCE = 0.5
+"""A finding less sure than this is shown but changes no study: it is as likely wrong as right."""
+
+REPEATS = 5
+"""Seeds with which the best trial is repeated when nothing else is left to do: the fewest that show a spread."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A goal that a study can have, and the findings that call for it."""
+
+    goals: tuple[Goal, ...]
+    title: str
+    """What the study is for, as the start of its goal."""
+
+
+STAGES = (
+    Stage(("pipeline",), "Repair the training pipeline"),
+    Stage(("stability",), "Make training stable"),
+    Stage(("infeasible", "boundary", "sampling"), "Search the right space"),
+    Stage(("steps",), "Train for the right number of steps"),
+    Stage(("regularisation",), "Reduce overfitting"),
+    Stage(("efficiency",), "Spend less time per trial"),
+    Stage(("exploitation",), "Find the best setting"),
+)
+_SEVERITIES = ("critical", "warning", "note")
+
+
+class Deferred(BaseModel):
+    """A finding that the first study leaves alone, and why."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rule: str
+    message: str
+    reason: str
+
+
+class Plan(BaseModel):
+    """The next studies, the one to run first at the head, and what was put off."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    specs: tuple[StudySpec, ...]
+    deferred: tuple[Deferred, ...]
+
+
+def file_names(specs: Sequence[StudySpec]) -> list[str]:
+    """A file name for each spec, in order: `1-search-the-right-space.yaml`."""
+    return [f"{i}-{_slug(spec.goal.partition(':')[0])}.yaml" for i, spec in enumerate(specs, 1)]
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "study"
+
+
+def plan(study: Study, verdicts: Iterable[Verdict]) -> Plan:
+    """The next studies for what was found in this one; with nothing to change, the best trial is repeated with other seeds."""
+    findings = sorted((f for v in verdicts for f in v.findings), key=_priority)
+    draft = _Draft(_base(study))
+    for stage in STAGES:
+        draft.add_stage(stage, [f for f in findings if f.goal in stage.goals])
+    specs = draft.specs or _repeat_best(study, draft.current)
+    return Plan(specs=tuple(_with_notes(specs, draft.notes)), deferred=tuple(draft.deferred))
+
+
+def _priority(finding: Finding) -> tuple[int, int, float]:
+    order = [goal for stage in STAGES for goal in stage.goals]
+    return order.index(finding.goal), _SEVERITIES.index(finding.severity), -finding.confidence
+
+
+# --- folding --------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Draft:
+    """The studies so far, and who changed what in them."""
+
+    current: StudySpec
+    specs: list[StudySpec] = field(default_factory=list)
+    deferred: list[Deferred] = field(default_factory=list)
+    notes: list[Advise] = field(default_factory=list)
+    owners: dict[tuple[str, str], str] = field(default_factory=dict)
+    """{(what, side): rule that set it}: what a later finding may not undo."""
+
+    def add_stage(self, stage: Stage, findings: Sequence[Finding]) -> None:
+        """Apply the findings' changes; if any took effect, they are a study of their own."""
+        before = self.current
+        subjects: list[str] = []
+        for finding in findings:
+            if finding.confidence < LEAST_CONFIDENCE:
+                self._defer(finding, f"it is {finding.confidence:.0%} sure, too little to change a study")
+                continue
+            changed = [c for c in finding.changes if self._apply(finding, c)]
+            subjects += [s for c in changed if (s := _target(c)) not in subjects]
+        if self.current == before:
+            return
+        goal = f"{stage.title}: {', '.join(subjects)}"
+        follows = before.parent if not self.specs else self.specs[-1].study
+        number = before.round if not self.specs else self.specs[-1].round + 1
+        name = re.sub(r"-round-\d+$", "", self.current.study) + f"-round-{number}"
+        update = {"goal": goal, "study": name, "parent": follows, "round": number, "sampler": Sampler(seed=number)}
+        self.current = self.current.model_copy(update=update)
+        if self.specs:
+            for finding in findings:
+                self._defer(finding, f"it comes after the goal “{self.specs[0].goal}”, which it would blur")
+        self.specs.append(self.current)
+
+    def _apply(self, finding: Finding, change: Change) -> bool:
+        """Whether the change altered the current study."""
+        if isinstance(change, Advise):
+            if change not in self.notes:
+                self.notes.append(change)
+            return False
+        sides = _sides(change, self.current)
+        taken = {self.owners[s] for s in sides if s in self.owners} - {finding.rule}
+        if isinstance(change, SetRange):
+            change = self._keep_owned_sides(change, finding.rule)
+        if taken and not (isinstance(change, SetRange) and _sides(change, self.current)):
+            self._defer(finding, f"{_target(change)} was already set by {', '.join(sorted(taken))}")
+            return False
+        try:
+            after = StudySpec.model_validate(change.apply(self.current).model_dump())
+        except ValidationError:
+            self._defer(finding, f"its change of {_target(change)} contradicts one of higher priority")
+            return False
+        if after == self.current:
+            return False
+        self.owners.update({side: finding.rule for side in _sides(change, self.current) if side not in self.owners})
+        self.current = after
+        return True
+
+    def _keep_owned_sides(self, change: SetRange, rule: str) -> SetRange:
+        """The change without the ends of the range that a rule of higher priority has set."""
+        now = self.current.parameters.get(change.parameter)
+        if now is None or not now.numeric:
+            return change
+        update = {}
+        for side in ("low", "high"):
+            owner = self.owners.get((change.parameter, side))
+            if owner is not None and owner != rule:
+                update[side] = getattr(now, side)
+        return change.model_copy(update=update)
+
+    def _defer(self, finding: Finding, reason: str) -> None:
+        if not any(d.rule == finding.rule and d.message == finding.message for d in self.deferred):
+            self.deferred.append(Deferred(rule=finding.rule, message=finding.message, reason=reason))
+
+
+def _target(change: Change) -> str:
+    """What a change is about: a parameter, a field or the schedule."""
+    if isinstance(change, SetRange | FixParameter):
+        return change.parameter
+    if isinstance(change, AddParameter):
+        return change.name
+    return change.field if isinstance(change, SetField) else "schedule"
+
+
+def _sides(change: Change, spec: StudySpec) -> list[tuple[str, str]]:
+    """The parts of a spec that a change sets: the ends of a range one by one, anything else as a whole."""
+    target = _target(change)
+    now = spec.parameters.get(target)
+    if not isinstance(change, SetRange) or now is None or not now.numeric:
+        return [(target, "low"), (target, "high")]
+    ends = (("low", change.low, now.low), ("high", change.high, now.high))
+    return [(target, side) for side, new, old in ends if new != old]
+
+
+# --- the studies around the changes ---------------------------------------------------------------------------------------------
+
+
+def _base(study: Study) -> StudySpec:
+    """The study to change: this one, a round on, with its fixed parameters and its number of trials."""
+    spec = study.spec
+    parameters = {name: _carried(p, name in study.inferred) for name, p in spec.parameters.items()}
+    return StudySpec(
+        study=spec.study,
+        round=spec.round + 1,
+        parent=spec.study,
+        objective=spec.objective,
+        parameters=parameters,
+        trials=spec.trials or max(int(study.ended.sum()), 1),
+        sampler=spec.sampler,
+        max_train_steps=spec.max_train_steps,
+        evaluate_every=spec.evaluate_every or _evaluation_interval(study),
+        seeds=spec.seeds,
+        schedule=spec.schedule,
+    )
+
+
+def _carried(parameter: Parameter, inferred: bool) -> Parameter:
+    if parameter.role == "fixed":
+        return parameter
+    why = "as in the round before, where the trials showed this range" if inferred else "as in the round before"
+    return parameter.model_copy(update={"why": why})
+
+
+def _evaluation_interval(study: Study) -> int | None:
+    """Steps between two evaluations in most trials; None where they are irregular or unknown."""
+    gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 2]
+    if not gaps:
+        return None
+    every = np.concatenate(gaps)
+    usual = int(np.median(every))
+    return usual if usual >= 1 and np.mean(every == usual) > 0.9 else None
+
+
+def _repeat_best(study: Study, base: StudySpec) -> list[StudySpec]:
+    """The best trial again with other seeds: what is left when no rule asks for a change."""
+    ranked = study.ranked()
+    if not ranked:
+        return []
+    best = ranked[0]
+    fixed = {
+        name: Parameter(role="fixed", value=value, why="as in the best trial so far")
+        for name, value in best.params.items()
+    }
+    if not fixed:
+        return []
+    name = re.sub(r"-round-\d+$", "", base.study) + f"-round-{base.round}"
+    goal = "Measure trial variance: the best trial again with other seeds"
+    update = {"study": name, "goal": goal, "parameters": fixed, "trials": 1, "seeds": REPEATS}
+    return [base.model_copy(update=update)]
+
+
+def _with_notes(specs: Sequence[StudySpec], notes: Sequence[Advise]) -> list[StudySpec]:
+    """What a space cannot hold goes with the study that is run first."""
+    if not specs:
+        return []
+    first = specs[0]
+    for note in notes:
+        first = note.apply(first)
+    return [first, *specs[1:]]
