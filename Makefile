@@ -1,0 +1,66 @@
+# `make demo` and `make test` do all their own set-up; they need Python 3.11+ and make.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Where `advisor demo` writes its report.
+OUT ?= demo-out
+
+.PHONY: help demo test test-slow lint types contracts docs wheel check clean browser
+
+help:
+	@echo "make demo       tune a small network in two rounds and write a report (about two minutes)"
+	@echo "make test       run the tests"
+	@echo "make check      lint, types, import contracts, freshness of generated pages"
+	@echo "make wheel      build the wheel and try it in an empty environment"
+	@echo "make docs       write rules/README.md anew"
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer; install it or pass PYTHON=/path/to/python" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install -c constraints.txt -e '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo
+	$(BIN)/advisor demo --out $(OUT)
+
+# Browser tests use the Chromium of the system; on Debian it is installed if it is missing, elsewhere they skip and say so.
+browser:
+	@command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 \
+	|| { command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && { apt-get -qq update && apt-get -qq -y install chromium >/dev/null; }; } \
+	|| echo "make: no Chromium, so the browser tests will be skipped"
+
+test: $(VENV)/.dev browser
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+
+test-slow: $(VENV)/.dev browser
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+contracts: $(VENV)/.dev
+	$(BIN)/lint-imports --no-cache
+
+docs: $(VENV)/.dev
+	$(BIN)/python -c "from advisor.pages import overview; from advisor.registry import load_rules; open('rules/README.md', 'w', encoding='utf-8').write(overview(load_rules()))"
+
+check: lint types contracts
+
+wheel: $(VENV)/.dev
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist . >/dev/null
+	.ci/try-wheel "$(PYTHON)" dist/*.whl
+
+clean:
+	rm -rf $(VENV) dist build demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
