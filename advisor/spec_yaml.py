@@ -197,18 +197,13 @@ def short(value: Value | None) -> str:
 
 def _entry(key: str, value: Any, *, flow: bool = False) -> str:
     if isinstance(value, dict | list | tuple) and flow:
-        body = yaml.dump(
-            value, Dumper=_Dumper, default_flow_style=True, width=10**6, sort_keys=False, allow_unicode=True
-        )
-        return f"{key}: {body.strip()}"
+        body = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=10**6, sort_keys=False)
+        return f"{key}: {body.rstrip()}"
     return f"{key}: {_scalar(value)}"
 
 
 def _scalar(value: Any) -> str:
-    """One scalar on one line, quoted where YAML needs it."""
-    if isinstance(value, str) and re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]", value):
-        style: str | None = '"'
-    else:
-        style = None
-    body = yaml.dump(value, Dumper=_Dumper, default_style=style, width=10**6, allow_unicode=style is None)
-    return body.removesuffix("\n").removesuffix("\n...").strip()
+    """One scalar on one line, quoted where YAML needs it, escaped where it would not be seen."""
+    plain = not isinstance(value, str) or value.isprintable()
+    body = yaml.dump(value, Dumper=_Dumper, default_style=None if plain else '"', width=10**6, allow_unicode=plain)
+    return body.removesuffix("\n").removesuffix("\n...")

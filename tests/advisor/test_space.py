@@ -1,0 +1,79 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from advisor.space import Domain, hard_limits
+
+
+def test_positions_are_measured_on_the_domains_own_scale():
+    log = Domain(type="float", low=1e-4, high=1.0, scale="log")
+    assert log.to_unit([1e-4, 1e-2, 1.0, 10.0]) == pytest.approx([0, 0.5, 1, 1.25])
+    linear = Domain(type="float", low=0, high=4)
+    assert linear.to_unit([0, 1, 4]) == pytest.approx([0, 0.25, 1])
+
+
+def test_what_cannot_stand_on_the_scale_is_nan():
+    log = Domain(type="float", low=1e-4, high=1.0, scale="log")
+    assert np.isnan(log.to_unit([0.0, -1.0, "word"])).all()
+
+
+def test_choices_have_positions_in_their_order():
+    domain = Domain(type="categorical", choices=("a", "b", "c"))
+    assert domain.to_unit(["a", "b", "c"]) == pytest.approx([0, 0.5, 1])
+    assert math.isnan(domain.to_unit(["d"])[0])
+    assert [domain.draw(u) for u in (0, 0.34, 0.99)] == ["a", "b", "c"]
+
+
+@given(st.floats(1e-12, 1e6), st.floats(1.001, 1e9), st.sampled_from(["log", "linear"]), st.floats(0, 1))
+def test_there_and_back_again(low, factor, scale, position):
+    domain = Domain(type="float", low=low, high=low * factor, scale=scale)
+    assert domain.to_unit([domain.from_unit(position)])[0] == pytest.approx(position, abs=1e-6)
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_every_integer_gets_its_share(scale):
+    domain = Domain(type="int", low=1, high=4, scale=scale)
+    drawn = [domain.draw(u) for u in np.linspace(0, 1, 4001)[:-1]]
+    counts = np.bincount(drawn)[1:]
+    assert set(drawn) == {1, 2, 3, 4}
+    if scale == "linear":
+        assert counts == pytest.approx([1000] * 4, abs=2)
+    else:
+        assert (np.diff(counts) < 0).all()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"low": 1.0}, "both low and high"),
+        ({"low": 2.0, "high": 1.0}, "less than high"),
+        ({"low": 0.0, "high": 1.0, "scale": "log"}, "log scale needs low > 0"),
+        ({"low": 0.0, "high": 1.0, "choices": (1, 2)}, "not both"),
+        ({"choices": ()}, "must not be empty"),
+        ({"low": 0.0, "high": float("inf")}, "finite"),
+    ],
+)
+def test_contradictions_are_refused(fields, message):
+    with pytest.raises(ValidationError, match=message):
+        Domain(**fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("learning_rate", 0, math.inf),
+        ("optimizer.lr", 0, math.inf),
+        ("beta1", 0, 1),
+        ("adam_beta2", 0, 1),
+        ("dropout_rate", 0, 1),
+        ("label_smoothing", 0, 1),
+        ("weight_decay", 0, math.inf),
+        ("x", -math.inf, math.inf),
+    ],
+)
+def test_hard_limits_are_known_by_name(name, low, high):
+    assert hard_limits(name) == pytest.approx((low, high))

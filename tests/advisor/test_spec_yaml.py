@@ -1,0 +1,130 @@
+import math
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.errors import AdvisorError
+from advisor.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.spec_yaml import dump, load, loads
+
+HEAD = "study: s\nobjective: {metric: val/loss, direction: minimize}\n"
+
+texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+values = st.one_of(st.booleans(), st.integers(-(10**12), 10**12), finite, texts)
+
+
+@st.composite
+def parameters(draw):
+    why = draw(st.none() | texts)
+    kind = draw(st.sampled_from(["float", "int", "choices", "fixed", "bool"]))
+    if kind == "fixed":
+        return Parameter(role="fixed", value=draw(values), why=why)
+    role = draw(st.sampled_from(["nuisance", "scientific"]))
+    if kind == "bool":
+        return Parameter(role=role, type="bool", why=why)
+    if kind == "choices":
+        return Parameter(role=role, choices=tuple(draw(st.lists(values, min_size=1, max_size=4))), why=why)
+    low = draw(st.floats(1e-10, 1e3))
+    scale = draw(st.sampled_from(["linear", "log"]))
+    if kind == "int":
+        return Parameter(role=role, type="int", low=math.ceil(low), high=math.ceil(low) + 7, scale=scale, why=why)
+    return Parameter(role=role, type="float", low=low, high=low * 10, scale=scale, why=why)
+
+
+@st.composite
+def specs(draw):
+    names = draw(st.lists(texts, max_size=4, unique=True))
+    return StudySpec(
+        study=draw(texts),
+        goal=draw(st.text(st.characters(codec="utf-8"), max_size=30)),
+        round=draw(st.integers(1, 9)),
+        parent=draw(st.none() | texts),
+        objective=Objective(metric=draw(texts), direction=draw(st.sampled_from(["minimize", "maximize"]))),
+        parameters={name: draw(parameters()) for name in names},
+        trials=draw(st.none() | st.integers(1, 500)),
+        sampler=Sampler(seed=draw(st.integers(0, 10))),
+        max_train_steps=draw(st.none() | st.integers(1, 10**6)),
+        schedule=draw(st.none() | st.dictionaries(texts, values, max_size=2)),
+        notes=tuple(draw(st.lists(texts, max_size=3))),
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(specs())
+def test_what_is_written_is_read_back_unchanged(spec):
+    text = dump(spec)
+    again = loads(text)
+    assert again == spec
+    assert dump(again) == text
+
+
+@settings(max_examples=100, deadline=None)
+@given(specs())
+def test_a_plain_yaml_reader_reads_the_same(spec):
+    data = yaml.safe_load(dump(spec))
+    for name, parameter in spec.parameters.items():
+        read = data["parameters"][name]
+        if parameter.numeric:
+            assert (float(read["low"]), float(read["high"])) == (parameter.low, parameter.high)
+            assert not isinstance(read["low"], str)
+        if parameter.role == "fixed":
+            assert read["value"] == parameter.value
+            assert type(read["value"]) is type(parameter.value)
+
+
+def test_numbers_as_people_write_them_are_numbers():
+    spec = loads(HEAD + "parameters:\n  lr: {low: 1e-5, high: 1e-2, scale: log}\n  wd: {role: fixed, value: 1e-4}\n")
+    assert spec.parameters["lr"].low == 1e-5
+    assert spec.parameters["wd"].value == 1e-4
+
+
+def test_a_comment_says_what_the_round_before_did():
+    before = loads(HEAD + "parameters:\n  lr: {low: 1e-5, high: 1e-3, scale: log}\n  wd: {low: 0, high: 1}\n")
+    after = loads(
+        HEAD
+        + "parameters:\n  lr: {low: 1e-5, high: 1e-1, scale: log}\n  wd: {low: 0, high: 1}\n  do: {low: 0, high: 1}\n"
+    )
+    text = dump(after, parent=before)
+    assert "# the round before searched 1e-05 to 0.001 (log)" in text
+    assert "# new in this round" in text
+    assert text.count("#") == 2
+    assert loads(text) == after
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "a study file is a mapping"),
+        ("- 1", "a study file is a mapping"),
+        ("study: [1", "line 1"),
+        (HEAD + "foo: 1\n", "line 3, foo: is not a key"),
+        (HEAD + "study: t\n", "line 3: 'study' is there twice"),
+        (HEAD + "trials: many\n", "line 3, trials"),
+        (HEAD + "parameters:\n  lr: {low: 1, high: 0}\n", "line 4, parameters.lr: low .1. must be less than high"),
+        (HEAD + "parameters:\n  lr:\n    role: nuisance\n    low: 1\n    hihg: 2\n", "line 7, parameters.lr.hihg"),
+        (HEAD + "parameters:\n  a: {role: fixed, value: 1, when: {b: 2}}\n", "depends on 'b'"),
+        ("study: s\nobjective: {metric: m, direction: up}\n", "line 2, objective.direction"),
+        ("objective: {metric: m, direction: minimize}\n", "study: Field required"),
+        ("a: &a [1]\nb: *a\n", "aliases are not allowed"),
+        ("study: !!python/object/apply:os.system ['true']", "constructor"),
+        ("[" * 5000, "study file"),
+        ("\x00", "not readable|not allowed"),
+    ],
+)
+def test_a_bad_file_gets_one_line_with_the_place(text, message):
+    with pytest.raises(AdvisorError, match=message) as caught:
+        loads(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(AdvisorError, match="cannot read the study file"):
+        load(tmp_path / "none.yaml")
+    with pytest.raises(AdvisorError, match="cannot read the study file"):
+        load(tmp_path)
+    (tmp_path / "b.yaml").write_bytes(b"study: \xff\xfe")
+    with pytest.raises(AdvisorError, match="not UTF-8"):
+        load(tmp_path / "b.yaml")
