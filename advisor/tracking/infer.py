@@ -18,6 +18,10 @@ _NOT_HYPERPARAMETERS = re.compile(
     r"verbose|debug|log_level|workers|num_workers|project|experiment|output)($|[_./-])",
     re.IGNORECASE,
 )
+_BY_DECADES = re.compile(
+    r"(^|[_./-])(lr|learning_rate|weight_decay|wd|eps|epsilon|l1|l2|lambda|alpha)($|[_./-])|learning_rate|weight_decay",
+    re.IGNORECASE,
+)
 _MISSING = ("", "none", "null", "nan")
 
 
@@ -69,7 +73,7 @@ def _unify(parsed: list[dict[str, Value]], name: str) -> None:
             params[name] = target(params[name])
 
 
-def infer_parameter(values: Sequence[Value]) -> Parameter:
+def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
     """What was searched, as far as the values (n,) that trials used show it; a value that never varies is fixed."""
     distinct = sorted(set(values), key=lambda v: (str(type(v)), v))
     if len(distinct) == 1:
@@ -88,16 +92,21 @@ def infer_parameter(values: Sequence[Value]) -> Parameter:
         type="int" if isinstance(distinct[0], int) else "float",
         low=float(numbers.min()),
         high=float(numbers.max()),
-        scale=infer_scale(numbers),
+        scale=infer_scale(numbers, name),
         why="inferred: the smallest and the largest value that trials used",
     )
 
 
-def infer_scale(values: FloatArray) -> Scale:
-    """The scale on which the distinct values (n,) lie more evenly; linear unless they are positive and span at least a factor 4."""
+def infer_scale(values: FloatArray, name: str = "") -> Scale:
+    """The scale on which the distinct values (n,) lie more evenly; linear unless they are positive and span at least a factor 4.
+
+    Rates and strengths that everyone searches by decades are on a log scale as soon as they span one.
+    """
     ordered = np.unique(values)
     if ordered[0] <= 0 or ordered[-1] / ordered[0] < 4:
         return "linear"
+    if _BY_DECADES.search(name) and ordered[-1] / ordered[0] >= 10:
+        return "log"
     if len(ordered) < 3:
         return "log" if ordered[-1] / ordered[0] >= 10 else "linear"
     return "log" if _unevenness(np.log(ordered)) < _unevenness(ordered) else "linear"
@@ -112,7 +121,7 @@ def _unevenness(ordered: FloatArray) -> float:
 def infer_parameters(params: Sequence[Mapping[str, Value]]) -> dict[str, Parameter]:
     """A parameter for every hyperparameter that any trial has, in alphabetical order."""
     names = sorted({name for trial in params for name in trial})
-    return {name: infer_parameter([trial[name] for trial in params if name in trial]) for name in names}
+    return {name: infer_parameter(name, [trial[name] for trial in params if name in trial]) for name in names}
 
 
 def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int | None:

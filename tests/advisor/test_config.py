@@ -1,0 +1,93 @@
+import pytest
+
+from advisor.config import find_settings
+from advisor.errors import AdvisorError
+from advisor.registry import load_rules
+
+
+def test_the_nearest_settings_count(tmp_path):
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    (tmp_path / "advisor.toml").write_text("[rules.r]\nedge = 0.1\n")
+    assert find_settings(inner) == {"r": {"edge": 0.1}}
+    (tmp_path / "a" / "pyproject.toml").write_text("[tool.advisor.rules.r]\nedge = 0.2\n")
+    assert find_settings(inner) == {"r": {"edge": 0.2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("rules = 3", "one table a rule"), ("colour = 1", "no setting 'colour'"), ("[rules", "not readable as TOML")],
+)
+def test_bad_settings(tmp_path, text, message):
+    (tmp_path / "advisor.toml").write_text(text)
+    with pytest.raises(AdvisorError, match=message):
+        find_settings(tmp_path)
+
+
+def test_a_wrong_rule_or_threshold_is_a_clear_error():
+    with pytest.raises(AdvisorError, match="'no-such-rule', which does not exist"):
+        load_rules(settings={"no-such-rule": {}})
+
+
+RULE = '''
+from collections.abc import Iterator
+from typing import ClassVar
+from advisor.finding import Finding, MissingData
+from advisor.rule import Rule, Share
+
+class Mine(Rule):
+    """Mine."""
+    playbook: ClassVar[str] = "P"
+    goal: ClassVar = "steps"
+    edge: Share = 0.5
+    """How far."""
+    def check(self, study):
+        {body}
+        yield
+'''
+
+
+@pytest.fixture
+def own(tmp_path):
+    def write(body, name="mine.py"):
+        (tmp_path / name).write_text(RULE.replace("{body}", body))
+        return tmp_path
+
+    return write
+
+
+def test_rules_of_ones_own_come_through_the_same_door(own):
+    rules = {r.rule_id(): r for r in load_rules(directories=[own("return")], settings={"mine": {"edge": 0.25}})}
+    assert rules["mine"].edge == 0.25
+    assert type(rules["mine"]).model_fields["edge"].description == "How far."
+    with pytest.raises(AdvisorError, match="no threshold 'egde'; it has: edge"):
+        load_rules(directories=[own("return")], settings={"mine": {"egde": 0.25}})
+    with pytest.raises(AdvisorError, match="threshold 'edge'"):
+        load_rules(directories=[own("return")], settings={"mine": {"edge": 3}})
+
+
+def test_a_rule_file_that_cannot_be_loaded(own, tmp_path):
+    (tmp_path / "bad.py").write_text("1/0")
+    with pytest.raises(AdvisorError, match=r"bad.py' cannot be loaded: ZeroDivisionError"):
+        load_rules(directories=[tmp_path])
+    with pytest.raises(AdvisorError, match="does not exist"):
+        load_rules(directories=[tmp_path / "nothing"])
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        ("raise MissingData('no norm')", "not-assessed", "no norm"),
+        ("1 / 0", "broken", "ZeroDivisionError"),
+        ("return", "quiet", None),
+    ],
+)
+def test_a_broken_rule_stops_nobody_else(own, body, status, reason):
+    from studies import make_study
+
+    from advisor.engine import judge
+
+    study = make_study([{"lr": 1.0}], {"val/loss": [[1.0]]})
+    verdicts = {v.rule: v for v in judge(study, load_rules(directories=[own(body)]))}
+    assert verdicts["mine"].status == status
+    assert reason is None or reason in verdicts["mine"].reason

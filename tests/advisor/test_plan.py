@@ -1,0 +1,110 @@
+import pytest
+from studies import make_study
+
+from advisor.finding import AddParameter, Advise, Finding, FixParameter, SetField, SetRange, Verdict
+from advisor.plan import file_names, plan
+from advisor.spec import Parameter
+from advisor.spec_yaml import dump, loads
+
+
+def study(count=6):
+    params = [{"lr": 10.0 ** -(i + 1), "dropout": 0.1 * i} for i in range(count)]
+    return make_study(params, {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * i] for i in range(count)]})
+
+
+def found(rule, goal, *changes, severity="warning", confidence=0.9):
+    finding = Finding(
+        rule=rule,
+        goal=goal,
+        severity=severity,
+        confidence=confidence,
+        message=f"{rule} fired",
+        action="Do it.",
+        playbook="P",
+        changes=changes,
+    )
+    return Verdict(rule=rule, status="fired", findings=(finding,))
+
+
+def wider(low=1e-6, high=1.0, parameter="lr"):
+    return SetRange(parameter=parameter, low=low, high=high, scale="log", why="because")
+
+
+STEPS = SetField(field="max_train_steps", value=900, why="still improving")
+
+
+def test_each_goal_is_a_study_of_its_own_in_the_order_of_priority():
+    made = plan(study(), [found("still", "steps", STEPS), found("edge", "boundary", wider())])
+    first, second = made.specs
+    assert first.goal == "Search the right space: lr"
+    assert (first.parameters["lr"].low, first.parameters["lr"].high) == (1e-6, 1.0)
+    assert first.max_train_steps == 300
+    assert second.max_train_steps == 900
+    assert second.parameters["lr"].high == 1.0
+    assert (first.round, first.parent, second.round, second.parent) == (2, "test", 3, first.study)
+    assert [d.rule for d in made.deferred] == ["still"]
+    assert file_names(made.specs) == ["1-search-the-right-space.yaml", "2-train-for-the-right-number-of-steps.yaml"]
+
+
+def test_findings_of_one_goal_are_folded_into_one_study():
+    made = plan(study(), [found("edge", "boundary", wider()), found("bad", "infeasible", wider(0.01, 0.3, "dropout"))])
+    (spec,) = made.specs
+    assert spec.parameters["lr"].high == 1.0
+    assert spec.parameters["dropout"].high == 0.3
+
+
+def test_the_higher_priority_keeps_its_end_of_a_range():
+    cut_top = found("bad", "infeasible", wider(low=1e-6, high=1e-3))
+    expand = found("edge", "boundary", wider(low=1e-9, high=10.0))
+    (spec,) = plan(study(), [expand, cut_top]).specs
+    assert spec.parameters["lr"].high == 1e-3
+    assert spec.parameters["lr"].low == 1e-9
+
+
+def test_a_contradiction_is_put_off_with_its_reason():
+    fix = found("flat", "sampling", FixParameter(parameter="lr", value=0.1, why="flat"))
+    made = plan(study(), [fix, found("edge", "boundary", wider(high=1.0))])
+    assert made.specs[0].parameters["lr"].searched
+    assert [(d.rule, "already set by edge" in d.reason) for d in made.deferred] == [("flat", True)]
+
+
+def test_an_unsure_finding_changes_nothing():
+    made = plan(study(), [found("edge", "boundary", wider(), confidence=0.3)])
+    assert made.specs[0].goal.startswith("Measure trial variance")
+    assert "30% sure" in made.deferred[0].reason
+
+
+def test_advice_goes_with_the_study_that_is_run_first():
+    advice = found("ckpt", "pipeline", Advise(text="Keep the 3 best checkpoints."))
+    (spec,) = plan(study(), [advice, found("edge", "boundary", wider())]).specs
+    assert spec.notes == ("Keep the 3 best checkpoints.",)
+
+
+def test_with_nothing_to_change_the_best_trial_is_repeated():
+    (spec,) = plan(study(), []).specs
+    assert spec.parameters["lr"].value == 0.1
+    assert not spec.searched
+    assert spec.seeds == 5
+
+
+def test_a_study_without_feasible_trials_has_no_next_one():
+    dead = make_study([{"lr": 0.1}], {"val/loss": [[float("nan")]]})
+    assert plan(dead, []).specs == ()
+
+
+def test_new_parameters_are_added_once():
+    dropout = Parameter(role="nuisance", type="float", low=0.0, high=0.5, why="overfits")
+    made = plan(study(), [found("over", "regularisation", AddParameter(name="label_smoothing", parameter=dropout))])
+    assert made.specs[0].parameters["label_smoothing"].high == 0.5
+    kept = plan(study(), [found("over", "regularisation", AddParameter(name="dropout", parameter=dropout))])
+    assert kept.specs[0].goal.startswith("Measure")
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_rounds_follow_each_other(rounds):
+    data = study()
+    for number in range(1, rounds + 1):
+        spec = plan(data, [found("edge", "boundary", wider(high=1.0 + number))]).specs[0]
+        assert (spec.study, spec.round) == (f"test-round-{number + 1}", number + 1)
+        assert loads(dump(spec)) == spec
+        data = type(data)(spec=spec, trials=data.trials, metrics=data.metrics)

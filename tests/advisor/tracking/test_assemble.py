@@ -1,0 +1,166 @@
+import math
+
+import numpy as np
+import pytest
+
+from advisor.errors import AdvisorError
+from advisor.spec import Objective, Parameter, StudySpec
+from advisor.tracking.assemble import assemble
+from advisor.tracking.runs import Experiment, Points, Run
+
+
+def run(i, status="FINISHED", tags=None, **params):
+    return Run(
+        id=f"id{i}",
+        name=f"r{i}",
+        status=status,
+        params={k: str(v) for k, v in params.items()},
+        tags=tags or {},
+        started=100.0,
+    )
+
+
+def points(*rows):
+    runs, steps, values, times = zip(*rows, strict=True)
+    return Points(np.array(runs), np.array(steps), np.array(values, dtype=float), np.array(times, dtype=float))
+
+
+def experiment(runs, **metrics):
+    return Experiment("e", tuple(runs), {name.replace("__", "/"): p for name, p in metrics.items()})
+
+
+def test_points_are_sorted_and_the_last_of_a_step_counts():
+    study = assemble(
+        experiment(
+            [run(0, lr=1), run(1, lr=2)],
+            val__loss=points((1, 20, 5, 130), (0, 20, 2, 120), (0, 10, 9, 105), (0, 10, 1, 110)),
+        )
+    )
+    first = study.cost_curve(study.trials[0])
+    assert first.steps.tolist() == [10, 20]
+    assert first.values.tolist() == [1, 2]
+    assert first.times.tolist() == [10, 20]
+    assert study.cost_curve(study.trials[1]).values.tolist() == [5]
+
+
+def test_a_metric_logged_without_steps_has_the_order_of_logging():
+    study = assemble(experiment([run(0, lr=1)], val__loss=points((0, 0, 3, 110), (0, 0, 2, 120), (0, 0, 1, 130))))
+    assert study.cost_curve(study.trials[0]).values.tolist() == [3, 2, 1]
+    assert "without steps" in study.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("mlflow_status", "tag", "last", "status"),
+    [
+        ("FINISHED", None, 1.0, "complete"),
+        ("FINISHED", None, math.nan, "diverged"),
+        ("FINISHED", None, math.inf, "diverged"),
+        ("FINISHED", "stopped", 1.0, "stopped"),
+        ("FAILED", None, 1.0, "infeasible"),
+        ("KILLED", None, 1.0, "stopped"),
+        ("RUNNING", None, 1.0, "running"),
+        ("RUNNING", "running", 1.0, "running"),
+        ("FAILED", "diverged", 1.0, "diverged"),
+        ("FINISHED", "nonsense", 1.0, "complete"),
+    ],
+)
+def test_how_a_trial_ended(mlflow_status, tag, last, status):
+    tags = {"advisor.status": tag} if tag else {}
+    study = assemble(
+        experiment([run(0, mlflow_status, tags, lr=1)], val__loss=points((0, 1, 1, 101), (0, 2, last, 102)))
+    )
+    assert study.trials[0].status == status
+
+
+def test_a_sweeps_parent_is_not_a_trial_and_a_dataless_run_is_no_evidence():
+    child = {"mlflow.parentRunId": "id0"}
+    study = assemble(
+        experiment([run(0), run(1, tags=child, lr=1), run(2, tags=child, lr=2)], val__loss=points((1, 1, 1, 101)))
+    )
+    assert [t.name for t in study.trials] == ["r1", "r2"]
+    assert study.trials[1].status == "no_data"
+    assert study.feasible.tolist() == [True, False]
+    assert study.ended.tolist() == [True, False]
+
+
+def test_costs_are_lower_is_better_and_best_over_the_run():
+    study = assemble(
+        experiment(
+            [run(0, lr=1), run(1, lr=2)],
+            val__accuracy=points((0, 1, 0.7, 1), (0, 2, 0.6, 2), (1, 1, 0.8, 1), (1, 2, math.nan, 2)),
+        )
+    )
+    assert study.costs.tolist() == [-0.7, -0.8]
+    assert study.ranked() == [study.trials[0]]
+    assert study.objective_value(-0.7) == 0.7
+    assert study.inferred["direction"]
+
+
+def test_the_declared_space_wins_and_the_rest_is_inferred():
+    runs = [run(i, lr=10.0**-i, wd=0.1 * i, model="cnn") for i in range(1, 6)]
+    spec = StudySpec(
+        study="declared",
+        objective=Objective(metric="val/loss", direction="minimize"),
+        parameters={"lr": Parameter(low=1e-6, high=1, scale="log")},
+    )
+    data = experiment(runs, val__loss=points(*((i, 1, 1.0, 1) for i in range(5))))
+    study = assemble(data, spec=spec)
+    assert (study.searched["lr"].low, study.searched["lr"].type) == (1e-6, "float")
+    assert study.searched["wd"].scale == "linear"
+    assert study.spec.parameters["model"].value == "cnn"
+    assert set(study.inferred) == {"wd"}
+
+
+def test_seeds_and_facts_are_kept_apart_from_hyperparameters():
+    tags = {"advisor.seed": "7", "advisor.max_train_steps": "2"}
+    study = assemble(experiment([run(0, tags=tags, lr=1)], val__loss=points((0, 1, 1, 1), (0, 2, 1, 2))))
+    trial = study.trials[0]
+    assert (trial.seed, trial.fact("max_train_steps"), study.spec.max_train_steps) == (7, 2.0, 2)
+    assert math.isnan(trial.fact("nothing"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"objective": "nope"}, "no run logged the objective 'nope'; metrics that were logged: odd, val/loss"),
+        ({"objective": "odd"}, "pass --direction"),
+        (
+            {
+                "spec": StudySpec(study="s", objective=Objective(metric="odd", direction="minimize")),
+                "objective": "val/loss",
+            },
+            "drop one of them",
+        ),
+        (
+            {
+                "spec": StudySpec(
+                    study="s",
+                    objective=Objective(metric="val/loss", direction="minimize"),
+                    parameters={"width": Parameter(low=1, high=2)},
+                )
+            },
+            "searches 'width', but no run logged",
+        ),
+        (
+            {
+                "spec": StudySpec(
+                    study="s",
+                    objective=Objective(metric="val/loss", direction="minimize"),
+                    parameters={"opt": Parameter(low=1, high=2)},
+                )
+            },
+            "a range, but the runs logged words",
+        ),
+    ],
+)
+def test_contradictions_are_one_clear_line(arguments, message):
+    data = experiment([run(0, opt="sgd")], val__loss=points((0, 1, 1, 1)), odd=points((0, 1, 1, 1)))
+    with pytest.raises(AdvisorError, match=message):
+        assemble(data, **arguments)
+
+
+def test_nothing_to_analyse():
+    with pytest.raises(AdvisorError, match="has no runs"):
+        assemble(Experiment("e", (), {}))
+    with pytest.raises(AdvisorError, match="cannot tell which metric"):
+        assemble(experiment([run(0)], epoch=points((0, 1, 1, 1))))

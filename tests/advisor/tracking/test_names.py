@@ -1,0 +1,91 @@
+import pytest
+
+from advisor.tracking import names
+
+
+@pytest.mark.parametrize(
+    ("metric", "split", "direction"),
+    [
+        ("val_loss", "valid", "minimize"),
+        ("validation/accuracy", "valid", "maximize"),
+        ("eval.f1", "valid", "maximize"),
+        ("valError", "valid", "minimize"),
+        ("test/wer", "test", "minimize"),
+        ("validation/mean_average_precision", "valid", "maximize"),
+        ("train_batch/loss", "train", "minimize"),
+        ("perplexity", None, "minimize"),
+        ("dev-bleu", "valid", "maximize"),
+        ("latent_size", None, None),
+    ],
+)
+def test_split_and_direction_are_read_from_the_name(metric, split, direction):
+    assert names.split_of(metric) == split
+    assert names.direction_of(metric) == direction
+
+
+def test_the_objective_is_what_a_user_reports_on_validation_data():
+    assert names.guess_objective({"train_loss": 9, "val_loss": 9, "val_acc": 9, "test_acc": 9}) == "val_acc"
+    assert names.guess_objective({"train_loss": 9, "val_loss": 9}) == "val_loss"
+    assert names.guess_objective({"train_loss": 9, "test/accuracy": 9, "val/loss.max": 9}) == "test/accuracy"
+    assert names.guess_objective({"train_loss": 9, "step": 9}) is None
+
+
+def signals(objective, **points):
+    counts = {name.replace("__", "/"): n for name, n in points.items()}
+    return names.find_signals(counts, objective, counts)
+
+
+def test_signals_of_our_own_hook():
+    counts = {
+        "train/loss": 1500,
+        "train/loss.max": 1000,
+        "train/grad_norm": 1500,
+        "train/grad_norm.max": 1000,
+        "train/learning_rate": 1500,
+        "train/learning_rate.group1": 1500,
+        "train/step_time_s": 1500,
+        "train/data_wait_s": 1500,
+        "train/examples_per_s": 1500,
+        "val/error": 20,
+        "val/loss": 20,
+    }
+    assert names.find_signals(counts, "val/error", counts) == {
+        "train_loss": "train/loss",
+        "valid_loss": "val/loss",
+        "grad_norm": "train/grad_norm",
+        "learning_rate": "train/learning_rate",
+        "step_time": "train/step_time_s",
+        "data_wait": "train/data_wait_s",
+        "examples_per_second": "train/examples_per_s",
+    }
+
+
+def test_signals_of_lightning():
+    counts = {
+        "train_loss_step": 900,
+        "train_loss_epoch": 10,
+        "val_loss": 10,
+        "val_acc": 10,
+        "train_acc": 10,
+        "lr-Adam": 900,
+    }
+    found = names.find_signals(counts, "val_acc", counts)
+    assert found["train_loss"] == "train_loss_step"
+    assert found["train_eval_loss"] == "train_loss_epoch"
+    assert found["train_objective"] == "train_acc"
+    assert found["valid_loss"] == "val_loss"
+    assert found["learning_rate"] == "lr-Adam"
+
+
+def test_signals_of_transformers():
+    counts = {"loss": 100, "eval_loss": 10, "grad_norm": 100, "learning_rate": 100, "eval_runtime": 10}
+    found = names.find_signals(counts, "eval_loss", counts)
+    assert found["train_loss"] == "loss"
+    assert found["grad_norm"] == "grad_norm"
+    assert "train_objective" not in found
+    assert found["valid_loss"] == "eval_loss"
+
+
+def test_a_layers_gradient_norm_is_not_the_global_one():
+    counts = {"grad_norm/layers.0.attention.weight.out": 9, "val/loss": 3}
+    assert "grad_norm" not in names.find_signals(counts, "val/loss", counts)

@@ -1,0 +1,126 @@
+"""What every rule owes: a page, documented thresholds, an id that matches its file, a test file, and no imports beyond its own."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from studies import make_study
+
+from advisor.engine import judge
+from advisor.registry import load_rules
+
+CHECKOUT = Path(__file__).parents[1]
+RULES = load_rules()
+ALLOWED = {"advisor.rule", "advisor.finding", "advisor.study", "advisor.space", "advisor.spec", "advisor.stats"}
+
+
+def path_of(rule):
+    return Path(sys.modules[type(rule).__module__].__file__)
+
+
+@pytest.fixture(params=RULES, ids=lambda r: r.rule_id())
+def rule(request):
+    return request.param
+
+
+def test_the_rules_of_the_main_job_are_there():
+    wanted = (
+        "space-boundary space-infeasible space-boundary-infeasible curve-overfitting curve-step-variance stability-edge "
+        "stability-early stability-mid stability-spikes curve-saturated curve-still-improving steps-compute-bound step-position "
+        "ckpt-best-lost"
+    )
+    assert set(wanted.split()) <= {r.rule_id() for r in RULES}
+
+
+def test_the_page_has_its_headings(rule):
+    for heading in ("## What it looks at", "## Why it matters", "## What to do"):
+        assert heading in rule.page(), heading
+    assert rule.summary().endswith(".")
+    assert rule.playbook
+
+
+def test_every_threshold_is_documented(rule):
+    for name, field in type(rule).model_fields.items():
+        assert field.description, f"{name} has no docstring"
+
+
+def test_the_id_matches_the_file(rule):
+    assert path_of(rule).stem == rule.rule_id().replace("-", "_")
+
+
+def test_it_has_tests(rule):
+    path = path_of(rule)
+    assert (CHECKOUT / "tests" / "rules" / path.parent.name / f"test_{path.stem}.py").is_file()
+
+
+def test_it_imports_only_what_a_rule_may(rule):
+    for node in ast.walk(ast.parse(path_of(rule).read_text())):
+        modules = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        for module in modules:
+            if module.startswith("advisor"):
+                assert ".".join(module.split(".")[:2]) in ALLOWED, module
+            else:
+                assert module.split(".")[0] in {
+                    "__future__",
+                    "collections",
+                    "math",
+                    "typing",
+                    "numpy",
+                    "json",
+                    "dataclasses",
+                    "itertools",
+                }
+
+
+def test_the_overview_is_fresh():
+    from advisor.pages import overview
+
+    assert (CHECKOUT / "rules" / "README.md").read_text() == overview(RULES), "run `make docs`"
+
+
+ODD = {
+    "one point": make_study([{"lr": 0.1}], {"val/loss": [[1.0]]}),
+    "nothing finite": make_study(
+        [{"lr": 0.1}, {"lr": 0.2}], {"val/loss": [[float("nan")] * 3] * 2, "train/loss": [[float("inf")] * 3] * 2}
+    ),
+    "all equal": make_study(
+        [{"lr": 10.0**-i} for i in range(12)], {"val/loss": [[1.0] * 30] * 12, "train/loss": [[1.0] * 30] * 12}
+    ),
+    "huge": make_study([{"lr": 10.0**-i} for i in range(6)], {"val/loss": [[1e308, -1e308, 1e308, 0.0]] * 6}),
+    "one step": make_study(
+        [{"lr": 0.1 * i} for i in range(1, 9)],
+        {"val/loss": [[float(i)] for i in range(8)], "train/grad_norm": [[1.0]] * 8},
+    ),
+    "negative steps": make_study([{"lr": 0.1}, {"lr": 0.2}], {"val/loss": [[3.0, 2.0, 1.0]] * 2}, steps=[-5, 0, 7]),
+    "no params": make_study(
+        [{}, {}], {"val/accuracy": [[0.1, 0.2], [0.2, 0.3]]}, objective="val/accuracy", direction="maximize"
+    ),
+    "words": make_study(
+        [{"opt": "a"}, {"opt": "b"}, {"opt": "b"}],
+        {"val/loss": [[1.0, 0.5]] * 3},
+        status=["infeasible", "complete", "stopped"],
+    ),
+    "all running": make_study([{"lr": 0.1}, {"lr": 0.2}], {"val/loss": [[1.0], [2.0]]}, status=["no_data", "no_data"]),
+}
+
+
+@pytest.mark.parametrize("study", ODD.values(), ids=ODD.keys())
+def test_no_odd_study_breaks_a_rule(study):
+    for verdict in judge(study, RULES):
+        assert verdict.status != "broken", f"{verdict.rule}: {verdict.reason}"
+
+
+def test_messages_are_sentences():
+    steps = range(40)
+    lrs = [10 ** (-4 + 0.2 * i) for i in range(16)]
+    falling = [[2 * 0.9 ** (s * lr / lrs[7]) + 0.01 * ((s * 7919) % 5) for s in steps] for lr in lrs]
+    study = make_study([{"lr": lr} for lr in lrs], {"val/loss": falling, "train/loss": falling})
+    for verdict in judge(study, RULES):
+        for finding in verdict.findings:
+            for text in (finding.message, finding.action):
+                assert re.match(r"^[A-Z\d\"'“(]", text), text
+                assert text.endswith((".", "”.")), text
+                assert "nan" not in text.lower().split(), text
