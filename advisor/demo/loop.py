@@ -1,0 +1,140 @@
+"""Two rounds: a study in a space that is wrong in two ways, then the study that the advisor wrote from its trials.
+
+Nothing is staged: the second round runs from the file that the analysis of the first one wrote, whatever it says.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from advisor.analysis import analyze
+from advisor.errors import AdvisorError
+from advisor.report import Report
+from advisor.sampling import sample
+from advisor.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.spec_yaml import dump, load
+
+MARK = ".advisor-demo"
+"""File that tells a folder of the demo from a user's."""
+WORKERS = 2
+
+
+def first_study(trials: int, seed: int) -> StudySpec:
+    """A study as a hurried engineer might set it up: learning rates far too low, dropout far too strong."""
+    return StudySpec(
+        study="digits",
+        goal="Find a good learning rate and dropout",
+        objective=Objective(metric="val/error", direction="minimize"),
+        parameters={
+            "learning_rate": Parameter(
+                type="float", low=1e-5, high=1e-3, scale="log", why="what the last project used"
+            ),
+            "dropout": Parameter(type="float", low=0.5, high=0.95, why="overfitting is feared"),
+            "momentum": Parameter(role="fixed", value=0.9, why="the usual value"),
+            "width": Parameter(role="fixed", value=128, why="small enough for a demo"),
+        },
+        trials=trials,
+        sampler=Sampler(seed=seed),
+        max_train_steps=600,
+        evaluate_every=20,
+    )
+
+
+def run_demo(out: Path, *, trials: int, seed: int, say: Callable[[str], None]) -> None:
+    """Run both rounds into the folder `out`: the MLflow store, and a report for each round."""
+    _require("torch", "sklearn", "advisor_pytorch")
+    _fresh(out)
+    uri = f"sqlite:///{(out / 'mlflow.db').resolve()}"
+    first = out / "round-1.yaml"
+    spec = first_study(trials, seed)
+    first.write_text(dump(spec), encoding="utf-8")
+    say(f"Round 1: {trials} trials of a small network on handwritten digits, in the space of {first}.")
+    report = _round(spec, first, uri, out / "round-1", seed)
+    _tell(report, out / "round-1", say)
+    following = sorted((out / "round-1" / "next").glob("1-*.yaml"))
+    if not following:
+        say(f"The advisor asks for no further study. Best validation error: {report.best_value:.4f}.")
+        return
+    spec = load(following[0])
+    say(f"\nRound 2: {spec.trials} trials from the study that the advisor wrote, {following[0]}.")
+    again = _round(spec, following[0], uri, out / "round-2", seed + 1000)
+    _tell(again, out / "round-2", say)
+    say(f"\nBest validation error: {report.best_value:.4f} in round 1, {again.best_value:.4f} in round 2.")
+
+
+def _require(*modules: str) -> None:
+    missing = [m for m in modules if find_spec(m) is None]
+    if missing:
+        raise AdvisorError(f'the demo needs {", ".join(missing)}: pip install "tuning-advisor[demo]"')
+
+
+def _fresh(out: Path) -> None:
+    """An empty folder; an earlier demo's is emptied, anything else is left alone."""
+    if out.exists() and not out.is_dir():
+        raise AdvisorError(f"{str(out)!r} is a file; pass another folder as --out")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
+        raise AdvisorError(
+            f"the folder {str(out)!r} holds other things than an earlier demo; pass another one as --out"
+        )
+    try:
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
+        (out / MARK).touch()
+    except OSError as error:
+        raise AdvisorError(f"cannot write into {str(out)!r}: {error.strerror}; pass another folder as --out") from None
+
+
+def _round(spec: StudySpec, file: Path, uri: str, out: Path, seed: int) -> Report:
+    _run_trials(spec, uri, seed)
+    report = analyze(
+        spec.study,
+        tracking_uri=uri,
+        study=file,
+        settings={},
+        command=f"advisor analyze {spec.study} --study {file.name}",
+    )
+    report.save(out)
+    return report
+
+
+def _run_trials(spec: StudySpec, uri: str, seed: int) -> None:
+    """Every trial of the study in a pool of processes, each repeated `spec.seeds` times."""
+    from rich.progress import track
+
+    from advisor.demo.train import KNOWN
+
+    jobs: list[dict[str, Any]] = []
+    for number, params in enumerate(sample(spec, spec.trials or 10)):
+        understood: Mapping[str, Any] = {k: v for k, v in params.items() if k in KNOWN}
+        for repeat in range(spec.seeds or 1):
+            jobs.append(
+                {"params": understood, "seed": seed + number + 100 * repeat, "name": f"trial-{number}-{repeat}"}
+            )
+    shared = {
+        "max_train_steps": spec.max_train_steps or 600,
+        "evaluate_every": spec.evaluate_every or 20,
+        "experiment": spec.study,
+        "tracking_uri": uri,
+    }
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(_train, {**job, **shared}) for job in jobs]
+        for future in track(as_completed(futures), description="Training", total=len(futures), transient=True):
+            future.result()
+
+
+def _train(arguments: dict[str, Any]) -> None:
+    from advisor.demo.train import train
+
+    train(**arguments)
+
+
+def _tell(report: Report, out: Path, say: Callable[[str], None]) -> None:
+    for finding in report.findings:
+        say(f"  {finding.severity}: {finding.message}")
+    say(f"  Report: {out / 'report.html'}")

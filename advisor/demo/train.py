@@ -1,0 +1,107 @@
+"""The demo's training: a small network on scikit-learn's handwritten digits, with the logging hook added as a user would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+from advisor_pytorch import TuningLogger
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import nn
+
+OBJECTIVE = "val/error"
+BATCH_SIZE = 64
+KNOWN = frozenset(
+    {
+        "learning_rate",
+        "momentum",
+        "weight_decay",
+        "dropout",
+        "label_smoothing",
+        "warmup_steps",
+        "grad_clip_norm",
+        "width",
+    }
+)
+"""Hyperparameters that the training understands."""
+
+
+@lru_cache(maxsize=1)
+def _data() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Training and validation images (n, 64) in 0..1 and labels (n,), split once and for all."""
+    images, labels = load_digits(return_X_y=True)
+    split = train_test_split(images / 16.0, labels, test_size=797, random_state=0, stratify=labels)
+    x, x_val, y, y_val = (torch.as_tensor(part) for part in split)
+    return x.float(), y.long(), x_val.float(), y_val.long()
+
+
+def train(
+    params: Mapping[str, Any],
+    *,
+    max_train_steps: int,
+    evaluate_every: int,
+    seed: int,
+    name: str,
+    experiment: str,
+    tracking_uri: str,
+) -> None:
+    """Train once with these hyperparameters, logging into the experiment."""
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    x, y, x_val, y_val = _data()
+    width = int(params.get("width", 128))
+    model = nn.Sequential(
+        nn.Linear(64, width), nn.ReLU(), nn.Dropout(float(params.get("dropout", 0.0))), nn.Linear(width, 10)
+    )
+    optimizer = torch.optim.SGD(
+        model.parameters(),
+        lr=float(params["learning_rate"]),
+        momentum=float(params.get("momentum", 0.9)),
+        weight_decay=float(params.get("weight_decay", 0.0)),
+    )
+    warmup = max(int(params.get("warmup_steps", 1)), 1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))
+    loss_of = nn.CrossEntropyLoss(label_smoothing=float(params.get("label_smoothing", 0.0)))
+    order = torch.Generator().manual_seed(seed)
+    with TuningLogger(
+        model,
+        optimizer,
+        params=dict(params),
+        objective=OBJECTIVE,
+        direction="minimize",
+        experiment=experiment,
+        tracking_uri=tracking_uri,
+        run_name=name,
+        max_train_steps=max_train_steps,
+        batch_size=BATCH_SIZE,
+        seed=seed,
+    ) as log:
+        for step in range(1, max_train_steps + 1):
+            batch = torch.randint(len(x), (BATCH_SIZE,), generator=order)
+            loss = loss_of(model(x[batch]), y[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            if "grad_clip_norm" in params:
+                nn.utils.clip_grad_norm_(model.parameters(), float(params["grad_clip_norm"]))
+            optimizer.step()
+            schedule.step()
+            log.step(loss)
+            if step % evaluate_every == 0:
+                log.evaluate(_evaluate(model, x, y, x_val, y_val))
+
+
+@torch.no_grad()
+def _evaluate(
+    model: nn.Module, x: torch.Tensor, y: torch.Tensor, x_val: torch.Tensor, y_val: torch.Tensor
+) -> dict[str, float]:
+    model.eval()
+    scores, val_scores = model(x), model(x_val)
+    model.train()
+    return {
+        OBJECTIVE: float((val_scores.argmax(1) != y_val).float().mean()),
+        "val/loss": float(nn.functional.cross_entropy(val_scores, y_val)),
+        "train/error": float((scores.argmax(1) != y).float().mean()),
+    }
