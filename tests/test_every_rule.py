@@ -103,7 +103,6 @@ ODD = {
         {"val/loss": [[1.0, 0.5]] * 3},
         status=["infeasible", "complete", "stopped"],
     ),
-    "all running": make_study([{"lr": 0.1}, {"lr": 0.2}], {"val/loss": [[1.0], [2.0]]}, status=["no_data", "no_data"]),
 }
 
 

@@ -40,6 +40,11 @@ def assemble(
     trials = _trials(experiment, keep, blocks, aim.metric)
     if not any(len(blocks[aim.metric].curve(t.index)) for t in trials):
         raise AdvisorError(f"no run of experiment {experiment.name!r} logged the objective {aim.metric!r}")
+    if all(t.status in ("running", "no_data") for t in trials):
+        running = sum(t.status == "running" for t in trials)
+        raise AdvisorError(
+            f"no trial of experiment {experiment.name!r} has ended yet ({running} are running); come back later"
+        )
     signals = names.find_signals(blocks, aim.metric, {m: len(b.steps) for m, b in blocks.items()})
     return Study(
         spec=_space(experiment, spec, aim, trials, blocks, inferred),

@@ -164,3 +164,8 @@ def test_nothing_to_analyse():
         assemble(Experiment("e", (), {}))
     with pytest.raises(AdvisorError, match="cannot tell which metric"):
         assemble(experiment([run(0)], epoch=points((0, 1, 1, 1))))
+
+
+def test_trials_that_still_run_are_no_study_yet():
+    with pytest.raises(AdvisorError, match=r"no trial of experiment 'e' has ended yet \(1 are running\)"):
+        assemble(experiment([run(0, "RUNNING", lr=1)], val__loss=points((0, 1, 1, 1))))

@@ -1,0 +1,235 @@
+"""The command line on real MLflow stores: what it writes, what it says, how it fails."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pytest
+from mlflow.entities import Metric
+from mlflow.tracking import MlflowClient
+
+from advisor import __version__
+from advisor.cli import main
+from advisor.spec_yaml import load
+
+
+def log_study(client, name, rates, *, status="FINISHED", metric="val_loss"):
+    """A study as plain MLflow users log it: the loss falls the faster the higher the rate is."""
+    experiment = client.create_experiment(name)
+    for i, rate in enumerate(rates):
+        run = client.create_run(experiment, run_name=f"trial-{i}").info.run_id
+        client.log_param(run, "lr", rate)
+        rng = np.random.default_rng(i)
+        steps = np.arange(0, 400, 20)
+        floor = 0.3 + 0.2 * abs(np.log10(rate) + 1)
+        losses = floor + 2 * np.exp(-steps / 80) + rng.normal(0, 0.003, len(steps))
+        points = [Metric(metric, float(v), 1000 + int(s), int(s)) for s, v in zip(steps, losses, strict=True)]
+        points += [
+            Metric("train_loss", float(v) * 0.9, 1000 + int(s), int(s)) for s, v in zip(steps, losses, strict=True)
+        ]
+        client.log_batch(run, metrics=points)
+        if status is not None:
+            client.set_terminated(run, status)
+    return experiment
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory):
+    """A store with a study whose best learning rates lie at the top of what was tried, and some odd experiments."""
+    uri = f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}"
+    client = MlflowClient(uri)
+    log_study(client, "plain", [10 ** (-5 + 0.25 * i) for i in range(12)])
+    log_study(client, "running", [0.1, 0.2], status=None)
+    client.create_experiment("empty")
+    return uri
+
+
+@pytest.fixture
+def advisor(capsys, tmp_path, monkeypatch):
+    """Runs the command line in an empty folder: (exit status, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+    def run(*arguments):
+        status = 0
+        try:
+            main([str(a) for a in arguments])
+        except SystemExit as ended:
+            status = ended.code or 0
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run
+
+
+def test_version_and_help(advisor):
+    assert advisor("--version") == (0, f"advisor, version {__version__}\n", "")
+    status, out, _ = advisor("--help")
+    assert status == 0
+    assert "analyze" in out
+    for command in ("analyze", "rules", "explain", "sample", "demo", "schema"):
+        assert advisor(command, "--help")[0] == 0
+
+
+def test_analyze_writes_the_three_things(advisor, uri, tmp_path):
+    status, out, err = advisor("analyze", "plain", "--tracking-uri", uri, "--out", "report")
+    assert (status, err) == (0, "")
+    assert "report.html" in out
+    findings = json.loads((tmp_path / "report" / "findings.json").read_text())
+    assert findings["schema"] == 1
+    assert findings["objective"] == {"metric": "val_loss", "direction": "minimize"}
+    fired = {v["rule"]: v["findings"][0] for v in findings["verdicts"] if v["status"] == "fired"}
+    assert (fired["space-boundary"]["subject"], fired["space-boundary"]["side"]) == ("lr", "high")
+    following = [tmp_path / "report" / "next" / item["file"].split("/")[-1] for item in findings["next"]]
+    assert following
+    assert all(path.is_file() for path in following)
+    assert load(following[0]).parameters["lr"].high > 0.01
+    html = (tmp_path / "report" / "report.html").read_text()
+    assert html.startswith("<!DOCTYPE html>")
+
+
+def test_the_same_data_give_the_same_bytes(advisor, uri, tmp_path):
+    for out in ("a", "b"):
+        assert advisor("analyze", "plain", "--tracking-uri", uri, "--out", out, "--quiet") == (0, "", "")
+    files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*") if p.is_file())
+    assert files
+    for file in files:
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
+
+
+def test_fail_on(advisor, uri):
+    assert advisor("analyze", "plain", "--tracking-uri", uri, "-q", "--fail-on", "note")[0] == 1
+
+
+def test_reading_leaves_the_store_alone(advisor, uri):
+    path = Path(uri.removeprefix("sqlite:///"))
+    before = path.read_bytes()
+    assert advisor("analyze", "plain", "--tracking-uri", uri, "-q")[0] == 0
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_the_next_study_can_be_sampled(advisor, uri, tmp_path):
+    advisor("analyze", "plain", "--tracking-uri", uri, "-q", "--out", "r")
+    first = sorted((tmp_path / "r" / "next").glob("1-*.yaml"))[0]
+    status, out, _ = advisor("sample", first, "-n", "4")
+    trials = [json.loads(line) for line in out.splitlines()]
+    assert status == 0
+    assert len(trials) == 4
+    spec = load(first)
+    assert all(spec.parameters["lr"].contains(t["lr"]) for t in trials)
+    assert advisor("sample", first, "-n", "2", "--skip", "2")[1] == "".join(out.splitlines(keepends=True)[2:])
+    assert advisor("sample", first, "-n", "2", "--format", "csv")[1].splitlines()[0] == ",".join(spec.parameters)
+    assert len(advisor("sample", first, "-n", "2", "--format", "table")[1].splitlines()) == 3
+
+
+STUDY = "study: s\nobjective: {{metric: {metric}, direction: minimize}}\nparameters:\n  {name}: {{low: 1e-6, high: 1, scale: log}}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["plian"], "plian"),
+        (["empty"], "empty"),
+        (["running"], "has ended yet"),
+        (["plain", "--objective", "val_acc"], "no run logged the objective 'val_acc'"),
+        (["plain", "--study", "missing.yaml"], "cannot read the study file"),
+        (["plain", "--study", "other.yaml"], "searches 'width'"),
+        (["plain", "--study", "mine.yaml", "--objective", "train_loss"], "drop one of them"),
+        (["plain", "--study", "broken.yaml"], "line 1"),
+        (["plain", "--rules", "nowhere"], "does not exist"),
+        (["plain", "--out", "mine.yaml"], "mine.yaml"),
+        (["plain", "--direction", "up"], "up"),
+        (["plain", "--filter", "params."], "filter"),
+        ([], "EXPERIMENT"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(advisor, uri, tmp_path, arguments, message):
+    (tmp_path / "mine.yaml").write_text(STUDY.format(metric="val_loss", name="lr"))
+    (tmp_path / "other.yaml").write_text(STUDY.format(metric="val_loss", name="width"))
+    (tmp_path / "broken.yaml").write_text("study: [1")
+    before = sorted(p.name for p in tmp_path.iterdir())
+    status, out, err = advisor("analyze", *arguments, "--tracking-uri", uri)
+    assert status == 2
+    assert message in err
+    assert "Traceback" not in err
+    assert err.count("\n") == 1 or err.startswith("Usage:")
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("http://127.0.0.1:9", "127.0.0.1:9"),
+        ("http://user:secret@127.0.0.1:9", "127.0.0.1:9"),
+        ("sqlite:///nothing-here.db", "nothing-here.db"),
+        ("nonsense://x", "nonsense"),
+    ],
+)
+def test_stores_that_cannot_be_read(advisor, tmp_path, uri, message):
+    status, _, err = advisor("analyze", "plain", "--tracking-uri", uri)
+    assert status == 2
+    assert message in err
+    assert "secret" not in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_of_a_newer_schema(advisor, uri, tmp_path):
+    import sqlite3
+
+    copy = tmp_path / "newer.db"
+    shutil.copy(uri.removeprefix("sqlite:///"), copy)
+    with sqlite3.connect(copy) as database:
+        database.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
+    status, _, err = advisor("analyze", "plain", "--tracking-uri", f"sqlite:///{copy}")
+    assert status == 2
+    assert err.count("\n") == 1
+    assert "schema" in err
+
+
+def test_no_store_in_the_working_directory(advisor, tmp_path):
+    status, _, err = advisor("analyze", "plain")
+    assert status == 2
+    assert "--tracking-uri" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rules_and_pages(advisor):
+    status, out, _ = advisor("rules")
+    assert status == 0
+    assert "space-boundary" in out
+    status, out, _ = advisor("explain", "space-boundary")
+    assert "## What it looks at" in out
+    assert "## Thresholds" in out
+    status, _, err = advisor("explain", "space-bondary")
+    assert (status, err) == (2, "advisor: there is no rule 'space-bondary'; did you mean 'space-boundary'?\n")
+
+
+def test_schemas_are_json(advisor):
+    assert "properties" in json.loads(advisor("schema", "findings")[1])
+    assert "parameters" in json.loads(advisor("schema", "study")[1])["properties"]
+
+
+def test_the_command_starts_fast_because_it_imports_little():
+    code = "import sys; from advisor.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\nprint([m for m in ('mlflow', 'scipy', 'torch', 'numpy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_python_gives_the_same_report(uri, tmp_path):
+    from advisor import analyze
+
+    report = analyze("plain", tracking_uri=uri)
+    assert {f.rule for f in report.findings} >= {"space-boundary"}
+    assert report.next[0].parameters["lr"].high > 0.01
+    report.save(tmp_path / "out")
+    assert (tmp_path / "out" / "report.html").read_text() == report.to_html()
+
+
+def test_mlflow_is_the_real_one():
+    assert mlflow.__version__
