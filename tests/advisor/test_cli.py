@@ -153,7 +153,7 @@ def test_bad_input_is_one_line_and_status_2(advisor, uri, tmp_path, arguments, m
     (tmp_path / "other.yaml").write_text(STUDY.format(metric="val_loss", name="width"))
     (tmp_path / "broken.yaml").write_text("study: [1")
     before = sorted(p.name for p in tmp_path.iterdir())
-    status, out, err = advisor("analyze", *arguments, "--tracking-uri", uri)
+    status, _, err = advisor("analyze", *arguments, "--tracking-uri", uri)
     assert status == 2
     assert message in err
     assert "Traceback" not in err
@@ -216,7 +216,11 @@ def test_schemas_are_json(advisor):
 
 
 def test_the_command_starts_fast_because_it_imports_little():
-    code = "import sys; from advisor.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\nprint([m for m in ('mlflow', 'scipy', 'torch', 'numpy') if m in sys.modules])"
+    code = (
+        "import sys; from advisor.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('mlflow', 'scipy', 'torch', 'numpy') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 

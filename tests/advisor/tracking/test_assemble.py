@@ -66,9 +66,8 @@ def test_a_metric_logged_without_steps_has_the_order_of_logging():
 )
 def test_how_a_trial_ended(mlflow_status, tag, last, status):
     tags = {"advisor.status": tag} if tag else {}
-    study = assemble(
-        experiment([run(0, mlflow_status, tags, lr=1)], val__loss=points((0, 1, 1, 101), (0, 2, last, 102)))
-    )
+    metric = points((0, 1, 1, 101), (0, 2, last, 102), (1, 1, 1, 101))
+    study = assemble(experiment([run(0, mlflow_status, tags, lr=1), run(1, lr=2)], val__loss=metric))
     assert study.trials[0].status == status
 
 
