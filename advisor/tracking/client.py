@@ -1,0 +1,245 @@
+"""MLflow's own client, opened quietly: for tracking servers, other databases than SQLite, and folders of files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from advisor.errors import AdvisorError
+from advisor.tracking import collect
+from advisor.tracking.location import Location, masked, require_local
+from advisor.tracking.lookup import Listed, choose
+from advisor.tracking.runs import Experiment, Points, Run
+
+_ALWAYS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}
+_IMPATIENT = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "4",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
+}
+"""For the first words with a server: MLflow's own settings would retry for minutes before they say that nobody is there."""
+_PATIENT = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+}
+_NOISY = ("mlflow", "alembic", "urllib3", "sqlalchemy")
+_RUNS_A_PAGE = 1000
+_THREADS = 8
+_CONNECT_S = 5
+
+
+@contextmanager
+def quiet_mlflow(settings: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Within it MLflow sends no telemetry, logs nothing and follows `settings` (environment variables); all is put back after."""
+    wanted = {**_ALWAYS, **(settings or {})}
+    before = {name: os.environ.get(name) for name in wanted}
+    levels = {name: logging.getLogger(name).level for name in _NOISY}
+    os.environ.update(wanted)
+    try:
+        import mlflow  # noqa: F401  (sets its loggers up, which are then silenced)
+
+        for name in _NOISY:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def one_line(error: BaseException) -> str:
+    """What the error says, on one line of bearable length, without credentials."""
+    text = " ".join(masked(str(error)).split()) or type(error).__name__
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+@contextmanager
+def opened(location: Location) -> Iterator[Any]:
+    """An `MlflowClient` of the store, and MLflow's errors as AdvisorError; talks to a server impatiently."""
+    with quiet_mlflow(_IMPATIENT):
+        from mlflow.exceptions import MlflowException
+
+        try:
+            if location.kind == "database":
+                check_database(location)
+            yield _client(location)
+        except (MlflowException, OSError, ImportError) as error:
+            raise explained(error, location) from error
+
+
+def _client(location: Location) -> Any:
+    from mlflow import MlflowClient
+
+    if location.kind != "files":
+        return MlflowClient(location.uri)
+    trash = require_local(location) / ".trash"
+    had_trash = trash.exists()
+    client = MlflowClient(location.uri)
+    if not had_trash and trash.exists():
+        trash.rmdir()  # MLflow makes it on opening; reading leaves the folder as it was
+    return client
+
+
+def explained(error: BaseException, location: Location) -> AdvisorError:
+    """The error as one line that says what to do."""
+    text = one_line(error)
+    where = location.shown
+    if re.search(
+        r"Max retries|Connection ?(refused|reset|aborted|error)|timed out|resolve|Failed to establish", text, re.I
+    ):
+        return AdvisorError(f"cannot reach {where}; is the tracking server running, and is the address right?")
+    if re.search(r"\b(401|403)\b|Unauthorized|PERMISSION_DENIED|Permission denied", text):
+        return AdvisorError(
+            f"{where} refuses access; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD or MLFLOW_TRACKING_TOKEN"
+            if location.kind == "server"
+            else f"cannot read {where}: permission denied"
+        )
+    if location.kind == "server" and re.search(r"\b(404|405)\b|Failed to parse|not a valid JSON|Expecting value", text):
+        return AdvisorError(f"{where} answers, but not as an MLflow tracking server does; is the address right?")
+    if isinstance(error, ImportError):
+        return AdvisorError(f"cannot open {where}: {text}; install the database's Python driver")
+    return AdvisorError(f"MLflow cannot read {where}: {text}")
+
+
+def check_database(location: Location) -> None:
+    """Refuse a database whose schema is not the installed MLflow's: opening it with MLflow could begin to migrate it."""
+    import sqlalchemy
+    from mlflow.store.db.utils import _get_latest_schema_revision
+
+    try:
+        engine = sqlalchemy.create_engine(location.uri, connect_args={"connect_timeout": _CONNECT_S})
+        with engine.connect() as connection:
+            version = connection.execute(sqlalchemy.text("SELECT version_num FROM alembic_version")).scalar()
+        engine.dispose()
+    except sqlalchemy.exc.OperationalError as error:
+        raise AdvisorError(
+            f"cannot reach {location.shown}; is the database running, and are user and password right?"
+        ) from error
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        raise AdvisorError(f"{location.shown} holds no MLflow store: {one_line(error)}") from error
+    if version != _get_latest_schema_revision():  # type: ignore[no-untyped-call]
+        raise AdvisorError(
+            f"{location.shown} has the schema of another MLflow version than the one installed here; "
+            "install that version, or back the database up and run: mlflow db upgrade"
+        )
+
+
+# --- reading --------------------------------------------------------------------------------------------------------------------
+
+
+def list_experiments(location: Location) -> list[Listed]:
+    """All experiments of the store, also deleted ones."""
+    with opened(location) as client:
+        return _listed(client)
+
+
+def _listed(client: Any) -> list[Listed]:
+    from mlflow.entities import ViewType
+
+    found: list[Any] = []
+    token = None
+    while True:
+        page = client.search_experiments(view_type=ViewType.ALL, page_token=token)
+        found += page
+        token = page.token
+        if not token:
+            break
+    found.sort(key=lambda e: (len(e.experiment_id), e.experiment_id))
+    return [Listed(id=e.experiment_id, name=e.name, deleted=e.lifecycle_stage == "deleted") for e in found]
+
+
+def read(
+    location: Location,
+    experiment: str,
+    *,
+    filter: str | None,
+    system_metrics: bool,
+    on_progress: Callable[[int, int], None],
+) -> Experiment:
+    """The experiment of that name or id; see `store.read_experiment`."""
+    with opened(location) as client:
+        chosen = choose(experiment, _listed(client), location)
+        tags = collect.keep_tags(client.get_experiment(chosen.id).tags)
+        with quiet_mlflow(_PATIENT):
+            found = _search(client, chosen.id, filter)
+            metrics = [
+                [key for key in sorted(run.data.metrics) if system_metrics or not key.startswith(collect.SYSTEM_PREFIX)]
+                for run in found
+            ]
+            points = _points(client, found, metrics, 1 if location.kind == "files" else _THREADS, on_progress)
+        return Experiment(name=chosen.name, runs=tuple(_run(run) for run in found), points=points, tags=tags)
+
+
+def _search(client: Any, experiment: str, filter: str | None) -> list[Any]:
+    from mlflow.exceptions import MlflowException
+
+    found: list[Any] = []
+    token = None
+    while True:
+        try:
+            page = client.search_runs([experiment], filter or "", max_results=_RUNS_A_PAGE, page_token=token)
+        except MlflowException as error:
+            if filter and error.error_code == "INVALID_PARAMETER_VALUE":
+                raise AdvisorError(
+                    f"--filter {filter!r} is not one that MLflow understands: {one_line(error)}"
+                ) from error
+            raise
+        found += page
+        token = page.token
+        if not token:
+            break
+    return sorted(found, key=lambda run: (run.info.start_time or 0, run.info.run_id))
+
+
+def _run(run: Any) -> Run:
+    return collect.make_run(
+        id=run.info.run_id,
+        name=run.info.run_name,
+        status=run.info.status,
+        start_ms=run.info.start_time,
+        end_ms=run.info.end_time,
+        params=run.data.params,
+        tags=run.data.tags,
+    )
+
+
+def _points(
+    client: Any, runs: list[Any], metrics: list[list[str]], threads: int, on_progress: Callable[[int, int], None]
+) -> Mapping[str, Points]:
+    collector = collect.Collector()
+
+    def histories(i: int) -> list[tuple[str, list[Any]]]:
+        return [(key, client.get_metric_history(runs[i].info.run_id, key)) for key in metrics[i]]
+
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="advisor-read")
+    try:
+        for i, read in enumerate(pool.map(histories, range(len(runs)))):
+            for key, history in read:
+                _add(collector, key, i, history)
+            on_progress(i + 1, len(runs))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return collector.points()
+
+
+def _add(collector: collect.Collector, key: str, run: int, history: list[Any]) -> None:
+    if not history:
+        return
+    numbers = np.fromiter(chain.from_iterable((m.step, m.timestamp) for m in history), dtype=np.int64).reshape(-1, 2)
+    values = np.fromiter((m.value for m in history), dtype=np.float64, count=len(history))
+    runs = np.full(len(history), run, dtype=np.int64)
+    collector.add(key, runs, numbers[:, 0].copy(), values, numbers[:, 1].copy())

@@ -1,0 +1,126 @@
+"""Where an MLflow store is: reads tracking URIs without importing MLflow, and writes them without their passwords."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+from advisor.errors import AdvisorError
+
+Kind = Literal["sqlite", "files", "server", "database", "other"]
+
+_DATABASES = ("postgresql", "postgres", "mysql", "mssql")
+_CREDENTIALS = re.compile(r"(?<=://)[^\s@]+@")
+_SECRETS = re.compile(r"(?i)\b(password|passwd|pwd|token|secret|api_key|access_key|sslpassword)=[^&\s]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A tracking URI and what it points at."""
+
+    kind: Kind
+    uri: str = ""
+    """As MLflow's client takes it; it may hold a password, so show `shown` instead."""
+    path: Path | None = None
+    """The database file or folder, absolute, for the kinds `sqlite` and `files`."""
+
+    @property
+    def shown(self) -> str:
+        """For messages: the path of a local store, else the URI without user and password."""
+        return str(self.path) if self.path is not None else masked(self.uri)
+
+
+def masked(text: str) -> str:
+    """`text` without the credentials of the URIs in it."""
+    return _SECRETS.sub(r"\1=***", _CREDENTIALS.sub("***@", text))
+
+
+def locate(tracking_uri: str | None) -> Location:
+    """The store that `tracking_uri` names; without one, the store that MLflow itself would take.
+
+    That is the environment's MLFLOW_TRACKING_URI (which `mlflow.set_tracking_uri` sets as well), else the working directory's
+    `mlruns` folder if it holds experiments, else its `mlflow.db`. A plain path of a file or a folder will do as well.
+    """
+    uri = str(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or "").strip()
+    if not uri:
+        return _default()
+    scheme = uri.split(":", 1)[0].lower() if ":" in uri and not _is_drive(uri) else ""
+    if scheme.split("+")[0] == "sqlite":
+        return _sqlite(_database_path(uri), uri)
+    if scheme in ("http", "https"):
+        return Location("server", uri)
+    if scheme.split("+")[0] in _DATABASES:
+        return Location("database", uri)
+    if scheme == "file":
+        return _files(Path(url2pathname(urlsplit(uri).path)))
+    if scheme or uri == "databricks":
+        return Location("other", uri)
+    path = Path(uri).expanduser()
+    return _files(path) if path.is_dir() or not path.suffix else _sqlite(path)
+
+
+def require_local(location: Location) -> Path:
+    """The path of a local store; AdvisorError if nothing is there, so that reading never creates a store."""
+    assert location.path is not None
+    if not location.path.exists():
+        raise AdvisorError(
+            f"no MLflow store at {location.path}; pass --tracking-uri with the store that your runs log to"
+        )
+    return location.path
+
+
+def _default() -> Location:
+    here = Path.cwd()
+    runs = here / "mlruns"
+    try:
+        if any(child.name.isdigit() and (child / "meta.yaml").exists() for child in runs.iterdir()):
+            return _files(runs)
+    except OSError:
+        pass
+    database = here / "mlflow.db"
+    if not database.exists():
+        raise AdvisorError(
+            f"no MLflow store found: MLFLOW_TRACKING_URI is not set and {here} holds neither mlflow.db nor mlruns; "
+            "pass --tracking-uri, for example sqlite:///path/to/mlflow.db or http://localhost:5000"
+        )
+    return _sqlite(database)
+
+
+def default_for_writing() -> Location:
+    """As `locate(None)`, but a store that does not exist yet will do: `mlflow.db` in the working directory."""
+    try:
+        return locate(None)
+    except AdvisorError:
+        return _sqlite(Path.cwd() / "mlflow.db")
+
+
+def _sqlite(path: Path, uri: str | None = None) -> Location:
+    absolute = path.absolute()
+    return Location("sqlite", uri or f"sqlite:///{absolute}", absolute)
+
+
+def _files(path: Path) -> Location:
+    absolute = path.absolute()
+    return Location("files", absolute.as_uri(), absolute)
+
+
+def _database_path(uri: str) -> Path:
+    """The file of an SQLAlchemy URI: three slashes and a path, relative or (with a fourth) absolute."""
+    written = uri.split(":", 1)[1].removeprefix("///").split("?", 1)[0]
+    if written in ("", ":memory:"):
+        raise AdvisorError(f"{uri!r} names no database file; write sqlite:///path/to/mlflow.db")
+    if written.startswith("//"):
+        raise AdvisorError(
+            f"{uri!r} has too few or too many slashes; write sqlite:///relative.db or sqlite:////absolute.db"
+        )
+    path = Path(written)
+    return path if path.exists() or "%" not in written else Path(unquote(written))
+
+
+def _is_drive(uri: str) -> bool:
+    return len(uri) > 2 and uri[0].isalpha() and uri[1] == ":" and uri[2] in "\\/"

@@ -1,0 +1,273 @@
+"""Reads an experiment straight from MLflow's SQLite file: a few set-based, read-only queries into NumPy columns.
+
+MLflow's client asks for one history at a time, and SQLite's plan for that looks through all runs: minutes where this takes seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from advisor.errors import AdvisorError
+from advisor.tracking import collect
+from advisor.tracking.location import Location, require_local
+from advisor.tracking.lookup import Listed, choose
+from advisor.tracking.runs import Experiment, Points, Run
+
+_TABLES = {
+    "experiments": {"experiment_id", "name", "lifecycle_stage"},
+    "experiment_tags": {"experiment_id", "key", "value"},
+    "runs": {"run_uuid", "name", "status", "start_time", "end_time", "lifecycle_stage", "experiment_id"},
+    "params": {"run_uuid", "key", "value"},
+    "tags": {"run_uuid", "key", "value"},
+    "latest_metrics": {"run_uuid", "key", "value", "is_nan"},
+    "metrics": {"run_uuid", "key", "step", "value", "timestamp", "is_nan"},
+}
+_INDEX = "index_metrics_run_uuid"
+_WAIT_S = 10.0
+"""How long to wait for a program that is writing."""
+_POINTS_AT_ONCE = 250_000
+"""Points read by one query: a writer waits for one query to end, never for the whole reading."""
+_NAN = float(np.nextafter(collect.LARGEST, 0.0))
+"""Stands for NaN on the way from SQLite, which would make it NULL, to NumPy; no metric is that large."""
+_POINT = np.dtype([("group", np.int64), ("step", np.int64), ("value", np.float64), ("time", np.int64)])
+
+
+def list_experiments(location: Location) -> list[Listed]:
+    """All experiments of the store, also deleted ones."""
+    with connect(location) as connection:
+        return _listed(connection)
+
+
+def read(
+    location: Location,
+    experiment: str,
+    *,
+    filter: str | None,
+    system_metrics: bool,
+    on_progress: Callable[[int, int], None],
+) -> Experiment:
+    """The experiment of that name or id; see `store.read_experiment`."""
+    with connect(location) as connection:
+        chosen = choose(experiment, _listed(connection), location)
+        rows = connection.execute(
+            "SELECT run_uuid, name, status, start_time, end_time, artifact_uri, user_id FROM runs "
+            "WHERE experiment_id = ? AND lifecycle_stage = 'active' ORDER BY start_time, run_uuid",
+            (int(chosen.id),),
+        ).fetchall()
+        if filter:
+            from advisor.tracking.filtering import matching
+
+            rows = matching(connection, rows, filter)
+        _note_wanted_runs(connection, [row[0] for row in rows])
+        runs = _runs(connection, rows)
+        points = _points(connection, len(runs), system_metrics, on_progress)
+        tags = connection.execute(
+            "SELECT key, substr(value, 1, ?) FROM experiment_tags WHERE experiment_id = ?",
+            (collect.MAX_TEXT, int(chosen.id)),
+        )
+        return Experiment(name=chosen.name, runs=runs, points=points, tags=collect.keep_tags(dict(tags.fetchall())))
+
+
+# --- connection -----------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def connect(location: Location) -> Iterator[sqlite3.Connection]:
+    """A read-only connection to an MLflow store whose schema was checked; SQLite's errors come out as AdvisorError."""
+    path = require_local(location)
+    try:
+        connection = sqlite3.connect(_read_only_uri(path), uri=True, isolation_level=None, timeout=_WAIT_S)
+        try:
+            connection.execute("PRAGMA temp_store = MEMORY")
+            _check_schema(connection, path)
+            yield connection
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise _explained(error, path) from error
+
+
+def _read_only_uri(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise AdvisorError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+    if not header.startswith(b"SQLite format 3\0"):
+        raise AdvisorError(
+            f"{path} is {'empty' if not header else 'no SQLite database'}; pass the store that MLflow logs to"
+        )
+    # A database in write-ahead mode makes its readers create two files beside it. Without a log nobody has it open, the file
+    # alone is the whole truth, and reading it as immutable leaves the folder as it is (and works where it is read-only).
+    write_ahead = header[18] == 2
+    log = path.with_name(path.name + "-wal")
+    quiescent = write_ahead and not log.exists()
+    return f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if quiescent else ''}"
+
+
+def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not {"experiments", "runs", "alembic_version"} <= tables:
+        raise AdvisorError(f"{path} is a SQLite database but no MLflow store; pass the one that your runs log to")
+    versions = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+    known = _known_versions()
+    if known and versions and versions[0][0] not in known:
+        raise AdvisorError(
+            f"{path} was written by a newer MLflow than the one installed here; run: pip install --upgrade mlflow-skinny"
+        )
+    for table, columns in _TABLES.items():
+        present = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+        if not columns <= present:
+            raise AdvisorError(_too_old(path))
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_INDEX,)).fetchone():
+        raise AdvisorError(_too_old(path))
+
+
+def _too_old(path: Path) -> str:
+    return (
+        f"{path} has the schema of an MLflow too old to be read; back it up and run: mlflow db upgrade sqlite:///{path}"
+    )
+
+
+def _known_versions() -> set[str]:
+    """The schema versions that the installed MLflow has a migration to; read from its files' names, as importing it is slow."""
+    spec = find_spec("mlflow")
+    folders = spec.submodule_search_locations if spec is not None else None
+    return {
+        file.name.split("_", 1)[0]
+        for folder in folders or ()
+        for file in Path(folder, "store", "db_migrations", "versions").glob("[0-9a-f]*_*.py")
+    }
+
+
+def _explained(error: sqlite3.Error, path: Path) -> AdvisorError:
+    text = str(error)
+    if "locked" in text or "busy" in text:
+        return AdvisorError(
+            f"{path} was locked by another program for {_WAIT_S:g} s; try again when it has finished writing"
+        )
+    if "readonly" in text:
+        return AdvisorError(
+            f"{path} was left by a crash in the middle of a write; open it once with MLflow, which repairs it"
+        )
+    if "unable to open" in text and not os.access(path.parent, os.W_OK):
+        return AdvisorError(
+            f"{path} is in use in write-ahead mode and its folder is read-only; copy it with its -wal file and read the copy"
+        )
+    if "malformed" in text or "not a database" in text:
+        return AdvisorError(f"{path} is damaged ({text}); restore it from a backup")
+    return AdvisorError(f"cannot read {path}: {text}")
+
+
+# --- experiment and runs --------------------------------------------------------------------------------------------------------
+
+
+def _listed(connection: sqlite3.Connection) -> list[Listed]:
+    rows = connection.execute("SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id")
+    return [Listed(id=str(id), name=name, deleted=stage == "deleted") for id, name, stage in rows]
+
+
+def _note_wanted_runs(connection: sqlite3.Connection, ids: Sequence[str]) -> None:
+    """The runs to read, as a table of this connection's own memory: from here on a run is its index in `Experiment.runs`."""
+    connection.execute("CREATE TEMP TABLE wanted_run (i INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE)")
+    connection.execute("BEGIN")
+    connection.executemany("INSERT INTO wanted_run VALUES (?, ?)", enumerate(ids))
+    connection.execute("COMMIT")
+
+
+def _runs(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> tuple[Run, ...]:
+    params = collect.text_maps(
+        connection.execute(
+            "SELECT w.i, p.key, substr(p.value, 1, ?) FROM wanted_run w CROSS JOIN params p ON p.run_uuid = w.id",
+            (collect.MAX_TEXT,),
+        ),
+        len(rows),
+    )
+    tags = collect.text_maps(_tags(connection), len(rows))
+    return tuple(
+        collect.make_run(id=id, name=name, status=status, start_ms=start, end_ms=end, params=params[i], tags=tags[i])
+        for i, (id, name, status, start, end, *_) in enumerate(rows)
+    )
+
+
+def _tags(connection: sqlite3.Connection) -> Iterator[tuple[int, str, str | None]]:
+    """The tags worth keeping; `collect.keep_tags` decides, this only keeps millions of others inside SQLite."""
+    yield from connection.execute(
+        """
+        SELECT w.i, t.key, substr(t.value, 1, ?) FROM wanted_run w CROSS JOIN tags t ON t.run_uuid = w.id
+        WHERE t.key GLOB 'advisor.*' OR t.key GLOB 'mlflow.source.*' OR t.key IN (?, ?, ?, ?)
+        """,
+        (collect.MAX_TEXT, *collect.MLFLOW_TAGS),
+    )
+    yield from connection.execute(
+        """
+        SELECT i, key, value FROM (
+            SELECT w.i AS i, t.key AS key, substr(t.value, 1, :length) AS value,
+                   row_number() OVER (PARTITION BY w.i ORDER BY t.key) AS place
+            FROM wanted_run w CROSS JOIN tags t ON t.run_uuid = w.id
+            WHERE NOT t.key GLOB 'mlflow.*' AND NOT t.key GLOB 'advisor.*'
+        ) WHERE place <= :tags
+        """,
+        {"length": collect.MAX_TEXT, "tags": collect.MAX_TAGS},
+    )
+
+
+# --- points ---------------------------------------------------------------------------------------------------------------------
+
+
+def _points(
+    connection: sqlite3.Connection, runs: int, system_metrics: bool, on_progress: Callable[[int, int], None]
+) -> Mapping[str, Points]:
+    found = connection.execute(
+        "SELECT DISTINCT m.key FROM wanted_run w CROSS JOIN latest_metrics m ON m.run_uuid = w.id ORDER BY m.key"
+    )
+    metrics = [key for (key,) in found if system_metrics or not key.startswith(collect.SYSTEM_PREFIX)]
+    connection.execute("CREATE TEMP TABLE wanted_metric (name TEXT PRIMARY KEY, i INTEGER NOT NULL) WITHOUT ROWID")
+    connection.executemany("INSERT INTO wanted_metric VALUES (?, ?)", [(name, i) for i, name in enumerate(metrics)])
+    collector = collect.Collector()
+    done, at_once = 0, 16
+    while done < runs:
+        block = _block(connection, len(metrics), done, done + at_once)
+        _split(block, metrics, collector)
+        done = min(done + at_once, runs)
+        on_progress(done, runs)
+        at_once = max(1, min(4 * at_once, at_once * _POINTS_AT_ONCE // max(len(block), 1)))
+    return collector.points()
+
+
+def _block(connection: sqlite3.Connection, metrics: int, start: int, stop: int) -> np.ndarray[Any, Any]:
+    """The points of the runs `start` to `stop`, as rows of `_POINT`; group is run * metrics + metric."""
+    rows = connection.execute(
+        """
+        SELECT w.i * :metrics + k.i, m.step, CASE WHEN m.is_nan OR m.value IS NULL THEN :nan ELSE m.value END,
+               ifnull(m.timestamp, 0)
+        FROM wanted_run w CROSS JOIN metrics m INDEXED BY index_metrics_run_uuid ON m.run_uuid = w.id
+        CROSS JOIN wanted_metric k ON k.name = m.key
+        WHERE w.i >= :start AND w.i < :stop
+        """,
+        {"metrics": metrics, "nan": _NAN, "start": start, "stop": stop},
+    )
+    return np.fromiter(rows, dtype=_POINT)
+
+
+def _split(block: np.ndarray[Any, Any], metrics: Sequence[str], collector: collect.Collector) -> None:
+    if not len(block):
+        return
+    runs, metric = np.divmod(block["group"], len(metrics))
+    order = np.argsort(metric.astype(np.int16 if len(metrics) < 2**15 else np.int64), kind="stable")
+    runs, values = runs[order], block["value"][order]
+    values[values == _NAN] = np.nan
+    steps, times = block["step"][order], block["time"][order]
+    ends = np.searchsorted(metric[order], np.arange(len(metrics) + 1))
+    for i, name in enumerate(metrics):
+        part = slice(ends[i], ends[i + 1])
+        if ends[i] < ends[i + 1]:
+            collector.add(name, runs[part], steps[part], values[part], times[part])

@@ -1,0 +1,55 @@
+"""Reads an experiment from wherever MLflow keeps it. Reading never writes, and never creates a store that was not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from advisor.errors import AdvisorError
+from advisor.tracking import client, sql
+from advisor.tracking.location import locate
+from advisor.tracking.runs import Experiment
+
+
+def read_experiment(
+    name_or_id: str,
+    *,
+    tracking_uri: str | None = None,
+    filter: str | None = None,
+    system_metrics: bool = False,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Experiment:
+    """All runs of an experiment that were not deleted, with their parameters, tags and every point of their metrics.
+
+    name_or_id: the experiment's name or its id. tracking_uri: an MLflow tracking URI, or the path of a database file or a folder;
+    default as MLflow resolves it. filter: an MLflow filter string over runs. system_metrics: read `system/...` metrics as well.
+    on_progress: told (runs read, runs in all).
+
+    Runs come in the order of their start, points by run, time and step; nothing is repaired: steps may repeat or go back, values
+    may be NaN or infinite. All stores give the same. Raises AdvisorError, in one line that says what to do.
+    """
+    location = locate(tracking_uri)
+    read = sql.read if location.kind == "sqlite" else client.read
+    experiment = read(
+        location,
+        str(name_or_id),
+        filter=filter,
+        system_metrics=system_metrics,
+        on_progress=on_progress or _silent,
+    )
+    if not experiment.runs:
+        where = f"experiment {experiment.name!r} in {location.shown}"
+        if filter:
+            raise AdvisorError(f"no run of {where} matches --filter {filter!r}")
+        raise AdvisorError(f"{where} has no runs; log some trials first")
+    return experiment
+
+
+def list_experiments(tracking_uri: str | None = None) -> tuple[str, ...]:
+    """The names of a store's experiments that were not deleted, oldest first. Raises AdvisorError as `read_experiment` does."""
+    location = locate(tracking_uri)
+    listed = sql.list_experiments(location) if location.kind == "sqlite" else client.list_experiments(location)
+    return tuple(e.name for e in listed if not e.deleted)
+
+
+def _silent(done: int, of: int) -> None:
+    pass
