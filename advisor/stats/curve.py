@@ -1,10 +1,21 @@
-"""Curves as noisy series: how noisy they are, where they flatten, whether they still move."""
+"""Curves as noisy series: how noisy they are, where their best is, whether they end above it."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from scipy import stats
 
 from advisor.space import FloatArray
+
+FEWEST = 6
+"""Points below which a curve's noise, and so a rise of it, cannot be told."""
+_WINDOW = 0.1
+_MEDIAN_ERROR = math.sqrt(math.pi / 2)
+_HUGE = 1e100
 
 
 def noise(values: FloatArray) -> float:
@@ -17,3 +28,136 @@ def noise(values: FloatArray) -> float:
         return float("nan")
     second = values[:-2] - 2 * values[1:-1] + values[2:]
     return float(np.median(np.abs(second)) / 0.6745 / np.sqrt(6))
+
+
+@dataclass(frozen=True, slots=True)
+class Rise:
+    """How far a cost lies above the best level that its curve reached. Levels are medians over a tenth of the curve."""
+
+    best: int
+    """Index of the middle of the window with the lowest level."""
+    best_level: float
+    level: float
+    """What is compared with it: the level of the curve's end, or the value of one point."""
+    error: float
+    """Standard error of the difference, wide enough for noise that persists over a window."""
+    p: float
+    """How often a curve that never rises would seem to rise as far, the best level being the lowest of many."""
+    gain: float
+    """Highest minus lowest level of the curve: the yardstick of what is material."""
+
+    @property
+    def height(self) -> float:
+        """The rise, in the curve's own unit; negative where the curve ended at its best."""
+        return self.level - self.best_level
+
+    @property
+    def share(self) -> float:
+        """The rise as a share of the gain; 0 for a curve that never moved."""
+        return self.height / self.gain if self.gain > 0 else 0.0
+
+
+def end_rise(costs: FloatArray) -> Rise | None:
+    """The level at the end of a curve of costs (n,), finite, over the best level before; None for fewer than 6 points."""
+    return _rise(costs, None)
+
+
+def point_rise(costs: FloatArray, at: int) -> Rise | None:
+    """The cost at index `at` alone over the best level of the curve; None for fewer than 6 points. Costs as for `end_rise`."""
+    return _rise(costs, at)
+
+
+def _rise(costs: FloatArray, at: int | None) -> Rise | None:
+    n = len(costs)
+    if n < FEWEST:
+        return None
+    y = np.clip(costs, -_HUGE, _HUGE)
+    width = _width(n)
+    stride = _stride(width)
+    levels = _levels(y, width)
+    end = float(np.median(y[-width:]))
+    open_to_choice = levels if at is not None else levels[: (n - 2 * width) // stride + 1]
+    chosen = int(np.argmin(open_to_choice))
+    best_level = float(open_to_choice[chosen])
+    of_level = _level_error(y, levels, width)
+    of_value = of_level if at is None else max(_scatter(y), of_level)
+    error = math.hypot(of_level, of_value)
+    level = end if at is None else float(y[at])
+    return Rise(
+        best=chosen * stride + width // 2,
+        best_level=best_level,
+        level=level,
+        error=error,
+        p=min(1.0, n / width * _tail(level - best_level, error, n, width)),
+        gain=max(float(levels.max()), end) - min(best_level, end),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How a curve's level changed from one place to its end."""
+
+    before: float
+    after: float
+    p_fall: float
+    """One-sided p-value of a fall."""
+    p_rise: float
+    """One-sided p-value of a rise."""
+
+
+def change_since(values: FloatArray, index: int) -> Change | None:
+    """From the level around `index` of a curve (n,), finite, to the level of its end; None for fewer than 6 points."""
+    n = len(values)
+    if n < FEWEST:
+        return None
+    y = np.clip(values, -_HUGE, _HUGE)
+    width = _width(n)
+    first = min(max(index - width // 2, 0), n - width)
+    before, after = float(np.median(y[first : first + width])), float(np.median(y[-width:]))
+    error = math.sqrt(2) * _level_error(y, _levels(y, width), width)
+    return Change(before, after, _tail(before - after, error, n, width), _tail(after - before, error, n, width))
+
+
+def _width(n: int) -> int:
+    """Points in a level's window: a tenth of the curve."""
+    return max(1, round(_WINDOW * n))
+
+
+def _scatter(y: FloatArray) -> float:
+    """As `noise`; where most second differences vanish (a metric on a coarse grid), their root mean square instead."""
+    robust = noise(y)
+    if robust > 0:
+        return robust
+    second = y[:-2] - 2 * y[1:-1] + y[2:]
+    return float(np.sqrt(np.mean(second**2) / 6))
+
+
+def _stride(width: int) -> int:
+    """Points from one window to the next: a quarter of a window."""
+    return max(1, width // 4)
+
+
+def _levels(y: FloatArray, width: int) -> FloatArray:
+    """Medians of the windows of a curve, each window a stride after the one before."""
+    return np.asarray(np.median(sliding_window_view(y, width)[:: _stride(width)], axis=1), dtype=np.float64)
+
+
+def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
+    """Standard error of a level: from the point-to-point noise, or from how the levels themselves scatter if that is more.
+
+    The second sees noise that persists over many points. Third differences between windows side by side, in which trend and
+    curvature cancel, have variance 20 sigma^2.
+    """
+    error = _scatter(y) / math.sqrt(width) * (_MEDIAN_ERROR if width > 2 else 1.0)
+    if width < 2:
+        return error
+    lag = round(width / _stride(width))
+    third = levels[3 * lag :] - 3 * levels[2 * lag : -lag] + 3 * levels[lag : -2 * lag] - levels[: -3 * lag]
+    return max(error, float(np.median(np.abs(third))) / 0.6745 / math.sqrt(20))
+
+
+def _tail(difference: float, error: float, n: int, width: int) -> float:
+    """One-sided p-value. The degrees of freedom of these errors were found by simulating white noise."""
+    if error <= 0:
+        return 0.0 if difference > 0 else 1.0
+    return float(stats.t.sf(difference / error, 6.0 if width > 1 else 0.45 * n))
