@@ -174,6 +174,21 @@ class Study:
         evaluated = self.curve(trial, "train_eval_loss")
         return evaluated if len(evaluated) else self.curve(trial, "train_loss")
 
+    def planned_steps(self, trial: Trial) -> float:
+        """How many steps the trial was to train: its own fact, else the study's number; NaN if neither is known."""
+        own = trial.fact("max_train_steps")
+        if math.isfinite(own) and own > 0:
+            return own
+        return float(self.spec.max_train_steps) if self.spec.max_train_steps is not None else math.nan
+
+    def cut_short(self, trial: Trial) -> bool:
+        """Whether the trial's evaluations end before nine tenths of its planned steps, or it was stopped and no plan is known."""
+        evaluated = self.cost_curve(trial).steps
+        planned = self.planned_steps(trial)
+        if math.isnan(planned) or not len(evaluated):
+            return trial.status == "stopped"
+        return bool(evaluated[-1] < 0.9 * planned)
+
     @cached_property
     def costs(self) -> FloatArray:
         """Best cost of each trial over its training, shape (number of trials,); NaN where it has no finite value."""

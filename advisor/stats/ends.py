@@ -1,0 +1,167 @@
+"""How the best trials of a study end: which of them still improve, which were flat long before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.finding import MissingData
+from advisor.stats import trend
+from advisor.study import Study, Trial
+
+TAIL = 0.2
+TOLERANCE = 0.005
+TRAIN_TOLERANCE = 0.02
+MARGIN = 1.25
+STARVED = 0.01
+"""Share of its peak below which the learning rate, not the problem, keeps a curve flat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of one trial: of its objective (a cost, lower is better) and of its cost on training data, where that was logged."""
+
+    trial: Trial
+    steps: int
+    """The last step at which the objective was evaluated."""
+    end: trend.End
+    plateau: trend.Plateau
+    train_end: trend.End | None
+    train_plateau: trend.Plateau | None
+    train_left: float
+    """Share of the way to a perfect fit of the training data that was left at the end; NaN if unknown."""
+    starved: bool
+    """Whether the learning rate had all but vanished where the curves flatten."""
+
+    @property
+    def settled(self) -> float:
+        """Share of the steps at which the objective, and the training cost where it was logged, had settled."""
+        return max(self.plateau.settled, self.train_plateau.settled if self.train_plateau else 0.0)
+
+    def flat(self, rest: float) -> bool:
+        """Whether the objective was surely flat: see `trend.Plateau.flat`."""
+        return self.plateau.flat(rest)
+
+    def train_flat(self, rest: float) -> bool:
+        """Whether the training cost was surely flat; true where it was not logged."""
+        return self.train_plateau is None or self.train_plateau.flat(rest)
+
+
+def good_trials(study: Study, reach: float) -> list[Trial]:
+    """The feasible trials that are within `reach` of the best, best first; raises MissingData where there is none.
+
+    reach: share of what the best trial gained over its run.
+    """
+    ranked = study.ranked()
+    if not ranked:
+        raise MissingData("no trial ended with a finite objective; this needs at least one that trains")
+    first = np.array([study.cost_curve(t).finite.values[0] for t in ranked])
+    return ranked[: trend.within_reach(study.costs[[t.index for t in ranked]], first, reach=reach)]
+
+
+def best_endings(
+    study: Study, best: int, reach: float, *, tolerance: float = TOLERANCE, margin: float = MARGIN, tail: float = TAIL
+) -> list[Ending]:
+    """The endings of the `best` good trials that were not cut short, best first; raises MissingData where none can be read."""
+    whole = [t for t in good_trials(study, reach) if not study.cut_short(t)]
+    if not whole:
+        raise MissingData(
+            "every good trial was cut short; how training ends needs trials that run for all of max_train_steps"
+        )
+    endings = [e for t in whole[:best] if (e := _ending(study, t, tolerance, margin, tail)) is not None]
+    if not endings:
+        raise MissingData(
+            f"the best trials have fewer than {trend.FEWEST} evaluations of {study.spec.objective.metric}, or it gained nothing "
+            "beyond its noise; evaluate more often"
+        )
+    return endings
+
+
+def typical_steps(study: Study, endings: Sequence[Ending]) -> int:
+    """How long the trials trained: as planned, else to their last evaluation; the median."""
+    planned = [study.planned_steps(e.trial) for e in endings]
+    return max(
+        round(float(np.median([e.steps if math.isnan(p) else p for e, p in zip(endings, planned, strict=True)]))), 1
+    )
+
+
+def round_up(steps: float) -> int:
+    """A number of steps to two significant digits, upwards."""
+    unit: int = 10 ** max(len(str(math.ceil(steps))) - 2, 0)
+    return max(math.ceil(steps / unit) * unit, 1)
+
+
+def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: float) -> Ending | None:
+    curve, train = study.cost_curve(trial).finite, study.train_cost_curve(trial).finite
+    end = trend.read_end(curve.steps, curve.values, tail=tail)
+    plateau = trend.read_plateau(curve.steps, curve.values, tolerance=tolerance, margin=margin)
+    if end is None or plateau is None:
+        return None
+    rates = study.curve(trial, "learning_rate").finite
+    late = rates.values[rates.steps >= plateau.settled * curve.steps[-1]]
+    return Ending(
+        trial=trial,
+        steps=int(curve.steps[-1]),
+        end=end,
+        plateau=plateau,
+        train_end=trend.read_end(train.steps, train.values, tail=tail),
+        train_plateau=trend.read_plateau(train.steps, train.values, tolerance=TRAIN_TOLERANCE, margin=margin),
+        train_left=trend.left_to_floor(train.values),
+        starved=len(late) > 0 and float(np.median(late)) < STARVED * float(rates.values.max()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BestStep:
+    """Where one trial is at its best; places are shares of the steps that it was to train."""
+
+    trial: Trial
+    steps: int
+    """How many steps it was to train, or did train if that is unknown."""
+    place: float
+    """Of its best evaluation."""
+    tied: float
+    """Of the first evaluation that is as good within noise."""
+    at_start: bool
+    """Whether its first evaluation is its best."""
+
+    def chance_late(self, late: float) -> float:
+        """How likely a best step falls in the `late` last share of the steps if it may be anywhere, or anywhere on its plateau.
+
+        A plateau that begins in the second half is none: until then the trial improved beyond noise.
+        """
+        return late / (1 - self.tied) if self.tied <= 0.5 else late
+
+
+def best_steps(study: Study, best: int, reach: float) -> list[BestStep]:
+    """The best steps of the `best` good trials, best trial first; raises MissingData where there is no good trial.
+
+    A trial that was cut short soon after its best step is left out: it might have had a better one later.
+    """
+    placed = []
+    for trial in good_trials(study, reach)[:best]:
+        curve, planned = study.cost_curve(trial).finite, study.planned_steps(trial)
+        last = int(curve.steps[-1])
+        total = max(last, 1 if math.isnan(planned) else round(planned))
+        place, tied = trend.step_position(curve.steps, curve.values, total=total)
+        if study.cut_short(trial) and place * total > 0.5 * last:
+            continue
+        first = bool(curve.values[0] == curve.values.min())
+        placed.append(BestStep(trial=trial, steps=total, place=place, tied=tied, at_start=first))
+    return placed
+
+
+def late_gain(study: Study, placed: BestStep, late: float) -> float:
+    """Share of the trial's gain that only the `late` last share of its steps brought."""
+    curve = study.cost_curve(placed.trial).finite
+    return trend.gain_after(curve.steps, curve.values, after=(1 - late) * placed.steps)
+
+
+def stretch(study: Study, trials: Sequence[Trial]) -> float:
+    """By how much to multiply the steps of these trials: the median of what their curves ask for, 1.5 where they cannot be read."""
+    curves = [study.cost_curve(t).finite for t in trials]
+    found = [trend.read_end(c.steps, c.values, tail=TAIL) for c in curves]
+    return float(np.median([1.5 if end is None else end.stretch for end in found]))

@@ -1,0 +1,288 @@
+"""How a training curve ends: still falling, and what as many steps again would bring, or flat, and since when.
+
+Everything is a share: steps of the run's steps, costs of what the whole run gained (its highest cost before its best, minus its
+best). A cost that fell tenfold or more is read on a logarithmic scale, so that a first evaluation in the thousands does not make
+all that follows look flat.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+from scipy.ndimage import median_filter
+
+from advisor.space import FloatArray
+from advisor.stats.curve import noise
+from advisor.study import BoolArray, IntArray
+
+FEWEST = 8
+"""Evaluations below which a curve's end cannot be told from its noise."""
+_TAIL_POINTS = 5
+_BINS = 200
+_TENFOLD = 10.0
+_DOUBTFUL = 6.0
+_HUGE = 1e100
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of one curve. Costs are shares of what the run gained, steps are shares of its steps."""
+
+    points: int
+    """Evaluations in the window at the end."""
+    window: float
+    """Share of the steps that the window covers."""
+    gain: float
+    """What the window brought, from a straight line through it; negative where the cost rose."""
+    error: float
+    """Standard error of the gain, widened for autocorrelated noise."""
+    freedom: float
+    """Degrees of freedom of the error."""
+    slowing: float
+    """The window's gain over that of the window before it: below 1 the curve levels off."""
+
+    @property
+    def p(self) -> float:
+        """One-sided p-value of the window's gain: how often a flat curve with this noise would seem to gain as much."""
+        if self.error <= 0:
+            return 0.0 if self.gain > 0 else 1.0
+        return float(stats.t.sf(self.gain / self.error, self.freedom))
+
+    @property
+    def reach(self) -> float:
+        """How many times the window's gain as many steps again would bring.
+
+        The gain shrinks by `slowing` from window to window, as in an exponential approach; at most it grows with the logarithm of
+        the steps, as under power laws, which also bounds a drop that a decaying learning rate brought.
+        """
+        most = math.log(2) / -math.log1p(-self.window)
+        ratio = max(self.slowing, 0.0)
+        if ratio >= 1:
+            return most
+        return min(ratio * (1 - math.pow(ratio, 1 / self.window)) / (1 - ratio), most)
+
+    @property
+    def forecast(self) -> float:
+        """What as many steps again would bring."""
+        return self.gain * self.reach
+
+    def forecast_interval(self, level: float = 0.9) -> tuple[float, float]:
+        """(low, high) of the forecast at `level` confidence, from the noise alone."""
+        half = float(stats.t.ppf(0.5 + level / 2, self.freedom)) * self.error * self.reach
+        return self.forecast - half, self.forecast + half
+
+    def chance_above(self, material: float) -> float:
+        """Probability that the forecast exceeds `material`, from the noise alone."""
+        if self.reach <= 0:
+            return 0.0
+        if self.error <= 0:
+            return float(self.forecast > material)
+        return float(stats.t.sf((material / self.reach - self.gain) / self.error, self.freedom))
+
+    def improving(self, material: float, alpha: float) -> bool:
+        """Whether the curve still falls, beyond noise at level `alpha`, and as many steps again promise more than `material`."""
+        return self.p <= alpha and self.forecast > material
+
+    @property
+    def stretch(self) -> float:
+        """By how much to multiply the steps, 1.5 to 3, to get four fifths of what an exponential approach has left to give."""
+        if self.slowing >= 1:
+            return 3.0
+        windows = math.log(0.2) / math.log(max(self.slowing, 1e-3))
+        return min(max(1 + windows * self.window, 1.5), 3.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Plateau:
+    """Where one curve flattens. Costs are shares of what the run gained, steps are shares of its steps."""
+
+    settled: float
+    """From here on the smoothed curve is never above its final level by more than the tolerance."""
+    tolerance: float
+    """As asked for, or twice the scatter of the evaluations if that is more."""
+    rise: float
+    """How far the smoothed curve ends above its lowest point."""
+    rest: float
+    """Upper 95 % confidence bound of what the steps after `settled` times the margin brought; infinite if none are left."""
+
+    def flat(self, most: float) -> bool:
+        """Whether the rest of the steps surely brought no more than `most`, and the curve did not get worse either."""
+        return self.rest <= most and self.rise <= 2 * self.tolerance
+
+
+def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | None:
+    """How the curve of finite `costs` (n,) at increasing `steps` (n,) ends; None if it is too short or nothing was learned.
+
+    The window is the last `tail` of the steps, longer where that holds fewer than 5 evaluations, at most the second half.
+    """
+    curve = _prepare(steps, costs)
+    if curve is None:
+        return None
+    window = min(max(tail, 1 - float(curve.t[-_TAIL_POINTS])), 0.5)
+    now = curve.t >= 1 - window - 1e-9
+    before = (curve.t >= 1 - 2 * window - 1e-9) & (curve.t <= 1 - window + 1e-9)
+    gain, error = _gain(curve, now, window)
+    earlier = _gain(curve, before, window)[0]
+    return End(
+        points=int(now.sum()),
+        window=window,
+        gain=gain,
+        error=error,
+        freedom=curve.freedom,
+        slowing=gain / earlier if earlier > 0 else 1.0,
+    )
+
+
+def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin: float) -> Plateau | None:
+    """Where the curve of finite `costs` (n,) at increasing `steps` (n,) flattens; None if it is too short or nothing was learned.
+
+    The final level is the median over the last fifth of the steps.
+    """
+    curve = _prepare(steps, costs)
+    if curve is None:
+        return None
+    tolerance = max(tolerance, 2 * curve.scatter)
+    late = curve.t >= 0.8
+    level = float(np.median(curve.smooth[late]))
+    above = np.flatnonzero(curve.smooth > level + tolerance)
+    first = int(above[-1]) + 1 if len(above) else 0
+    settled = float(curve.t[min(first, len(curve.t) - 1)])
+    start = settled * margin
+    left = curve.t >= start
+    rest = math.inf
+    if start < 1 and left.sum() >= 3:
+        gain, error = _gain(curve, left, 1 - start)
+        rest = gain + float(stats.t.ppf(0.95, curve.freedom)) * error
+    return Plateau(settled=settled, tolerance=tolerance, rise=level - float(curve.smooth.min()), rest=rest)
+
+
+def left_to_floor(costs: FloatArray) -> float:
+    """Share of the way from the first of `costs` (n,) to a perfect score that its last tenth still had to go; NaN if unknown.
+
+    A perfect score is 0 for costs that are never negative (losses, error rates) and -1 for shares that are maximised (accuracy);
+    other costs have no known floor.
+    """
+    if len(costs) < 2:
+        return math.nan
+    if costs.min() >= 0:
+        floor = 0.0
+    elif costs.min() >= -1 and costs.max() <= 0:
+        floor = -1.0
+    else:
+        return math.nan
+    first = float(costs[0]) - floor
+    last = float(np.median(costs[-max(len(costs) // 10, 1) :])) - floor
+    return last / first if first > 0 else math.nan
+
+
+def within_reach(best: FloatArray, first: FloatArray, *, reach: float) -> int:
+    """How many of the trials are good: their `best` costs (n,), ascending, lie within `reach` of what the best trial gained.
+
+    first: costs at the first evaluation, shape (n,). A cost that fell tenfold is compared by its logarithm.
+    """
+    if len(best) == 0:
+        return 0
+    costs, start = np.clip(best, -_HUGE, _HUGE), float(np.clip(first[0], -_HUGE, _HUGE))
+    if costs[0] > 0 and start >= _TENFOLD * costs[0]:
+        costs, start = np.log(costs), math.log(start)
+    return int(np.sum(costs - costs[0] <= reach * max(start - costs[0], 0.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A curve in shares: of the steps (`t`) and of what the run gained (`y`, `smooth`, `scatter`)."""
+
+    t: FloatArray
+    y: FloatArray
+    smooth: FloatArray
+    scatter: float
+    inflation: float
+    """By how much autocorrelation multiplies the variance of a mean or a slope."""
+    freedom: float
+
+
+def _prepare(steps: IntArray, costs: FloatArray) -> _Prepared | None:
+    if len(costs) < FEWEST or steps[-1] <= 0 or steps[-_TAIL_POINTS] <= 0:
+        return None
+    t, y = _thin(steps / float(steps[-1]), np.clip(costs, -_HUGE, _HUGE))
+    best = int(np.argmin(y))
+    if y[best] > 0 and y[: best + 1].max() >= _TENFOLD * y[best]:
+        y = np.log(y)
+    y = y / (float(np.abs(y).max()) or 1.0)
+    # About a twentieth of the curve: wide enough for a single bad evaluation, too narrow to move the place where it flattens.
+    smooth = np.asarray(median_filter(y, size=max(3, len(y) // 20) | 1, mode="nearest"), dtype=np.float64)
+    gained = max(float(smooth[: best + 1].max()), float(y[0])) - float(y[best])
+    scatter, inflation, freedom = _scatter(t, y)
+    if not gained > _DOUBTFUL * scatter:
+        return None
+    return _Prepared(t, y / gained, smooth / gained, scatter / gained, inflation, freedom)
+
+
+def _thin(t: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Means of equally many neighbours where there are more than a few hundred points; the last one ends where the curve ends."""
+    if len(y) <= 2 * _BINS:
+        return t, y
+    bins = np.arange(len(y)) * _BINS // len(y)
+    counts = np.bincount(bins)
+    t, y = np.bincount(bins, t) / counts, np.bincount(bins, y) / counts
+    return t / t[-1], y
+
+
+def _scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
+    """(standard deviation, variance inflation, degrees of freedom) of the second half's noise about a cubic."""
+    start = min(int(np.searchsorted(t, 0.5)), len(t) - _TAIL_POINTS)
+    x, z = t[start:] - t[start:].mean(), y[start:]
+    n, degree = len(z), 3 if len(z) >= 10 else 2
+    residual = z - np.polyval(np.polyfit(x, z, degree), x)
+    power = float(residual @ residual)
+    free = n - degree - 1
+    spread = math.sqrt(power / free)
+    if n < 10 or power == 0:
+        return spread, 1.0, float(free)
+    lag = float(residual[1:] @ residual[:-1]) / power
+    # The cubic takes some of the correlation away: of n points about (1 + 4 lag) / n for a line, twice that for a cubic.
+    lag = min(max(lag + 2 * (1 + 4 * lag) / n, 0.0), 0.9)
+    inflation = (1 + lag) / (1 - lag)
+    return max(spread, noise(z)), inflation, max(n / inflation - degree - 1, 2.0)
+
+
+def _gain(curve: _Prepared, part: BoolArray, window: float) -> tuple[float, float]:
+    """(what the line through the points of `part` gains over the window, its standard error)."""
+    if part.sum() < 2:
+        return 0.0, math.inf
+    x, y = curve.t[part] - curve.t[part].mean(), curve.y[part]
+    spread = float(x @ x)
+    return -float(x @ y) / spread * window, window * curve.scatter * math.sqrt(curve.inflation / spread)
+
+
+def step_position(steps: IntArray, costs: FloatArray, *, total: float) -> tuple[float, float]:
+    """(position of the best evaluation, of the first one that is as good within noise) as shares of `total` steps.
+
+    costs: shape (n,), finite, n >= 1. As good within noise: within 3 standard deviations of the second half's noise; without an
+    estimate of the noise, equal.
+    """
+    best = int(np.argmin(costs))
+    sigma = noise(np.clip(costs[len(costs) // 2 :], -_HUGE, _HUGE))
+    tied = costs <= costs[best] + (3 * sigma if math.isfinite(sigma) else 0.0)
+    return float(steps[best]) / total, float(steps[int(np.argmax(tied))]) / total
+
+
+def chance_of_at_least(hits: int, chances: FloatArray) -> float:
+    """Probability that at least `hits` of independent events with these `chances` (n,) happen (exact, Poisson binomial)."""
+    distribution = np.ones(1)
+    for chance in chances:
+        distribution = np.convolve(distribution, [1 - chance, chance])
+    return float(min(distribution[max(hits, 0) :].sum(), 1.0))
+
+
+def gain_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
+    """Share of the gain from the first to the best of `costs` (n,) that only the steps beyond `after` brought; 0 without a gain."""
+    costs = np.clip(costs, -_HUGE, _HUGE)
+    gained = float(costs[0] - costs.min())
+    before = costs[steps <= after]
+    if gained <= 0 or not len(before):
+        return 0.0 if gained <= 0 else 1.0
+    return float(before.min() - costs.min()) / gained
