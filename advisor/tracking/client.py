@@ -20,18 +20,19 @@ from advisor.tracking.lookup import Listed, choose
 from advisor.tracking.runs import Experiment, Points, Run
 
 _ALWAYS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}
-_IMPATIENT = {
+IMPATIENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "4",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
 }
 """For the first words with a server: MLflow's own settings would retry for minutes before they say that nobody is there."""
-_PATIENT = {
+PATIENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
 }
+"""For the long work with a server that has answered."""
 _NOISY = ("mlflow", "alembic", "urllib3", "sqlalchemy")
 _RUNS_A_PAGE = 1000
 _THREADS = 8
@@ -70,18 +71,19 @@ def one_line(error: BaseException) -> str:
 @contextmanager
 def opened(location: Location) -> Iterator[Any]:
     """An `MlflowClient` of the store, and MLflow's errors as AdvisorError; talks to a server impatiently."""
-    with quiet_mlflow(_IMPATIENT):
+    with quiet_mlflow(IMPATIENT):
         from mlflow.exceptions import MlflowException
 
         try:
             if location.kind == "database":
                 check_database(location)
-            yield _client(location)
+            yield open_client(location)
         except (MlflowException, OSError, ImportError) as error:
             raise explained(error, location) from error
 
 
-def _client(location: Location) -> Any:
+def open_client(location: Location) -> Any:
+    """An `MlflowClient` of the store; within `quiet_mlflow`."""
     from mlflow import MlflowClient
 
     if location.kind != "files":
@@ -94,7 +96,7 @@ def _client(location: Location) -> Any:
     return client
 
 
-def explained(error: BaseException, location: Location) -> AdvisorError:
+def explained(error: BaseException, location: Location, doing: str = "read") -> AdvisorError:
     """The error as one line that says what to do."""
     text = one_line(error)
     where = location.shown
@@ -106,13 +108,13 @@ def explained(error: BaseException, location: Location) -> AdvisorError:
         return AdvisorError(
             f"{where} refuses access; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD or MLFLOW_TRACKING_TOKEN"
             if location.kind == "server"
-            else f"cannot read {where}: permission denied"
+            else f"cannot {doing} {where}: permission denied"
         )
     if location.kind == "server" and re.search(r"\b(404|405)\b|Failed to parse|not a valid JSON|Expecting value", text):
         return AdvisorError(f"{where} answers, but not as an MLflow tracking server does; is the address right?")
     if isinstance(error, ImportError):
         return AdvisorError(f"cannot open {where}: {text}; install the database's Python driver")
-    return AdvisorError(f"MLflow cannot read {where}: {text}")
+    return AdvisorError(f"MLflow cannot {doing} {where}: {text}")
 
 
 def check_database(location: Location) -> None:
@@ -174,7 +176,7 @@ def read(
     with opened(location) as client:
         chosen = choose(experiment, _listed(client), location)
         tags = collect.keep_tags(client.get_experiment(chosen.id).tags)
-        with quiet_mlflow(_PATIENT):
+        with quiet_mlflow(PATIENT):
             found = _search(client, chosen.id, filter)
             metrics = [
                 [key for key in sorted(run.data.metrics) if system_metrics or not key.startswith(collect.SYSTEM_PREFIX)]

@@ -131,10 +131,21 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
         raise AdvisorError(_too_old(path))
 
 
+def check_writable(location: Location) -> None:
+    """Refuse a file that MLflow would have to migrate, or cannot, before it writes to it."""
+    with connect(location) as connection:
+        (version,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        from mlflow.store.db.utils import _get_latest_schema_revision
+
+        assert location.path is not None
+        if version != _get_latest_schema_revision():  # type: ignore[no-untyped-call]
+            raise AdvisorError(_too_old(location.path))
+        if not os.access(location.path, os.W_OK) or not os.access(location.path.parent, os.W_OK):
+            raise AdvisorError(f"cannot write to {location.path}: permission denied")
+
+
 def _too_old(path: Path) -> str:
-    return (
-        f"{path} has the schema of an MLflow too old to be read; back it up and run: mlflow db upgrade sqlite:///{path}"
-    )
+    return f"{path} has the schema of an older MLflow; back it up and run: mlflow db upgrade sqlite:///{path}"
 
 
 def _known_versions() -> set[str]:

@@ -1,0 +1,133 @@
+"""Writes finished runs into MLflow many at a time: whole runs or nothing, and no run twice."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.errors import AdvisorError
+from advisor.space import FloatArray
+from advisor.tracking import sql
+from advisor.tracking.client import check_database, explained, quiet_mlflow
+from advisor.tracking.location import Location, default_for_writing, locate
+from advisor.tracking.runs import RunStatus
+
+TAG_SOURCE = "advisor.imported_from"
+"""JSON list that tells what a run was imported from: written last, so a run without it was left unfinished."""
+TAG_UNFINISHED = "advisor.importing"
+"""The same, while the run is being written: an import that finds it starts the run again."""
+MAX_VALUE = 5000
+"""Characters of a parameter's or tag's value; the smallest limit of the MLflow versions in use."""
+_MAX_KEY = 250
+
+
+@dataclass(frozen=True, slots=True)
+class NewPoints:
+    """Points of one metric, arrays of one shape (n,)."""
+
+    steps: NDArray[np.int64]
+    values: FloatArray
+    times_ms: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to be written; its names are ones that MLflow takes (see `Names`)."""
+
+    source: tuple[str, ...]
+    """What identifies it where it comes from: two runs of one experiment never have the same."""
+    name: str
+    status: RunStatus
+    started_ms: int
+    ended_ms: int | None
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    points: Mapping[str, NewPoints] = field(default_factory=dict)
+
+    @property
+    def all_tags(self) -> dict[str, str]:
+        """Its tags as MLflow holds them, the name and the source among them."""
+        return {**self.tags, "mlflow.runName": self.name, TAG_SOURCE: source_text(self.source)}
+
+
+def source_text(source: Sequence[str]) -> str:
+    """A source as the value of `TAG_SOURCE`."""
+    return json.dumps(list(source), ensure_ascii=False)
+
+
+class Names:
+    """Names as MLflow takes them: a character that it refuses becomes "_", said in `warnings` once a name."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self._safe: dict[str, str] = {}
+
+    def safe(self, name: str) -> str:
+        """A name for a parameter, metric or tag; names that differ stay different."""
+        if name not in self._safe:
+            safe = re.sub(r"[^\w.\-/ :]", "_", name)
+            safe = "/".join(part for part in safe.split("/") if part not in ("", ".", "..")) or "_"
+            safe, n = safe[:_MAX_KEY], 2
+            while safe in self._safe.values():
+                safe, n = f"{safe[: _MAX_KEY - 4]}_{n}", n + 1
+            self._safe[name] = safe
+            if safe != name:
+                self.warnings.append(f"{name!r} is no name that MLflow takes; it was imported as {safe!r}.")
+        return self._safe[name]
+
+
+class Writer(Protocol):
+    """Writes runs into one tracker."""
+
+    def imported(self, experiment: str) -> set[str]:
+        """The sources of the runs that the experiment already holds; empty if there is no such experiment."""
+
+    def write(
+        self, experiment: str, tags: Mapping[str, str], runs: Iterable[NewRun], written: Callable[[], None]
+    ) -> None:
+        """Write runs into the experiment, made with `tags` if it is new; `written` is called after each run that is safe."""
+
+
+@contextmanager
+def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
+    """The fastest writer for the store, which is made where it is a SQLite file that does not exist yet."""
+    location = locate(tracking_uri) if tracking_uri else default_for_writing()
+    with quiet_mlflow():
+        from mlflow.exceptions import MlflowException
+
+        try:
+            if location.kind in ("sqlite", "database"):
+                from advisor.importers.sql_writer import SqlWriter
+
+                yield SqlWriter(_sql_store(location))
+            else:
+                from advisor.importers.client_writer import ClientWriter
+
+                yield ClientWriter(location)
+        except AdvisorError:
+            raise
+        except (MlflowException, OSError, ImportError) as error:
+            raise explained(error, location, "write to") from error
+
+
+def _sql_store(location: Location) -> Any:
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    artifacts = "./mlruns"
+    if location.path is None:
+        check_database(location)
+    else:
+        folder = location.path.parent
+        if not folder.is_dir():
+            raise AdvisorError(f"cannot make {location.path}: there is no folder {folder}")
+        if location.path.exists() and location.path.stat().st_size:
+            sql.check_writable(location)
+        artifacts = str(folder / "mlruns")
+    return SqlAlchemyStore(location.uri, artifacts)  # type: ignore[no-untyped-call]
