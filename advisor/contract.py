@@ -61,6 +61,10 @@ TAG_STUDY = "advisor.study"
 """Name of the study (spec) that the trial belongs to."""
 TAG_LOST_POINTS = "advisor.lost_points"
 """Number of points that could not be delivered, where any were lost."""
+TAG_ERROR = "advisor.error"
+"""Class and message of the exception that ended an infeasible trial; begins with "out of memory" where that was it."""
+TAG_SPOOL = "advisor.spool"
+"""Identity of the spool that the run was delivered from: by it a delivery that was cut off finds the run it had begun."""
 
 STATUSES = ("complete", "diverged", "infeasible", "stopped", "no_data", "running")
 """complete: ran to its end · diverged: non-finite objective or loss at its end · infeasible: crash or out of memory ·

@@ -1,0 +1,316 @@
+"""What an adapter holds: takes points from the training thread, spools them in its own thread, starts the shipper, ends the run."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import logging
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from advisor_logging.redact import one_line, redact
+from advisor_logging.shipper import LEFT, LINGER_S
+from advisor_logging.spool import EVALUATION, STEPS, Row, SpoolWriter, encode_event, encode_rows, read_json, write_json
+
+logger = logging.getLogger("advisor")
+
+MAX_WAITING_CHUNKS = 10_000
+"""Beyond this many, the disk has hung; what comes then is counted as lost instead of filling the memory."""
+
+_BOOTSTRAP = (
+    "import json, sys; job = json.loads(sys.stdin.readline()); "
+    "sys.path.extend(p for p in job['path'] if p not in sys.path); "  # behind its own, so that nothing is shadowed
+    "from advisor_logging.shipper import main; main(job)"
+)
+_QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "CUDA_VISIBLE_DEVICES": ""}
+# The shipper backs off by itself; MLflow's own seven retries would keep it blind for minutes.
+_DEFAULTS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30", "GIT_PYTHON_REFRESH": "quiet"}
+
+
+class Chunk(Protocol):
+    """Some steps' values on their way from a device."""
+
+    windowed: bool
+    """Whether the rows are steps of the training, to be windowed, or evaluations, to be kept as they are."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    def ready(self) -> bool:
+        """Whether the values have arrived, without waiting for them."""
+
+    def rows(self) -> list[Row]:
+        """The rows; called once, in the writer thread, when ready."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """Which run to write, and where."""
+
+    experiment: str | None = None
+    """None: MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT_NAME, or "Default"."""
+    run_name: str | None = None
+    run_id: str | None = None
+    """Continue this run instead of creating one; None: MLFLOW_RUN_ID, or the active run of the calling process if it has one."""
+    tracking_uri: str | None = None
+    """None: MLFLOW_TRACKING_URI, or what the calling process set in MLflow, or `sqlite:///mlflow.db` in the working directory."""
+    spool: str | os.PathLike[str] | None = None
+    """Folder for spools. None: ADVISOR_SPOOL, or `tuning-advisor/spool` in the user's state folder, or the temporary folder."""
+
+
+class Recorder:
+    """Records one run. Nothing here waits for the store or the disk on the caller's thread, except `close`."""
+
+    def __init__(self, settings: RunSettings, see: Callable[[int, Mapping[str, float]], None]) -> None:
+        """Open a spool and start the shipper; `see` is called with the step and values of every row, in the writer thread.
+
+        Raises OSError when no spool can be written.
+        """
+        self._pid = os.getpid()
+        self._see = see
+        self._uri = resolve_tracking_uri(settings.tracking_uri)
+        self.id = uuid.uuid4().hex[:12]
+        self.folder = _make_folder(settings.spool, self.id)
+        write_json(self.folder / "run.json", _describe(settings, self.id, self._uri))
+        self._spool = SpoolWriter(self.folder)
+        self._queue: queue.SimpleQueue[Chunk | dict[str, Any] | None] = queue.SimpleQueue()
+        self._warned: set[str] = set()
+        self._lost_rows = 0
+        self._status: dict[str, Any] = {}
+        self._watched_at = self._started_at = 0.0
+        self._shipper: subprocess.Popen[str] | None = None
+        self._start_shipper()
+        self._thread = threading.Thread(target=self._write, name="advisor-writer", daemon=True)
+        self._thread.start()
+
+    # From the training thread.
+
+    def put(self, chunk: Chunk) -> None:
+        """Hand over a chunk."""
+        if self._queue.qsize() > MAX_WAITING_CHUNKS:
+            self._lost_rows += len(chunk)
+            self.warn("full", f"points are being lost: {self.folder} takes no more writes")
+            return
+        self._queue.put(chunk)
+
+    def note(self, *, tags: Mapping[str, str] | None = None, params: Mapping[str, str] | None = None) -> None:
+        """Hand over tags and hyperparameters."""
+        self._queue.put({"tags": {k: redact(v) for k, v in (tags or {}).items()}, "params": dict(params or {})})
+
+    def warn(self, key: str, message: str) -> None:
+        """Log one line, once per `key`."""
+        if key not in self._warned:
+            self._warned.add(key)
+            logger.warning("advisor: %s", redact(message))
+
+    @property
+    def run_id(self) -> str | None:
+        """The MLflow run, once the shipper has opened it."""
+        if self.folder.exists():
+            self._status = read_json(self.folder / "status.json") or self._status
+        run_id = self._status.get("run_id")
+        return None if run_id is None else str(run_id)
+
+    def drain(self, timeout_s: float) -> None:
+        """Wait until everything handed over is on disk, at most `timeout_s`; nothing may be handed over afterwards."""
+        self._queue.put(None)
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self.warn("drain", f"the last points did not reach the disk within {timeout_s:g} s")
+
+    def close(self, mlflow_status: str, tags: Mapping[str, str], timeout_s: float) -> None:
+        """End the run, after `drain`; wait at most `timeout_s` for the store to have everything, else say where the rest lies."""
+        tags = {k: redact(v) for k, v in tags.items()}
+        if self._lost_rows:
+            from advisor import contract
+
+            tags[contract.TAG_LOST_POINTS] = str(self._lost_rows)
+        end = {"status": mlflow_status, "time_ms": int(time.time() * 1000), "tags": tags}
+        try:
+            self._spool.append(encode_event({"end": end}))
+            self._spool.close()
+        except OSError as error:
+            self.warn("spool", f"the end of the run could not be written to {self.folder} ({one_line(error)})")
+        if self._is_delivered(timeout_s):
+            self._tidy()
+            return
+        (self.folder / LEFT).touch()
+        if self._is_delivered(0.0):  # it ended just before it could see that it is left alone
+            self._tidy()
+            return
+        self._say_what_is_left(timeout_s)
+
+    def _tidy(self) -> None:
+        run_id = self.run_id
+        if note := self._status.get("note"):
+            self.warn("note", str(note))
+        logger.debug("advisor: run %s is delivered", run_id)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _say_what_is_left(self, timeout_s: float) -> None:
+        self.run_id  # noqa: B018 - reads the status
+        why = self._status.get("error") or "it is slow"
+        self.warn(
+            "left",
+            f"MLflow at {self._uri} did not take everything within {timeout_s:g} s ({why}); the rest lies in {self.folder}: "
+            f"a background process goes on trying for {LINGER_S / 60:g} minutes, afterwards `{Path(sys.executable).name} -m "
+            f"advisor_logging {self.folder}` delivers it",
+        )
+
+    def _is_delivered(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            if self._shipper is None or self._shipper.poll() is not None:
+                if self._shipper is not None and self._shipper.returncode == 0:
+                    return True
+                if left == 0.0 or not self._restart_shipper():
+                    return False
+            try:
+                assert self._shipper is not None
+                self._shipper.wait(left)
+            except subprocess.TimeoutExpired:
+                return False
+
+    # In the writer thread.
+
+    def _write(self) -> None:
+        while True:
+            try:
+                item = self._queue.get(timeout=1.0)
+            except queue.Empty:
+                self._watch()
+                continue
+            if item is None:
+                return
+            try:
+                self._spool.append(encode_event(item) if isinstance(item, dict) else self._frames_of(item))
+            except Exception as error:  # a full disk, a broken device: the training has the last word on those
+                self._lost_rows += 1 if isinstance(item, dict) else len(item)
+                self.warn("spool", f"points are being lost ({one_line(error)}); training goes on")
+            self._watch()
+
+    def _frames_of(self, chunk: Chunk) -> bytes:
+        while not chunk.ready():
+            time.sleep(0.002)
+        rows = chunk.rows()
+        for step, _, values in rows:
+            self._see(step, values)
+        return encode_rows(STEPS if chunk.windowed else EVALUATION, rows)
+
+    def _watch(self) -> None:
+        """Once a second: warn of what the shipper reports, start it again if it died."""
+        if time.monotonic() - self._watched_at < 1.0:
+            return
+        self._watched_at = time.monotonic()
+        if self._shipper is not None and self._shipper.poll() is not None:
+            self._restart_shipper()
+        try:
+            self._status = read_json(self.folder / "status.json")
+        except (OSError, ValueError):
+            return
+        if error := self._status.get("error"):
+            self.warn(
+                "store",
+                f"MLflow at {self._uri} is unwell ({error}); training goes on, points are kept in {self.folder} and sent later",
+            )
+
+    def _start_shipper(self) -> None:
+        self._started_at = time.monotonic()
+        script = Path(sys.argv[0] or ".").absolute().parent if sys.argv else Path.cwd()
+        job = {
+            "folder": str(self.folder),
+            "tracking_uri": self._uri,  # over a pipe, since others can read command lines, and may hold a password
+            "trainer": self._pid,
+            "script_folder": str(script),
+            "path": [p for p in sys.path if p],
+        }
+        try:
+            self._shipper = subprocess.Popen(
+                [sys.executable, "-P", "-c", _BOOTSTRAP],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,  # Ctrl-C ends the training, not the delivery of what it wrote
+                env={**_DEFAULTS, **os.environ, **_QUIET},
+            )
+            assert self._shipper.stdin is not None
+            self._shipper.stdin.write(json.dumps(job) + "\n")
+            self._shipper.stdin.close()
+        except OSError as error:
+            self.warn("shipper", f"points stay in {self.folder}: no process to deliver them ({one_line(error)})")
+
+    def _restart_shipper(self) -> bool:
+        """Start a shipper that died again, at most every ten seconds."""
+        if time.monotonic() - self._started_at < 10.0:
+            return False
+        self._start_shipper()
+        return self._shipper is not None
+
+
+def resolve_tracking_uri(given: str | None) -> str:
+    """The address of the store: as given, or as MLflow would have it, or an SQLite file in the working directory."""
+    uri = given or os.environ.get("MLFLOW_TRACKING_URI")
+    mlflow = sys.modules.get("mlflow")  # if the training does not use it, neither do we
+    if uri is None and mlflow is not None and mlflow.is_tracking_uri_set():
+        uri = str(mlflow.get_tracking_uri())
+    uri = uri or "sqlite:///mlflow.db"
+    prefix = "sqlite:///"
+    if uri.startswith(prefix) and not uri.startswith(prefix + "/"):
+        uri = prefix + str(Path(uri.removeprefix(prefix)).absolute())
+    return uri
+
+
+def _describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
+    """`run.json`: all that a process needs to deliver the spool, also days later, but for passwords."""
+    run_id, ends_run = settings.run_id or os.environ.get("MLFLOW_RUN_ID"), True
+    mlflow = sys.modules.get("mlflow")
+    active = mlflow.active_run() if mlflow is not None and hasattr(mlflow, "active_run") else None
+    if run_id is None and active is not None:
+        run_id, ends_run = active.info.run_id, False  # whoever started it will end it
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "unknown"
+    source = {"mlflow.user": user, "mlflow.source.name": sys.argv[0] if sys.argv else "", "mlflow.source.type": "LOCAL"}
+    return {
+        "spool": identity,
+        "experiment": settings.experiment,
+        "run_id": run_id,
+        "run_name": settings.run_name,
+        "ends_run": ends_run,
+        "start_ms": int(time.time() * 1000),
+        "tracking_uri": redact(uri),
+        "cwd": os.getcwd(),
+        "source_tags": source,
+    }
+
+
+def _make_folder(given: str | os.PathLike[str] | None, identity: str) -> Path:
+    """A new folder of this user alone, named by time and identity."""
+    name = time.strftime("%Y%m%d-%H%M%S-") + identity
+    chosen = given or os.environ.get("ADVISOR_SPOOL")
+    if chosen:
+        return _new_folder(Path(chosen).absolute() / name)
+    try:
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        return _new_folder(Path(state) / "tuning-advisor" / "spool" / name)
+    except (OSError, RuntimeError):  # no home folder, or none that can be written
+        return _new_folder(Path(tempfile.gettempdir()) / f"tuning-advisor-{os.getuid()}" / name)
+
+
+def _new_folder(path: Path) -> Path:
+    path.mkdir(parents=True, mode=0o700)
+    return path

@@ -1,0 +1,208 @@
+"""The process that carries a spool to MLflow: of low priority, outlives the trainer, and never makes it wait.
+
+It runs apart because importing and driving MLflow in a thread of the trainer would take turns with the training at the
+interpreter lock, and because what a killed trainer has written must still arrive. Whatever goes wrong with the store, it starts
+again from what is acknowledged; sending a point twice stores it once, since its timestamp is the spool's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from advisor import contract
+from advisor_logging.redact import one_line
+from advisor_logging.reproduction import gather
+from advisor_logging.spool import (
+    EVENT,
+    STEPS,
+    Acknowledged,
+    Frame,
+    Position,
+    acknowledge,
+    read_acknowledged,
+    read_frames,
+    read_json,
+    write_json,
+)
+from advisor_logging.store import MAX_METRICS, Store
+from advisor_logging.windows import Point, Windows
+
+POLL_S = 0.25
+SEND_EVERY_S = 2.0
+"""Points wait this long for company, unless a full batch is there or the run ends."""
+LINGER_S = 600.0
+"""How long after the trainer's end an unreachable store is tried again."""
+MAX_BACK_OFF_S = 30.0
+LEFT = "left"
+"""A file in the spool by which the trainer says that it waits no longer, so that the shipper tidies up."""
+
+
+class Shipper:
+    """Delivers the spool in `folder`. `trainer` is the process that writes it, None when it is known to be over."""
+
+    def __init__(self, folder: Path, tracking_uri: str, trainer: int | None) -> None:
+        self._folder, self._uri, self._trainer = folder, tracking_uri, trainer
+        self._run = read_json(folder / "run.json")
+        self._store: Store | None = None
+        self._state = read_json(folder / "status.json")
+        self._rewind()
+
+    def _rewind(self) -> None:
+        """Go back to what is acknowledged."""
+        self._done = read_acknowledged(self._folder)
+        self._position = self._opened_at = self._done.position
+        self._windows = Windows()
+        self._points: list[Point] = []
+        self._ending: Mapping[str, Any] | None = None
+        self._sent_at = time.monotonic()
+
+    def deliver(self, linger_s: float = LINGER_S) -> bool:
+        """Carry on until the run has ended and is delivered (True), or the trainer and the patience have (False)."""
+        back_off, gone_since = POLL_S, None
+        while True:
+            # Asked before reading: whatever a trainer wrote before it went is then read.
+            gone = self._is_trainer_gone()
+            if gone and gone_since is None:
+                gone_since = time.monotonic()
+            try:
+                if self._deliver_more(gone):
+                    self._report(error=None, delivered=True)
+                    return True
+                self._report(error=None)
+                back_off = POLL_S
+            except Exception as error:
+                self._report(error=one_line(error))
+                self._rewind()
+                if gone_since is not None and time.monotonic() - gone_since > linger_s:
+                    return False
+                back_off = min(2 * back_off, MAX_BACK_OFF_S)
+            time.sleep(back_off)
+
+    def _is_trainer_gone(self) -> bool:
+        return self._trainer is None or os.getppid() != self._trainer
+
+    def _deliver_more(self, gone: bool) -> bool:
+        """Send what is new; whether the run is over and delivered."""
+        store = self._open()
+        for frame in read_frames(self._folder, self._position):
+            self._take(store, frame)
+            self._position = frame.end
+            if len(self._points) >= MAX_METRICS:
+                self._send(store)
+        ending = self._ending or (
+            {"status": "KILLED", "time_ms": self._last_written_ms(), "tags": {}} if gone else None
+        )
+        if ending is None:
+            if time.monotonic() - self._sent_at > SEND_EVERY_S:
+                self._send(store)
+            return False
+        self._points += self._windows.close()
+        store.log_points(self._points)
+        store.set_tags(ending["tags"])
+        if self._run["ends_run"]:
+            store.end(ending["status"], ending["time_ms"])
+        return True
+
+    def _open(self) -> Store:
+        if self._store is None:
+            store = Store(self._uri)
+            run_id = store.open_run(self._run)
+            self._report(run_id=run_id)
+            self._log_reproduction(store)
+            self._store = store
+        return self._store
+
+    def _log_reproduction(self, store: Store) -> None:
+        facts = read_json(self._folder / "reproduction.json")
+        if not facts:
+            return
+        if facts["git_commit"]:
+            dirty = "true" if facts["git_dirty"] else "false"
+            store.set_tags({contract.TAG_GIT_COMMIT: facts["git_commit"], contract.TAG_GIT_DIRTY: dirty})
+        try:
+            store.log_text(facts["requirements"], "reproduce/requirements.txt")
+            if facts["git_diff"]:
+                store.log_text(facts["git_diff"], "reproduce/git.diff")
+        except Exception as error:  # an artifact store may be out of reach for good: the curves matter more
+            self._report(note=f"the git diff and the requirements could not be stored ({one_line(error)})")
+
+    def _take(self, store: Store, frame: Frame) -> None:
+        if frame.kind == EVENT:
+            self._take_event(store, frame.event())
+            return
+        for step, time_ms, values in frame.rows():
+            if frame.kind != STEPS:
+                self._points += [Point(name, value, step, time_ms) for name, value in values.items()]
+            elif step >= self._done.step:
+                before = self._windows.open_since
+                self._points += self._windows.add(step, time_ms, values)
+                if self._windows.open_since != before:
+                    self._opened_at = frame.start
+
+    def _take_event(self, store: Store, event: Mapping[str, Any]) -> None:
+        if "end" in event:
+            self._ending = event["end"]
+        if event.get("tags"):
+            store.set_tags(event["tags"])
+        refused = store.log_params(event["params"]) if event.get("params") else []
+        if refused:
+            self._report(note=f"the run keeps its earlier values of the parameters {', '.join(refused)}")
+
+    def _send(self, store: Store) -> None:
+        """Send the points, then note that everything up to the open window's first row is delivered."""
+        store.log_points(self._points)
+        self._points, self._sent_at = [], time.monotonic()
+        since = self._windows.open_since
+        done = Acknowledged(self._position) if since is None else Acknowledged(self._opened_at, since)
+        if done != read_acknowledged(self._folder):
+            acknowledge(self._folder, done)
+
+    def _last_written_ms(self) -> int:
+        return int(max(p.stat().st_mtime for p in self._folder.glob("*.spool")) * 1000)
+
+    def _report(self, **news: Any) -> None:
+        """Tell the trainer, through `status.json`."""
+        state = {**self._state, **news}
+        if state != self._state:
+            self._state = state
+            write_json(self._folder / "status.json", state)
+
+
+def lock(folder: Path) -> int | None:
+    """Become the one process that delivers the spool in `folder`, until it ends; None if another one does."""
+    descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def main(job: Mapping[str, Any]) -> None:
+    """Deliver what `job` says: {"folder", "tracking_uri", "trainer": process id, "script_folder"}. Exit status 0: delivered."""
+    folder = Path(job["folder"])
+    os.nice(10)
+    if lock(folder) is None:
+        sys.exit(2)
+    try:
+        if not (folder / "reproduction.json").exists():
+            # Now, before MLflow's slow import: the working tree may change under a long training.
+            write_json(folder / "reproduction.json", gather([Path.cwd(), Path(job["script_folder"])]))
+        delivered = Shipper(folder, job["tracking_uri"], job["trainer"]).deliver()
+    except Exception as error:
+        write_json(folder / "status.json", {**read_json(folder / "status.json"), "error": one_line(error)})
+        raise
+    if delivered and (os.getppid() != job["trainer"] or (folder / LEFT).exists()):
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(0 if delivered else 1)
+
+
+__all__ = ["LEFT", "LINGER_S", "Position", "Shipper", "lock", "main"]

@@ -1,0 +1,132 @@
+"""One run in MLflow, as the shipper writes it. The only module here that imports MLflow, and only when a `Store` is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from advisor import contract
+from advisor_logging.windows import Point
+
+MAX_METRICS = 1000
+MAX_PARAMS = 100
+MAX_VALUE = 5000
+"""Characters of a tag or param that servers of all versions accept."""
+
+
+class Store:
+    """The client of one tracking server or database; every method may raise whatever MLflow raises when it is unwell."""
+
+    def __init__(self, tracking_uri: str) -> None:
+        import mlflow
+        from mlflow.tracking import MlflowClient
+
+        mlflow.set_tracking_uri(tracking_uri)  # artifacts are looked up through the global one
+        self._client = MlflowClient(tracking_uri)
+        self._run_id = ""
+
+    def open_run(self, run: Mapping[str, Any]) -> str:
+        """Create the run that `run.json` describes, or find it where an earlier attempt did; gives its id."""
+        known = run.get("run_id")
+        if known:
+            self._client.get_run(known)
+            if run["ends_run"]:
+                self._client.update_run(known, status="RUNNING")
+            self._run_id = str(known)
+            return self._run_id
+        experiment = self._experiment(run["experiment"])
+        mark = f"tags.`{contract.TAG_SPOOL}` = '{run['spool']}'"
+        found = list(self._client.search_runs([experiment], mark, max_results=1))
+        if not found:
+            tags = {contract.TAG_SPOOL: run["spool"], **run["source_tags"]}
+            found = [self._client.create_run(experiment, run["start_ms"], tags=tags, run_name=run["run_name"])]
+        self._run_id = str(found[0].info.run_id)
+        return self._run_id
+
+    def _experiment(self, name: str | None) -> str:
+        import os
+
+        if name is None and (given := os.environ.get("MLFLOW_EXPERIMENT_ID")):
+            return given
+        name = name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default"
+        found = self._client.get_experiment_by_name(name)
+        return str(found.experiment_id if found else self._client.create_experiment(name))
+
+    def log_points(self, points: Sequence[Point]) -> None:
+        """Store the points; those that are stored already stay as they are."""
+        # A replayed NaN breaks the primary key of stores before MLflow 3.16 and takes its whole batch with it: a batch of its own.
+        finite = [p for p in points if not math.isnan(p.value)]
+        nan = [p for p in points if math.isnan(p.value)]
+        for i in range(0, len(finite), MAX_METRICS):
+            self._log(finite[i : i + MAX_METRICS])
+        for i in range(0, len(nan), MAX_METRICS):
+            batch = nan[i : i + MAX_METRICS]
+            try:
+                self._log(batch)
+            except Exception as error:
+                if not _is_duplicate(error):
+                    raise
+                self._log_one_by_one(batch)
+
+    def _log_one_by_one(self, points: Sequence[Point]) -> None:
+        for point in points:
+            try:
+                self._log([point])
+            except Exception as error:
+                if not _is_duplicate(error):
+                    raise
+
+    def _log(self, points: Sequence[Point]) -> None:
+        from mlflow.entities import Metric
+
+        self._client.log_batch(self._run_id, metrics=[Metric(p.name, p.value, p.time_ms, p.step) for p in points])
+
+    def log_params(self, params: Mapping[str, str]) -> list[str]:
+        """Store hyperparameters; gives the names of those that the run already has with another value, which it keeps."""
+        from mlflow.entities import Param
+        from mlflow.exceptions import MlflowException
+
+        entities = [Param(name, value[:MAX_VALUE]) for name, value in params.items()]
+        refused = []
+        for i in range(0, len(entities), MAX_PARAMS):
+            batch = entities[i : i + MAX_PARAMS]
+            try:
+                self._client.log_batch(self._run_id, params=batch)
+            except MlflowException as error:
+                if error.error_code != "INVALID_PARAMETER_VALUE":
+                    raise
+                refused += [p.key for p in batch if not self._accepts(p)]
+        return refused
+
+    def _accepts(self, param: Any) -> bool:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self._client.log_batch(self._run_id, params=[param])
+        except MlflowException as error:
+            if error.error_code != "INVALID_PARAMETER_VALUE":
+                raise
+            return False
+        return True
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Set tags, replacing what the run has under the same names."""
+        from mlflow.entities import RunTag
+
+        entities = [RunTag(name, value[:MAX_VALUE]) for name, value in tags.items()]
+        for i in range(0, len(entities), MAX_PARAMS):
+            self._client.log_batch(self._run_id, tags=entities[i : i + MAX_PARAMS])
+
+    def log_text(self, text: str, path: str) -> None:
+        """Store a text artifact."""
+        self._client.log_text(self._run_id, text, path)
+
+    def end(self, status: str, time_ms: int) -> None:
+        """End the run as FINISHED, FAILED or KILLED."""
+        self._client.set_terminated(self._run_id, status, time_ms)
+
+
+def _is_duplicate(error: BaseException) -> bool:
+    text = str(error).lower()
+    return "integrityerror" in text or "unique constraint" in text or "duplicate" in text
