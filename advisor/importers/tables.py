@@ -157,14 +157,14 @@ def _silent(done: int, of: int) -> None:
 def _read_trials(table: Table, names: Names) -> list[_Trial]:
     if not table.rows:
         raise AdvisorError(f"{table.path} holds no trials")
-    for column in _TRIAL_COLUMNS:
+    for column in (c for c in _TRIAL_COLUMNS if c != "params"):
         table.require_full(column)
     columns = [table.text(c) for c in _TRIAL_COLUMNS]
     seeds, extras = table.optional_integers("seed"), table.text("extra")
     seen: dict[tuple[str, str], int] = {}
     trials = []
     for row in range(table.rows):
-        study, trial, params, status, objective, direction = (str(c[row]).strip() for c in columns)
+        study, trial, params, status, objective, direction = ((c[row] or "").strip() for c in columns)
         for column, name in (("study", study), ("trial", trial), ("objective", objective)):
             if not name:
                 raise table.error(column, row, "the cell is empty")

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+START = 1_600_000_000_000
+
+
+@pytest.fixture(scope="session")
+def start_server() -> Iterator[Callable[[str], str]]:
+    """Starts a real tracking server on a database and gives its address."""
+    if importlib.util.find_spec("flask") is None:
+        pytest.skip("needs a tracking server: pip install mlflow")
+    running = []
+
+    def start(database_uri: str) -> str:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", database_uri]
+        command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+        command += ["--default-artifact-root", tempfile.gettempdir()]
+        running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment))
+        address = f"http://127.0.0.1:{port}"
+        for _ in range(300):
+            try:
+                urllib.request.urlopen(address + "/health", timeout=1).read()
+                return address
+            except OSError:
+                time.sleep(0.1)
+        raise AssertionError("the tracking server did not start within 30 s")
+
+    yield start
+    for process in running:
+        process.terminate()
+    for process in running:
+        process.wait(20)
+
+
+def fill(tracking_uri: str) -> None:
+    """An experiment with everything that people log, right and wrong."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Param, RunTag
+
+    client = MlflowClient(tracking_uri)
+    id = client.create_experiment("odd", tags={"advisor.objective": "val/loss", "note": "x" * 6000})
+    client.create_experiment("other study")
+    client.delete_experiment(client.create_experiment("gone"))
+    parent = client.create_run(id, start_time=START, run_name="sweep").info.run_id
+    client.set_terminated(parent, "FINISHED", START + 5)
+
+    values = [1.5, math.nan, math.inf, -math.inf, 0.1 + 0.2, 5e-324, -0.25]
+    first = client.create_run(id, start_time=START + 1000, run_name="first", tags={"mlflow.parentRunId": parent})
+    first_id = first.info.run_id
+    curve = [Metric("val/loss", v, START + 1000 + 10 * i, 2 * i) for i, v in enumerate(values)]
+    client.log_batch(
+        first_id,
+        metrics=curve,
+        params=[Param("lr", "1e-3"), Param("name", "ünï code"), Param("empty", "")],
+        tags=[RunTag("advisor.status", "complete"), RunTag("mlflow.note.content", "a note"), RunTag("team", "vision")],
+    )
+    client.set_terminated(first_id, "FINISHED", START + 9000)
+
+    # Resumed: step 4 again, then back to step 1; logged out of order, two points in one millisecond, one without a time.
+    resumed = client.create_run(id, start_time=START + 2000, run_name="resumed").info.run_id
+    points = [(4, 0.5, 50), (4, 0.4, 90), (1, 0.9, 95), (7, 0.3, 95), (2, 0.8, 20)]
+    client.log_batch(resumed, metrics=[Metric("val/loss", v, START + 2000 + t, s) for s, v, t in points])
+    client.log_batch(resumed, metrics=[Metric("untimed", 3.0, 0, 0), Metric("untimed", 2.0, 1, 5)])
+    client.log_batch(resumed, metrics=[Metric("system/cpu", 50.0, START, 0)], params=[Param("lr", "0.1")])
+
+    doomed = client.create_run(id, start_time=START + 3000, run_name="doomed").info.run_id
+    client.log_batch(doomed, metrics=[Metric("val/loss", 9.0, START, 0)])
+    client.delete_run(doomed)
+
+    tagged = client.create_run(id, start_time=START + 4000, run_name="tagged").info.run_id
+    for start in range(0, 400, 100):
+        client.log_batch(tagged, tags=[RunTag(f"tag{i:03}", "y" * 5500) for i in range(start, start + 100)])
+    client.log_batch(tagged, tags=[RunTag("advisor.seed", "7"), RunTag("mlflow.log-model.history", "long")])
+    client.set_terminated(tagged, "KILLED", START + 5000)
+
+
+@pytest.fixture(scope="session")
+def odd_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("odd") / "mlflow.db"
+    fill(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def odd_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("files") / "mlruns"
+    fill(path.as_uri())
+    return path

@@ -1,0 +1,321 @@
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import socket
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from advisor.errors import AdvisorError
+from advisor.tracking import client
+from advisor.tracking.location import Location
+from advisor.tracking.runs import Experiment
+from advisor.tracking.store import list_experiments, read_experiment
+
+START_S = 1_600_000_000.0
+
+
+def curve(experiment: Experiment, run: str, metric: str) -> tuple[list[int], list[float], list[float]]:
+    index = [r.name for r in experiment.runs].index(run)
+    points = experiment.points[metric]
+    mine = points.runs == index
+    return points.steps[mine].tolist(), points.values[mine].tolist(), points.times[mine].tolist()
+
+
+def same(a: Experiment, b: Experiment, *, ids: bool = True) -> None:
+    """Equal in every part; without `ids`, where two stores gave the runs different ids and their users other names."""
+
+    def tags(run_tags):
+        return {k: v for k, v in run_tags.items() if ids or k not in ("mlflow.parentRunId", "mlflow.user")}
+
+    assert a.name == b.name
+    assert a.tags == b.tags
+    assert len(a.runs) == len(b.runs)
+    for x, y in zip(a.runs, b.runs, strict=True):
+        assert (x.name, x.status, x.params, x.started, x.ended) == (y.name, y.status, y.params, y.started, y.ended)
+        assert tags(x.tags) == tags(y.tags)
+        assert not ids or x.id == y.id
+    assert list(a.points) == list(b.points)
+    for metric, points in a.points.items():
+        for column in ("runs", "steps", "values", "times"):
+            np.testing.assert_array_equal(getattr(points, column), getattr(b.points[metric], column), err_msg=metric)
+
+
+def refused(message: str, *args: object, **kwargs: object) -> str:
+    with pytest.raises(AdvisorError, match=message) as caught:
+        read_experiment(*args, **kwargs)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# --- what is read ---------------------------------------------------------------------------------------------------------------
+
+
+def test_runs_come_with_status_times_params_and_tags(odd_database: Path) -> None:
+    runs = read_experiment("odd", tracking_uri=f"sqlite:///{odd_database}").runs
+    assert [r.name for r in runs] == ["sweep", "first", "resumed", "tagged"]  # the deleted one is left out
+    assert [r.status for r in runs] == ["FINISHED", "FINISHED", "RUNNING", "KILLED"]
+    assert (runs[1].started, runs[1].ended) == (START_S + 1, START_S + 9)
+    assert runs[2].ended is None
+    assert runs[1].params == {"lr": "1e-3", "name": "ünï code", "empty": ""}
+    assert runs[1].tags["mlflow.parentRunId"] == runs[0].id
+    assert runs[1].tags["mlflow.note.content"] == "a note"
+    assert runs[1].tags["team"] == "vision"
+
+
+def test_points_are_exact_and_raw(odd_database: Path) -> None:
+    experiment = read_experiment("odd", tracking_uri=str(odd_database))
+    steps, values, times = curve(experiment, "first", "val/loss")
+    assert steps == [0, 2, 4, 6, 8, 10, 12]
+    np.testing.assert_array_equal(values, [1.5, math.nan, math.inf, -math.inf, 0.1 + 0.2, 5e-324, -0.25])
+    np.testing.assert_allclose(np.array(times) - START_S, 1 + np.arange(7) / 100, atol=1e-6)
+    steps, values, _ = curve(experiment, "resumed", "val/loss")
+    assert steps == [2, 4, 4, 1, 7]  # in the order of time: steps repeat and go back
+    assert values == [0.8, 0.5, 0.4, 0.9, 0.3]
+
+
+def test_a_point_without_a_time_has_none(odd_database: Path) -> None:
+    steps, values, times = curve(read_experiment("odd", tracking_uri=str(odd_database)), "resumed", "untimed")
+    assert (steps, values) == ([0, 5], [3.0, 2.0])
+    assert np.isnan(times).all()
+
+
+def test_long_and_many_tags_are_capped_but_ours_are_kept(odd_database: Path) -> None:
+    experiment = read_experiment("odd", tracking_uri=str(odd_database))
+    tags = experiment.runs[3].tags
+    assert len([k for k in tags if k.startswith("tag")]) == 300
+    assert len(tags["tag000"]) == 5000
+    assert tags["advisor.seed"] == "7"
+    assert "mlflow.log-model.history" not in tags
+    assert experiment.tags["advisor.objective"] == "val/loss"
+    assert len(experiment.tags["note"]) == 5000
+
+
+def test_system_metrics_are_read_only_when_asked(odd_database: Path) -> None:
+    assert "system/cpu" not in read_experiment("odd", tracking_uri=str(odd_database)).points
+    assert "system/cpu" in read_experiment("odd", tracking_uri=str(odd_database), system_metrics=True).points
+
+
+def test_an_experiment_is_found_by_id_and_progress_is_told(odd_database: Path) -> None:
+    told = []
+    by_name = read_experiment("odd", tracking_uri=str(odd_database), on_progress=lambda *p: told.append(p))
+    same(by_name, read_experiment("1", tracking_uri=str(odd_database)))
+    assert told[-1] == (4, 4)
+
+
+# --- all ways give the same -----------------------------------------------------------------------------------------------------
+
+
+def through_client(uri: str, filter: str | None = None) -> Experiment:
+    return client.read(
+        Location("other", uri), "odd", filter=filter, system_metrics=False, on_progress=lambda done, of: None
+    )
+
+
+def test_sql_reads_what_the_client_reads(odd_database: Path) -> None:
+    uri = f"sqlite:///{odd_database}"
+    same(read_experiment("odd", tracking_uri=uri), through_client(uri))
+
+
+def test_a_server_gives_the_same(odd_database: Path, start_server: Callable[[str], str]) -> None:
+    address = start_server(f"sqlite:///{odd_database}")
+    by_sql = read_experiment("odd", tracking_uri=str(odd_database))
+    same(by_sql, read_experiment("odd", tracking_uri=address))
+    assert list_experiments(address) == list_experiments(str(odd_database)) == ("Default", "odd", "other study")
+    assert "there are: odd, Default, other study" in refused("no experiment named 'Odds'", "Odds", tracking_uri=address)
+    refused("was deleted", "gone", tracking_uri=address)
+    refused("is not one that MLflow understands", "odd", tracking_uri=address, filter="lr >")
+
+
+def test_a_folder_of_files_gives_the_same(odd_database: Path, odd_files: Path) -> None:
+    by_sql = read_experiment("odd", tracking_uri=str(odd_database))
+    for uri in (str(odd_files), odd_files.as_uri()):
+        same(by_sql, read_experiment("odd", tracking_uri=uri), ids=False)
+
+
+@pytest.mark.parametrize(
+    "filter",
+    [
+        "params.lr = '0.1'",
+        "metrics.`val/loss` < 0.5",
+        "metrics.`val/loss` > 0",
+        "tags.team LIKE 'vis%'",
+        "attributes.status = 'KILLED'",
+        f"attributes.start_time > {int(START_S * 1000) + 1500}",
+        "run_name ILIKE 'FIRST' and params.lr != '7'",
+        "tags.`mlflow.log-model.history` = 'long'",
+    ],
+)
+def test_a_filter_lets_the_same_runs_pass_as_mlflow(odd_database: Path, filter: str) -> None:
+    uri = f"sqlite:///{odd_database}"
+    by_sql = read_experiment("odd", tracking_uri=uri, filter=filter)
+    assert 0 < len(by_sql.runs) < 4
+    same(by_sql, through_client(uri, filter))
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_unknown_deleted_and_empty_experiments(odd_database: Path) -> None:
+    uri = str(odd_database)
+    assert refused("no experiment named", "othr studi", tracking_uri=uri).endswith(
+        "there are: other study, Default, odd"
+    )
+    refused("was deleted; restore it with: mlflow experiments restore -x 3", "gone", tracking_uri=uri)
+    refused("has no runs; log some trials first", "other study", tracking_uri=uri)
+    refused("no run of .* matches --filter", "odd", tracking_uri=uri, filter="params.lr = 'x'")
+    refused("is not one that MLflow understands", "odd", tracking_uri=uri, filter="lr >")
+
+
+def test_files_that_are_no_store(tmp_path: Path) -> None:
+    empty, text, other = tmp_path / "empty.db", tmp_path / "text.db", tmp_path / "other.db"
+    empty.touch()
+    text.write_text("hello " * 100)
+    sqlite3.connect(other).execute("CREATE TABLE t (x)").connection.close()
+    refused("is empty", "x", tracking_uri=str(empty))
+    refused("is no SQLite database", "x", tracking_uri=str(text))
+    refused("no MLflow store", "x", tracking_uri=str(other))
+    refused("no MLflow store at", "x", tracking_uri=str(tmp_path / "absent.db"))
+    refused("no MLflow store at", "x", tracking_uri=f"file:{tmp_path}/absent")
+    refused("write sqlite:///relative.db", "x", tracking_uri="sqlite://")
+    refused("names no database file", "x", tracking_uri="sqlite:///:memory:")
+    assert {p.name for p in tmp_path.iterdir()} == {"empty.db", "text.db", "other.db"}
+
+
+def test_schemas_of_other_versions(odd_database: Path, tmp_path: Path) -> None:
+    newer, older = tmp_path / "newer.db", tmp_path / "older.db"
+    for path, change in (
+        (newer, "UPDATE alembic_version SET version_num = 'ffffffffffff'"),
+        (older, "ALTER TABLE runs DROP COLUMN name"),
+    ):
+        shutil.copy(odd_database, path)
+        with sqlite3.connect(path) as connection:
+            connection.execute(change)
+        connection.close()
+    refused("newer MLflow .* pip install --upgrade", "odd", tracking_uri=str(newer))
+    refused("mlflow db upgrade sqlite:///", "odd", tracking_uri=str(older))
+
+
+def test_without_a_store_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    message = refused("no MLflow store found", "x")
+    assert str(tmp_path) in message
+    assert "--tracking-uri" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_default_store_is_mlflows(odd_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(odd_database.parent)
+    assert len(read_experiment("odd").runs) == 4
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{odd_database}")
+    assert len(read_experiment("odd").runs) == 4
+
+
+def test_an_unreachable_server_is_said_soon_and_without_its_password() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(1)
+        port = silent.getsockname()[1]
+        began = time.monotonic()
+        message = refused("cannot reach", "x", tracking_uri=f"http://me:hunter2@127.0.0.1:{port}")
+        assert time.monotonic() - began < 12
+    assert "hunter2" not in message
+    assert "hunter2" not in refused("cannot reach", "x", tracking_uri=f"http://me:hunter2@127.0.0.1:{port}")
+
+
+def test_a_locked_store_is_said_after_a_wait(
+    odd_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from advisor.tracking import sql
+
+    monkeypatch.setattr(sql, "_WAIT_S", 0.2)
+    path = shutil.copy(odd_database, tmp_path / "mlflow.db")
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("BEGIN EXCLUSIVE")
+    refused("was locked by another program for 0.2 s", "odd", tracking_uri=str(path))
+    writer.close()
+
+
+# --- reading leaves no trace ----------------------------------------------------------------------------------------------------
+
+
+def trace(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else b"" for p in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+@pytest.mark.parametrize("writable", [True, False])
+def test_reading_a_database_changes_no_byte(odd_database: Path, tmp_path: Path, journal: str, writable: bool) -> None:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    path = shutil.copy(odd_database, folder / "mlflow.db")
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA journal_mode = {journal}")
+    connection.close()
+    before = trace(folder)
+    if not writable:
+        path.chmod(stat.S_IRUSR)
+        folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    try:
+        assert len(read_experiment("odd", tracking_uri=str(path), filter="params.lr = '0.1'").runs) == 1
+        assert len(read_experiment("odd", tracking_uri=str(path)).runs) == 4
+        assert trace(folder) == before
+    finally:
+        folder.chmod(stat.S_IRWXU)
+
+
+def test_points_still_in_a_write_ahead_log_are_read(odd_database: Path, tmp_path: Path) -> None:
+    path = shutil.copy(odd_database, tmp_path / "mlflow.db")
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("PRAGMA journal_mode = wal")
+    writer.execute("UPDATE params SET value = 'just written' WHERE key = 'name'")
+    before = path.read_bytes()
+    runs = read_experiment("odd", tracking_uri=str(path)).runs
+    assert runs[1].params["name"] == "just written"
+    assert path.read_bytes() == before
+    writer.close()
+
+
+def test_reading_files_leaves_no_trace(odd_files: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(odd_files, tmp_path / "mlruns"))
+    assert len(read_experiment("odd", tracking_uri=str(folder)).runs) == 4
+    assert trace(folder) == trace(odd_files)
+
+
+def test_a_writer_is_not_blocked_while_a_store_is_read(odd_database: Path, tmp_path: Path) -> None:
+    path = shutil.copy(odd_database, tmp_path / "mlflow.db")
+    writer = sqlite3.connect(path, timeout=0, isolation_level=None)
+    written = []
+
+    def write(done: int, of: int) -> None:
+        writer.execute("UPDATE runs SET user_id = ?", (str(done),))  # raises at once where the reader holds a lock
+        written.append(done)
+
+    read_experiment("odd", tracking_uri=str(path), on_progress=write)
+    assert written
+    writer.close()
+
+
+def test_reading_imports_no_mlflow_and_keeps_the_environment(odd_database: Path) -> None:
+    script = (
+        "import sys, os; from advisor.tracking.store import read_experiment; before = dict(os.environ);"
+        f"read_experiment('odd', tracking_uri={str(odd_database)!r});"
+        "assert 'mlflow' not in sys.modules and 'sqlalchemy' not in sys.modules;"
+        f"read_experiment('odd', tracking_uri={str(odd_database)!r}, filter='metrics.untimed < 9');"
+        "assert dict(os.environ) == before"
+    )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW")}
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
