@@ -182,12 +182,12 @@ class Study:
         return float(self.spec.max_train_steps) if self.spec.max_train_steps is not None else math.nan
 
     def cut_short(self, trial: Trial) -> bool:
-        """Whether the trial's evaluations end before nine tenths of its planned steps, or it was stopped and no plan is known."""
+        """Whether the trial's evaluations end before nine tenths of the steps that it noted, or it noted none and was stopped."""
         evaluated = self.cost_curve(trial).steps
-        planned = self.planned_steps(trial)
-        if math.isnan(planned) or not len(evaluated):
-            return trial.status == "stopped"
-        return bool(evaluated[-1] < 0.9 * planned)
+        own = trial.fact("max_train_steps")
+        if math.isfinite(own) and own > 0 and len(evaluated):
+            return bool(evaluated[-1] < 0.9 * own)
+        return trial.status == "stopped"
 
     @cached_property
     def costs(self) -> FloatArray:

@@ -27,6 +27,8 @@ class Ending:
     trial: Trial
     steps: int
     """The last step at which the objective was evaluated."""
+    margin: float
+    """How much longer than up to the settling step is long enough."""
     end: trend.End
     plateau: trend.Plateau
     train_end: trend.End | None
@@ -41,13 +43,18 @@ class Ending:
         """Share of the steps at which the objective, and the training cost where it was logged, had settled."""
         return max(self.plateau.settled, self.train_plateau.settled if self.train_plateau else 0.0)
 
-    def flat(self, rest: float) -> bool:
-        """Whether the objective was surely flat: see `trend.Plateau.flat`."""
-        return self.plateau.flat(rest)
+    def saturated(self, *, rest: float, saved: float, material: float, alpha: float, floor: float = 0.0) -> bool:
+        """Whether the trial had surely nothing more to gain long before its end.
 
-    def train_flat(self, rest: float) -> bool:
-        """Whether the training cost was surely flat; true where it was not logged."""
-        return self.train_plateau is None or self.train_plateau.flat(rest)
+        The steps past its settling step, with the margin, are a share of at least `saved` and changed the objective by at most
+        `rest`, and the training cost by at most twice that unless it came within `floor` of a perfect fit; nothing improves still.
+        """
+        fitted = self.train_left <= floor
+        train_flat = fitted or self.train_plateau is None or self.train_plateau.flat(2 * rest)
+        settled = self.plateau.settled if fitted else self.settled
+        worth_it = self.margin * settled <= 1 - saved
+        improving = self.end.improving(material, alpha)
+        return worth_it and train_flat and self.plateau.flat(rest) and not improving and not self.starved
 
 
 def good_trials(study: Study, reach: float) -> list[Trial]:
@@ -58,7 +65,7 @@ def good_trials(study: Study, reach: float) -> list[Trial]:
     ranked = study.ranked()
     if not ranked:
         raise MissingData("no trial ended with a finite objective; this needs at least one that trains")
-    first = np.array([study.cost_curve(t).finite.values[0] for t in ranked])
+    first = float(study.cost_curve(ranked[0]).finite.values[0])
     return ranked[: trend.within_reach(study.costs[[t.index for t in ranked]], first, reach=reach)]
 
 
@@ -81,17 +88,21 @@ def best_endings(
 
 
 def typical_steps(study: Study, endings: Sequence[Ending]) -> int:
-    """How long the trials trained: as planned, else to their last evaluation; the median."""
-    planned = [study.planned_steps(e.trial) for e in endings]
-    return max(
-        round(float(np.median([e.steps if math.isnan(p) else p for e, p in zip(endings, planned, strict=True)]))), 1
-    )
+    """How long the trials were to train: the median."""
+    return max(round(float(np.median([_length(study, e.trial, e.steps) for e in endings]))), 1)
 
 
 def round_up(steps: float) -> int:
     """A number of steps to two significant digits, upwards."""
     unit: int = 10 ** max(len(str(math.ceil(steps))) - 2, 0)
     return max(math.ceil(steps / unit) * unit, 1)
+
+
+def _length(study: Study, trial: Trial, last: int) -> int:
+    """Steps that the trial was to train; its `last` one if it noted none and ran to its end."""
+    planned = study.planned_steps(trial)
+    known = trial.status == "stopped" or math.isfinite(trial.fact("max_train_steps"))
+    return max(last, round(planned)) if known and math.isfinite(planned) else last
 
 
 def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: float) -> Ending | None:
@@ -105,6 +116,7 @@ def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: f
     return Ending(
         trial=trial,
         steps=int(curve.steps[-1]),
+        margin=margin,
         end=end,
         plateau=plateau,
         train_end=trend.read_end(train.steps, train.values, tail=tail),
@@ -143,9 +155,9 @@ def best_steps(study: Study, best: int, reach: float) -> list[BestStep]:
     """
     placed = []
     for trial in good_trials(study, reach)[:best]:
-        curve, planned = study.cost_curve(trial).finite, study.planned_steps(trial)
+        curve = study.cost_curve(trial).finite
         last = int(curve.steps[-1])
-        total = max(last, 1 if math.isnan(planned) else round(planned))
+        total = max(_length(study, trial, last), 1)
         place, tied = trend.step_position(curve.steps, curve.values, total=total)
         if study.cut_short(trial) and place * total > 0.5 * last:
             continue

@@ -1,8 +1,8 @@
 """How a training curve ends: still falling, and what as many steps again would bring, or flat, and since when.
 
 Everything is a share: steps of the run's steps, costs of what the whole run gained (its highest cost before its best, minus its
-best). A cost that fell tenfold or more is read on a logarithmic scale, so that a first evaluation in the thousands does not make
-all that follows look flat.
+best). A cost that starts tenfold or more above where its second half lies is read on a logarithmic scale, so that a first
+evaluation in the thousands does not make all that follows look flat.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _TAIL_POINTS = 5
 _BINS = 200
 _TENFOLD = 10.0
 _DOUBTFUL = 6.0
+_UNKNOWN_INFLATION = 2.0
+"""Of noise with a lag-1 correlation of a third, taken where there are too few evaluations to estimate it."""
 _HUGE = 1e100
 
 
@@ -107,10 +109,12 @@ class Plateau:
     """How far the smoothed curve ends above its lowest point."""
     rest: float
     """Upper 95 % confidence bound of what the steps after `settled` times the margin brought; infinite if none are left."""
+    loss: float
+    """The same bound of what they cost, where the curve got worse again."""
 
     def flat(self, most: float) -> bool:
-        """Whether the rest of the steps surely brought no more than `most`, and the curve did not get worse either."""
-        return self.rest <= most and self.rise <= 2 * self.tolerance
+        """Whether the rest of the steps surely changed the curve by no more than `most`, and it ends near its lowest point."""
+        return max(self.rest, self.loss) <= most and self.rise <= 2 * self.tolerance
 
 
 def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | None:
@@ -152,11 +156,12 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
     settled = float(curve.t[min(first, len(curve.t) - 1)])
     start = settled * margin
     left = curve.t >= start
-    rest = math.inf
+    gain, half = 0.0, math.inf
     if start < 1 and left.sum() >= 3:
         gain, error = _gain(curve, left, 1 - start)
-        rest = gain + float(stats.t.ppf(0.95, curve.freedom)) * error
-    return Plateau(settled=settled, tolerance=tolerance, rise=level - float(curve.smooth.min()), rest=rest)
+        half = float(stats.t.ppf(0.95, curve.freedom)) * error
+    rise = level - float(curve.smooth.min())
+    return Plateau(settled=settled, tolerance=tolerance, rise=rise, rest=gain + half, loss=half - gain)
 
 
 def left_to_floor(costs: FloatArray) -> float:
@@ -178,17 +183,16 @@ def left_to_floor(costs: FloatArray) -> float:
     return last / first if first > 0 else math.nan
 
 
-def within_reach(best: FloatArray, first: FloatArray, *, reach: float) -> int:
-    """How many of the trials are good: their `best` costs (n,), ascending, lie within `reach` of what the best trial gained.
+def within_reach(best: FloatArray, first: float, *, reach: float) -> int:
+    """How many trials are good: their `best` costs (n,), ascending, lie within `reach` of what the best trial gained.
 
-    first: costs at the first evaluation, shape (n,). A cost that fell tenfold is compared by its logarithm.
+    first: the best trial's cost at its first evaluation; where it gained nothing, no trial is better than another.
     """
     if len(best) == 0:
         return 0
-    costs, start = np.clip(best, -_HUGE, _HUGE), float(np.clip(first[0], -_HUGE, _HUGE))
-    if costs[0] > 0 and start >= _TENFOLD * costs[0]:
-        costs, start = np.log(costs), math.log(start)
-    return int(np.sum(costs - costs[0] <= reach * max(start - costs[0], 0.0)))
+    costs = np.clip(best, -_HUGE, _HUGE)
+    gained = float(np.clip(first, -_HUGE, _HUGE)) - float(costs[0])
+    return int(np.sum(costs - costs[0] <= reach * gained)) if gained > 0 else len(costs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +213,7 @@ def _prepare(steps: IntArray, costs: FloatArray) -> _Prepared | None:
         return None
     t, y = _thin(steps / float(steps[-1]), np.clip(costs, -_HUGE, _HUGE))
     best = int(np.argmin(y))
-    if y[best] > 0 and y[: best + 1].max() >= _TENFOLD * y[best]:
+    if y[best] > 0 and y[: best + 1].max() >= _TENFOLD * y[best] and y[t >= 0.5].max() <= 2 * y[best]:
         y = np.log(y)
     y = y / (float(np.abs(y).max()) or 1.0)
     # About a twentieth of the curve: wide enough for a single bad evaluation, too narrow to move the place where it flattens.
@@ -241,7 +245,7 @@ def _scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
     free = n - degree - 1
     spread = math.sqrt(power / free)
     if n < 10 or power == 0:
-        return spread, 1.0, float(free)
+        return spread, _UNKNOWN_INFLATION, float(free)
     lag = float(residual[1:] @ residual[:-1]) / power
     # The cubic takes some of the correlation away: of n points about (1 + 4 lag) / n for a line, twice that for a cubic.
     lag = min(max(lag + 2 * (1 + 4 * lag) / n, 0.0), 0.9)
@@ -261,11 +265,12 @@ def _gain(curve: _Prepared, part: BoolArray, window: float) -> tuple[float, floa
 def step_position(steps: IntArray, costs: FloatArray, *, total: float) -> tuple[float, float]:
     """(position of the best evaluation, of the first one that is as good within noise) as shares of `total` steps.
 
-    costs: shape (n,), finite, n >= 1. As good within noise: within 3 standard deviations of the second half's noise; without an
-    estimate of the noise, equal.
+    costs: shape (n,), finite, n >= 1. As good within noise: within 3 standard deviations of the second half's noise (of the last
+    ten evaluations if that is more); equal where they are too few to tell.
     """
     best = int(np.argmin(costs))
-    sigma = noise(np.clip(costs[len(costs) // 2 :], -_HUGE, _HUGE))
+    late = max(min(len(costs) // 2, len(costs) - 10), 0)
+    sigma = noise(np.clip(costs[late:], -_HUGE, _HUGE))
     tied = costs <= costs[best] + (3 * sigma if math.isfinite(sigma) else 0.0)
     return float(steps[best]) / total, float(steps[int(np.argmax(tied))]) / total
 

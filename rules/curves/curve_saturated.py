@@ -30,9 +30,11 @@ class CurveSaturated(Rule):
 
     ## How sure
     A trial counts only if the 95 % upper bound of what the dropped steps brought is below the threshold, so noise makes the rule
-    quiet, not loud. Confidence: 0.95 times the share of the best trials that agree. On simulated studies whose curves fall to the
-    end the rule fires in fewer than the promised 5 % (measured: ALARMS). Where the learning rate had fallen below a hundredth of
-    its peak, it is the schedule that keeps the curve flat, and the rule keeps quiet.
+    quiet, not loud. Confidence: 0.95 times the share of the best trials that agree. In 200 simulated studies each of curves that
+    fall or rise again (power laws, logarithms, lines, cosine schedules, overfitting) it fired in 0 to 2 %; promised are 5 %. On
+    curves of 50 evaluations that are flat from a tenth of the steps on, it fired in 97 % where their noise is 0.5 % of the gain, in
+    40 % where it is 2 %. Where the learning rate had fallen below a hundredth of its peak, it is the schedule that keeps the curve
+    flat, and the rule keeps quiet.
 
     *Example:* "3 of the 3 best trials were flat from 42 % of their 700 steps on, on training and validation data: the last 47 % of
     the steps brought at most 0.3 % of what the run gained."
@@ -61,7 +63,8 @@ class CurveSaturated(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
         judged = ends.best_endings(study, self.best, self.reach, tolerance=self.tolerance, margin=self.margin)
-        firing = [e for e in judged if self._saturated(e)]
+        limits = {"rest": self.rest, "saved": self.saved, "material": self.material, "alpha": self.false_alarms}
+        firing = [e for e in judged if e.saturated(**limits)]
         if 2 * len(firing) <= len(judged):
             return
         slowest = max(e.settled for e in firing)
@@ -109,8 +112,3 @@ class CurveSaturated(Rule):
                 Advise(text="Shorten the learning-rate schedule with the training, so that both still end together."),
             ),
         )
-
-    def _saturated(self, ending: ends.Ending) -> bool:
-        worth_it = self.margin * ending.settled <= 1 - self.saved
-        flat = ending.flat(self.rest) and ending.train_flat(2 * self.rest)
-        return worth_it and flat and not ending.starved and not ending.end.improving(self.material, self.false_alarms)

@@ -33,8 +33,9 @@ class CurveStillImproving(Rule):
 
     ## How sure
     Confidence: the probability, from the noise alone, that the forecast exceeds the threshold, times the share of the best trials
-    that agree. The forecast takes the curve to go on as it ends; a schedule that decays to zero makes it a rough one. On simulated
-    studies of flat curves with white or autocorrelated noise the rule fires in fewer than the promised 5 % (measured: ALARMS).
+    that agree. The forecast takes the curve to go on as it ends; a schedule that decays to zero makes it a rough one. In 400
+    simulated studies each of flat curves with 10 to 50 evaluations the rule fired in 0.3 to 3 % with white noise and in 1 to 6 %
+    with a lag-1 correlation of 0.5; promised are 5 %. Noise that wanders over tens of evaluations looks like a trend to any test.
 
     *Example:* "3 of the 3 best trials still improve when they end at step 10,000: training as long again promises 46 % (36 % to
     56 %) of what the run gained."

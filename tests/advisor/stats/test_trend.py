@@ -1,0 +1,157 @@
+"""How curves end: trend, forecast, plateau, best step."""
+
+import numpy as np
+import pytest
+
+from advisor.stats import trend
+
+N = 60
+STEPS = np.arange(1, N + 1) * 100
+T = STEPS / STEPS[-1]
+
+
+def noisy(costs, size, seed=0):
+    return costs + np.random.default_rng(seed).normal(0, size, len(costs))
+
+
+def ending(costs, steps=STEPS):
+    end = trend.read_end(steps, np.asarray(costs, float))
+    assert end is not None
+    return end
+
+
+def plateau(costs, tolerance=0.005, margin=1.25):
+    found = trend.read_plateau(STEPS, np.asarray(costs, float), tolerance=tolerance, margin=margin)
+    assert found is not None
+    return found
+
+
+def test_a_straight_fall_gains_the_window_share_and_does_not_slow():
+    end = ending(noisy(1 - T, 0.002))
+    assert end.gain == pytest.approx(0.2, abs=0.01)
+    assert end.slowing == pytest.approx(1, abs=0.05)
+    assert end.improving(0.01, 0.05)
+    assert end.stretch == pytest.approx(3.0, abs=0.6)
+
+
+def test_the_forecast_of_an_exponential_is_what_it_has_left():
+    rate = 3.0
+    end = ending(noisy(np.exp(-rate * T), 1e-5))
+    left = (np.exp(-rate) - np.exp(-2 * rate)) / (np.exp(-rate * T[0]) - np.exp(-rate))
+    assert end.forecast == pytest.approx(left, rel=0.15)
+    low, high = end.forecast_interval()
+    assert low < end.forecast < high
+
+
+def test_the_forecast_of_a_power_law_is_at_most_logarithmic():
+    costs = (STEPS / 100.0) ** -0.3
+    end = ending(noisy(costs, 1e-5))
+    left = costs[-1] * (1 - 2**-0.3) / (costs[0] - costs[-1])
+    assert 0.5 * left < end.forecast < 1.5 * left
+
+
+def test_flat_and_rising_curves_do_not_improve():
+    flat = np.exp(-T / 0.03)
+    assert not ending(noisy(flat, 0.01, 1)).improving(0.01, 0.05)
+    assert not ending(noisy(flat + 0.3 * T, 0.01, 1)).improving(0.01, 0.05)
+
+
+def test_autocorrelated_noise_widens_the_error():
+    rng = np.random.default_rng(3)
+    white, wander = rng.normal(0, 0.01, N), rng.normal(0, 0.01, N)
+    for i in range(1, N):
+        wander[i] = 0.8 * wander[i - 1] + 0.6 * wander[i]
+    assert ending(np.exp(-T / 0.05) + wander).error > 1.5 * ending(np.exp(-T / 0.05) + white).error
+
+
+def test_shares_do_not_depend_on_the_unit_of_cost_or_of_steps():
+    costs = noisy(0.5 + np.exp(-3 * T), 0.01)
+    one, other = ending(costs), ending(1e6 * costs, STEPS * 7)
+    assert one.gain == pytest.approx(other.gain)
+    assert one.p == pytest.approx(other.p)
+
+
+def test_a_tenfold_fall_is_read_in_logarithms():
+    relative = np.exp(-0.5 * T)
+    costs = np.concatenate([[1e6], relative[1:]])
+    assert ending(costs).gain > 0.001
+    assert ending(costs - 2e6).gain < 1e-6
+
+
+def test_the_plateau_is_found_where_the_curve_settles():
+    costs = noisy(np.where(T < 0.4, 1 - T / 0.4, 0.0), 0.001)
+    found = plateau(costs)
+    assert found.settled == pytest.approx(0.4, abs=0.04)
+    assert found.flat(0.05)
+    assert not plateau(noisy(1 - T, 0.001)).flat(0.05)
+
+
+def test_a_plateau_that_rises_again_is_not_flat():
+    costs = np.maximum(1 - T / 0.2, 0) + 0.2 * np.maximum(T - 0.4, 0)
+    assert not plateau(noisy(costs, 0.005)).flat(0.05)
+
+
+def test_much_noise_leaves_room_for_a_gain_and_is_not_called_flat():
+    assert not plateau(noisy(np.exp(-T / 0.05), 0.12)).flat(0.05)
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [[], [1.0], [1, 2], [1.0] * 60, [0.0] * 60, np.random.default_rng(0).normal(size=60), np.arange(60.0), [1.0] * 7],
+)
+def test_short_flat_and_unlearned_curves_say_nothing(costs):
+    costs = np.asarray(costs, float)
+    assert trend.read_end(STEPS[: len(costs)], costs) is None
+    assert trend.read_plateau(STEPS[: len(costs)], costs, tolerance=0.01, margin=1.25) is None
+
+
+def test_extreme_values_do_not_overflow():
+    with np.errstate(all="raise"):
+        huge = 1.7e308 * (1 - 2 * T)
+        trend.read_end(STEPS, huge)
+        trend.read_plateau(STEPS, np.concatenate([[1e308], np.linspace(1, 0, N - 1)]), tolerance=0.01, margin=1.25)
+        trend.step_position(STEPS, huge, total=STEPS[-1])
+        trend.gain_after(STEPS, huge, after=3000)
+
+
+def test_dense_curves_are_thinned_without_losing_their_end():
+    steps = np.arange(1, 5001)
+    end = trend.read_end(steps, noisy(1 - steps / 5000, 0.01))
+    assert end is not None
+    assert end.gain == pytest.approx(0.2, abs=0.01)
+
+
+def test_left_to_floor_knows_losses_and_accuracies():
+    assert trend.left_to_floor(np.array([2.0, 1.0, 0.1])) == pytest.approx(0.05)
+    assert trend.left_to_floor(-np.array([0.1, 0.5, 0.91])) == pytest.approx(0.1)
+    assert np.isnan(trend.left_to_floor(-np.array([0.0, 12.0, 30.0])))
+    assert np.isnan(trend.left_to_floor(np.array([1.0])))
+
+
+def test_within_reach_counts_what_comes_near_the_best():
+    best = np.array([0.2, 0.25, 0.5, 1.0])
+    assert trend.within_reach(best, 1.0, reach=0.1) == 2
+    assert trend.within_reach(best, 1.0, reach=0.5) == 3
+    assert trend.within_reach(best, 0.2, reach=0.1) == 4
+    assert trend.within_reach(np.array([]), 1.0, reach=0.1) == 0
+
+
+def test_the_best_step_and_its_ties():
+    costs = np.maximum(0.5 - T, 0) + np.random.default_rng(0).uniform(0, 0.01, N)
+    costs[50] = -0.001
+    at, tied = trend.step_position(STEPS, costs, total=float(STEPS[-1]))
+    assert at == pytest.approx(T[50])
+    assert tied == pytest.approx(0.5, abs=0.05)
+    assert trend.step_position(np.array([0]), np.array([1.0]), total=1.0) == (0.0, 0.0)
+
+
+def test_chance_of_at_least_is_binomial_for_equal_chances():
+    assert trend.chance_of_at_least(3, np.full(3, 0.25)) == pytest.approx(0.25**3)
+    assert trend.chance_of_at_least(4, np.full(5, 0.25)) == pytest.approx(5 * 0.25**4 * 0.75 + 0.25**5)
+    assert trend.chance_of_at_least(0, np.array([])) == 1.0
+
+
+def test_gain_after():
+    costs = np.array([10.0, 6.0, 4.0, 2.0])
+    assert trend.gain_after(np.array([1, 2, 3, 4]), costs, after=3) == pytest.approx(0.25)
+    assert trend.gain_after(np.array([1, 2]), np.array([1.0, 2.0]), after=1) == 0.0

@@ -1,0 +1,93 @@
+"""The rule `curve-saturated`."""
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+N = 50
+T = np.arange(1, N + 1) / N
+RULE = "curve-saturated"
+
+
+def study(curves, train=None, **options):
+    metrics = {"val/loss": curves} | ({"train/loss": train} if train is not None else {})
+    return make_study([{"lr": 0.1 * (i + 1)} for i in range(len(curves))], metrics, **options)
+
+
+def noisy(costs, size=0.002, seed=0):
+    return costs + np.random.default_rng(seed).normal(0, size, N)
+
+
+def settling(at=0.3, seed=0):
+    return noisy(np.maximum(1 - T / at, 0) + 1, seed=seed)
+
+
+def test_fires_and_names_a_number_of_steps():
+    said = verdict(RULE, study([settling(0.3, 0), settling(0.25, 1), settling(0.2, 2)]))
+    (finding,) = said.findings
+    assert len(finding.trials) == 3
+    spec = finding.changes[0].apply(study([settling()]).spec)
+    assert 1400 <= spec.max_train_steps <= 2200
+    assert finding.changes[1].apply(spec).notes
+
+
+def test_training_cost_must_be_flat_too():
+    flat_too = verdict(RULE, study([settling()], [settling(0.25, 5)]))
+    assert "training and validation data" in flat_too.findings[0].message
+    assert verdict(RULE, study([settling()], [noisy(2 - 1.5 * T)])).status == "quiet"
+
+
+def test_the_slower_of_both_curves_sets_the_number():
+    alone = verdict(RULE, study([settling(0.2)])).findings[0].changes[0].value
+    both = verdict(RULE, study([settling(0.2)], [settling(0.4, 5)])).findings[0].changes[0].value
+    assert both > 1.3 * alone
+
+
+def test_quiet_on_curves_that_fall_rise_or_settle_late():
+    for curve in (2 - T, 1 + np.exp(-3 * T), settling(0.85), settling(0.2) + 0.4 * np.maximum(T - 0.3, 0)):
+        assert verdict(RULE, study([noisy(curve)])).status == "quiet"
+
+
+def test_noise_makes_it_quiet():
+    assert verdict(RULE, study([noisy(settling(), 0.15)])).status == "quiet"
+
+
+def test_quiet_where_the_learning_rate_vanished():
+    curves = [settling()]
+    rates = 0.1 * np.where(T < 0.3, 1.0, 1e-4)
+    starved = make_study([{"lr": 0.1}], {"val/loss": curves, "train/learning_rate": [rates]})
+    constant = make_study([{"lr": 0.1}], {"val/loss": curves, "train/learning_rate": [np.full(N, 0.1)]})
+    assert verdict(RULE, starved).status == "quiet"
+    assert verdict(RULE, constant).status == "fired"
+
+
+def test_cannot_tell_without_learning_or_evaluations():
+    assert verdict(RULE, study([np.ones(N)])).status == "not-assessed"
+    assert verdict(RULE, study([[2.0, 1.0]])).status == "not-assessed"
+
+
+def test_negated_and_maximised_is_the_same():
+    down = verdict(RULE, study([settling()]))
+    up = verdict(RULE, study([-settling()], direction="maximize"))
+    assert down.findings[0].model_dump() == up.findings[0].model_dump()
+
+
+def test_the_order_of_runs_and_the_unit_do_not_matter():
+    curves = [settling(0.3, 0), settling(0.25, 1), noisy(2.5 - T, seed=3)]
+    one, other = verdict(RULE, study(curves)), verdict(RULE, study([1e-4 * c for c in curves[::-1]]))
+    assert one.findings[0].message == other.findings[0].message
+
+
+@pytest.mark.parametrize("shape", ["power", "line", "drop"])
+def test_keeps_its_promise_on_curves_that_fall_to_the_end(shape):
+    rng = np.random.default_rng(7)
+    fired = 0
+    for _ in range(150):
+        curves = []
+        for _ in range(3):
+            clean = {"power": (200 * T + 1) ** -rng.uniform(0.1, 0.5), "line": 1 - rng.uniform(0.5, 1) * T}.get(shape)
+            if clean is None:
+                clean = 0.5 * np.exp(-T / 0.05) + 0.3 * np.cos(np.pi * T / 2)
+            curves.append(clean + rng.normal(0, rng.choice([0.003, 0.02]), N))
+        fired += verdict(RULE, study(curves)).status == "fired"
+    assert fired <= 0.05 * 150

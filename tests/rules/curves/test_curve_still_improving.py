@@ -1,0 +1,110 @@
+"""The rule `curve-still-improving`."""
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+N = 40
+T = np.arange(1, N + 1) / N
+RULE = "curve-still-improving"
+
+
+def study(curves, **options):
+    return make_study([{"lr": 0.1 * (i + 1)} for i in range(len(curves))], {"val/loss": curves}, **options)
+
+
+def noisy(costs, size=0.005, seed=0):
+    return costs + np.random.default_rng(seed).normal(0, size, N)
+
+
+def falling(seed=0):
+    return noisy(2 - T - 0.02 * seed, seed=seed)
+
+
+def flat(seed=0, size=0.01):
+    return noisy(1 + np.exp(-T / 0.05), size, seed)
+
+
+def test_fires_and_asks_for_longer_training():
+    said = verdict(RULE, study([falling(0), falling(1), falling(2)]))
+    (finding,) = said.findings
+    assert finding.severity == "warning"
+    assert finding.confidence > 0.95
+    assert len(finding.trials) >= 2
+    assert "step 4,000" in finding.message
+    field = finding.changes[0]
+    assert field.kind == "set-field"
+    spec = field.apply(study([falling()]).spec)
+    assert 1.5 * 4000 <= spec.max_train_steps <= 3 * 4000
+    assert finding.changes[1].apply(spec).notes
+
+
+def test_a_single_run_is_enough():
+    assert verdict(RULE, study([falling()])).findings[0].message.startswith("The best trial still improves")
+
+
+def test_the_longer_a_curve_levels_off_the_fewer_steps_it_asks_for():
+    slow = verdict(RULE, study([noisy(np.exp(-4 * T), 1e-4)])).findings[0]
+    straight = verdict(RULE, study([falling()])).findings[0]
+    assert slow.changes[0].value < straight.changes[0].value
+
+
+def test_counts_from_the_planned_steps():
+    tags = [{"max_train_steps": "4100"}]
+    assert "instead of 4,100" in verdict(RULE, study([falling()], tags=tags)).findings[0].action
+
+
+def test_quiet_on_flat_rising_and_immaterial_curves():
+    assert verdict(RULE, study([flat()])).status == "quiet"
+    assert verdict(RULE, study([noisy(1 + np.exp(-T / 0.05) + 0.2 * T)])).status == "quiet"
+    assert verdict(RULE, study([noisy(100 * np.exp(-T / 0.03) - 0.1 * T, 0.001)])).status == "quiet"
+
+
+def test_quiet_where_only_a_poor_trial_still_improves():
+    assert verdict(RULE, study([flat(), falling() + 3])).status == "quiet"
+
+
+def test_trials_that_were_cut_short_are_no_evidence():
+    stopped = study([falling(0), falling(1)], status=["stopped", "stopped"])
+    assert verdict(RULE, stopped).status == "not-assessed"
+    early = study([falling()], tags=[{"max_train_steps": "10000"}])
+    assert "cut short" in verdict(RULE, early).reason
+
+
+def test_cannot_tell_from_few_evaluations_or_none():
+    assert "evaluations" in verdict(RULE, study([[3.0, 2.0, 1.0]])).reason
+    assert verdict(RULE, study([[np.nan] * 5, [1.0]], status=["diverged", "infeasible"])).status == "not-assessed"
+
+
+def test_negated_and_maximised_is_the_same():
+    down = verdict(RULE, study([falling(0), falling(1)]))
+    up = verdict(RULE, study([-falling(0), -falling(1)], direction="maximize"))
+    assert down.findings[0].model_dump() == up.findings[0].model_dump()
+
+
+def test_the_order_of_runs_and_the_unit_do_not_matter():
+    curves = [falling(0), falling(1), falling(2)]
+    one, other = verdict(RULE, study(curves)), verdict(RULE, study([1e3 * c for c in curves[::-1]]))
+    assert one.findings[0].message == other.findings[0].message
+
+
+def test_gaps_and_infinities_in_the_curve_do_not_break_it():
+    curve = falling()
+    curve[[3, 20, 33]] = np.nan, np.inf, -np.inf
+    assert verdict(RULE, study([curve])).status == "fired"
+
+
+@pytest.mark.parametrize(("trials", "correlation"), [(1, 0.0), (5, 0.0), (5, 0.5)])
+def test_keeps_its_promise_on_flat_curves(trials, correlation):
+    rng = np.random.default_rng(trials)
+    fired = 0
+    for _ in range(150):
+        noise = rng.normal(0, 0.02, (trials, N))
+        for i in range(1, N):
+            noise[:, i] += correlation * noise[:, i - 1]
+        fired += verdict_status(list(1 + np.exp(-T / 0.05) + noise)) == "fired"
+    assert fired <= 0.05 * 150 + 2 * np.sqrt(150 * 0.05 * 0.95)
+
+
+def verdict_status(curves):
+    return verdict(RULE, study(curves)).status

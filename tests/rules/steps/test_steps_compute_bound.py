@@ -1,0 +1,76 @@
+"""The rule `steps-compute-bound`."""
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+N = 50
+T = np.arange(1, N + 1) / N
+RULE = "steps-compute-bound"
+
+
+def study(curves, train=None, **options):
+    metrics = {"val/loss": curves} | ({"train/loss": train} if train is not None else {})
+    return make_study([{"lr": 0.1 * (i + 1)} for i in range(len(curves))], metrics, **options)
+
+
+def noisy(costs, seed=0, size=0.002):
+    return costs + np.random.default_rng(seed).normal(0, size, N)
+
+
+def falling(seed=0):
+    return noisy(2 - T, seed)
+
+
+def flat(seed=0):
+    return noisy(1 + np.maximum(1 - T / 0.3, 0), seed)
+
+
+def test_improving_trials_are_compute_bound():
+    (finding,) = verdict(RULE, study([falling(i) for i in range(3)], [falling(5 + i) for i in range(3)])).findings
+    assert finding.message.startswith("Training is compute-bound")
+    assert "training data too" in finding.message
+    assert finding.confidence > 0.95
+    assert len(finding.changes[1].apply(finding.changes[0].apply(study([falling()]).spec)).notes) == 2
+
+
+def test_flat_trials_are_not():
+    (finding,) = verdict(RULE, study([flat(i) for i in range(3)], [flat(5 + i) for i in range(3)])).findings
+    assert finding.message.startswith("Training is not compute-bound")
+
+
+def test_a_perfect_fit_under_flat_validation_is_not_compute_bound():
+    train = [2.3 * np.exp(-8 * T)]
+    (finding,) = verdict(RULE, study([flat()], train)).findings
+    assert "perfectly" in finding.message
+
+
+def test_quiet_where_the_evidence_is_mixed():
+    assert verdict(RULE, study([falling()], [flat(3)])).status == "quiet"
+    assert verdict(RULE, study([flat()], [falling(3)])).status == "quiet"
+    assert verdict(RULE, study([flat(), falling() - 0.05])).status == "quiet"
+
+
+def test_cannot_tell_from_trials_cut_short_or_short():
+    assert verdict(RULE, study([falling()], status=["stopped"])).status == "not-assessed"
+    assert verdict(RULE, study([[2.0, 1.0]])).status == "not-assessed"
+
+
+def test_negated_and_maximised_is_the_same():
+    down = verdict(RULE, study([falling()]))
+    up = verdict(RULE, study([-falling()], direction="maximize"))
+    assert down.findings[0].model_dump() == up.findings[0].model_dump()
+
+
+@pytest.mark.parametrize("truth", ["compute-bound", "not compute-bound"])
+def test_seldom_gives_the_wrong_verdict(truth):
+    rng = np.random.default_rng(1)
+    wrong = 0
+    for k in range(150):
+        curves = [falling(1000 * k + i) if truth == "compute-bound" else flat(1000 * k + i) for i in range(3)]
+        curves = [c + rng.normal(0, 0.01, N) for c in curves]
+        said = verdict(RULE, study(curves))
+        wrong += any(
+            truth not in f.message.split(":")[0].replace("Training is ", "", 1).split("|") for f in said.findings
+        )
+    assert wrong <= 0.05 * 150
