@@ -1,0 +1,157 @@
+"""How long reading one experiment takes: by our SQL, through a tracking server, and by MLflow's client in a plain loop.
+
+python benchmarks/reading.py [--runs 1000] [--metrics 6] [--points 500]
+
+The slow ways are measured on some of the runs and scaled to all, which flatters the plain loop on SQLite: its cost grows faster
+than the number of runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import platform
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from advisor.importers.writer import NewPoints, NewRun, open_writer
+from advisor.tracking.client import quiet_mlflow
+from advisor.tracking.store import read_experiment
+
+SOME = 20
+"""Runs on which the slow ways are measured."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for option, default in (("--runs", 1000), ("--metrics", 6), ("--points", 500)):
+        parser.add_argument(option, type=int, default=default)
+    size = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        uri = f"sqlite:///{folder}/mlflow.db"
+        seconds, _ = timed(lambda: fill(uri, size.runs, size.metrics, size.points))
+        rows = size.runs * size.metrics * size.points
+        print(f"{size.runs:,} runs x {size.metrics} metrics x {size.points} points = {rows:,} rows", end="")
+        print(f" (written in {seconds:.1f} s); Python {platform.python_version()}, {os.cpu_count()} CPUs\n")
+        print(f"{'way':42} {'s':>9} {'times SQL':>10}")
+        seconds, ours = timed(lambda: read_experiment("all", tracking_uri=uri))
+        assert sum(len(p.steps) for p in ours.points.values()) == rows
+        base = seconds
+        show("advisor, SQLite by SQL", seconds, base)
+        some = min(SOME, size.runs)
+        seconds, _ = timed(lambda: plain_loop(uri, some))
+        show(f"MLflow's client, SQLite ({some} runs, scaled)", seconds * size.runs / some, base)
+        if importlib.util.find_spec("flask") is None:
+            print("tracking server: not measured, it needs: pip install mlflow")
+        else:
+            with server(uri) as address:
+                one_of = max(1, size.runs // SOME)
+                names = "tags.part = '0'"
+                seconds, read = timed(lambda: read_experiment("all", tracking_uri=address, filter=names))
+                show(f"advisor, server ({len(read.runs)} runs, scaled)", seconds * size.runs / len(read.runs), base)
+                seconds, _ = timed(lambda: plain_loop(address, some))
+                show(f"MLflow's client, server ({some} runs, scaled)", seconds * size.runs / some, base)
+                assert len(read.runs) == -(-size.runs // one_of)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+        print(f"\npeak memory of this process, writing included: {peak:,.0f} MiB")
+
+
+def show(way: str, seconds: float, base: float) -> None:
+    print(f"{way:42} {seconds:9.1f} {seconds / base:10.1f}")
+
+
+def timed(what: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = what()
+    return time.perf_counter() - start, result
+
+
+def fill(uri: str, runs: int, metrics: int, points: int) -> None:
+    """Noisy curves, the same at every call."""
+    noise = np.random.default_rng(0)
+    steps = np.arange(points, dtype=np.int64)
+    one_of = max(1, runs // SOME)
+
+    def new_runs() -> Iterator[NewRun]:
+        for i in range(runs):
+            start = 1_600_000_000_000 + 1000 * i
+            yield NewRun(
+                source=("benchmark", str(i)),
+                name=f"run {i}",
+                status="FINISHED",
+                started_ms=start,
+                ended_ms=start + points,
+                params={"lr": repr(10 ** noise.uniform(-4, 0)), "layers": str(noise.integers(1, 9))},
+                tags={"part": str(i % one_of)},
+                points={
+                    f"metric {m}": NewPoints(steps, noise.normal(size=points), start + steps) for m in range(metrics)
+                },
+            )
+
+    with open_writer(uri) as writer:
+        writer.write("all", {}, new_runs(), lambda: None)
+
+
+def plain_loop(uri: str, runs: int) -> int:
+    """What people write: every history of every run, one after the other."""
+    with quiet_mlflow():
+        from mlflow import MlflowClient
+
+        client = MlflowClient(uri)
+        experiment = client.get_experiment_by_name("all")
+        assert experiment is not None
+        found = client.search_runs([experiment.experiment_id], max_results=runs)
+        return sum(len(client.get_metric_history(r.info.run_id, key)) for r in found for key in r.data.metrics)
+
+
+@contextmanager
+def server(uri: str) -> Iterator[str]:
+    """A tracking server on the store, and its address."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--backend-store-uri",
+        uri,
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+    ]
+    command += ["--default-artifact-root", str(Path(tempfile.gettempdir()))]
+    settings = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **settings}
+    )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(address + "/health", timeout=1).read()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+if __name__ == "__main__":
+    main()
