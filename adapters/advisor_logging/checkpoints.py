@@ -25,7 +25,7 @@ class Checkpoints:
     """The `keep` best checkpoints by the objective, in `folder` on local disk; none with `keep` 0."""
 
     def __init__(self, folder: Path, keep: int, direction: Direction) -> None:
-        self._folder, self._keep = folder, keep
+        self._folder, self.keep = folder, keep
         self._sign = 1.0 if direction == "minimize" else -1.0
         self.kept: list[Checkpoint] = []
         """Best first; of equal values the earlier step first."""
@@ -36,9 +36,9 @@ class Checkpoints:
         It is written beside its place and moved there whole, before the one that falls out is deleted: a crash at any moment
         leaves complete files. Raises whatever `save` raises.
         """
-        if self._keep == 0 or not math.isfinite(value):
+        if self.keep == 0 or not math.isfinite(value):
             return False
-        if len(self.kept) >= self._keep and self._sign * value >= self._sign * self.kept[-1].value:
+        if len(self.kept) >= self.keep and self._sign * value >= self._sign * self.kept[-1].value:
             return False
         path = self._folder / f"step-{step:09d}.pt"
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -47,8 +47,8 @@ class Checkpoints:
         os.replace(temporary, path)
         ranked = [c for c in self.kept if c.step != step] + [Checkpoint(step, value, path)]
         ranked.sort(key=lambda c: (self._sign * c.value, c.step))
-        self.kept = ranked[: self._keep]
-        for dropped in ranked[self._keep :]:
+        self.kept = ranked[: self.keep]
+        for dropped in ranked[self.keep :]:
             dropped.path.unlink(missing_ok=True)
         return True
 
@@ -59,5 +59,5 @@ class Checkpoints:
     def describe(self) -> str:
         """The value of `contract.TAG_CHECKPOINTS`."""
         kept = [{"step": c.step, "value": c.value, "path": str(c.path)} for c in self.kept]
-        policy = f"best-{self._keep}" if self._keep else "none"
+        policy = f"best-{self.keep}" if self.keep else "none"
         return json.dumps({"policy": policy, "kept": kept, "chosen": self.kept[0].step if self.kept else None})

@@ -54,7 +54,7 @@ class Chunk(Protocol):
         """The rows; called once, in the writer thread, when ready."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RunSettings:
     """Which run to write, and where."""
 

@@ -31,7 +31,7 @@ def gather(folders: list[Path]) -> Reproduction:
         if commit:
             break
     diff = (_git(Path(root), "diff", "HEAD", "--no-color", "--no-ext-diff") or "") if root and commit else ""
-    dirty = bool(root and commit and _git(Path(root), "status", "--porcelain"))
+    dirty = bool(root and commit and _git(Path(root), "status", "--porcelain", "--untracked-files=no"))
     if len(diff) > DIFF_CHARACTERS:
         diff = diff[:DIFF_CHARACTERS] + f"\n[cut off: the diff has {len(diff)} characters]\n"
     return {"git_commit": commit, "git_dirty": dirty, "git_diff": redact(diff), "requirements": _requirements()}

@@ -1,0 +1,44 @@
+"""A loader whose waits are measured and whose examples are counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+import torch
+
+Batch = TypeVar("Batch")
+
+
+class MeasuredLoader(Generic[Batch]):
+    """Gives the loader's own batches; tells `add_batch` the wait for each in seconds and its examples (None: cannot be seen)."""
+
+    def __init__(self, loader: Iterable[Batch], add_batch: Callable[[float, int | None], None]) -> None:
+        self._loader, self._add_batch = loader, add_batch
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]  # a loader without a length raises here, as it would by itself
+
+    def __iter__(self) -> Iterator[Batch]:
+        asked = time.perf_counter()  # starting worker processes is waiting, too
+        batches = iter(self._loader)
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            self._add_batch(time.perf_counter() - asked, count_examples(batch))
+            yield batch
+            asked = time.perf_counter()
+
+
+def count_examples(batch: object) -> int | None:
+    """The length of the first dimension of the first tensor in a batch of nested sequences and mappings; None if there is none."""
+    if isinstance(batch, torch.Tensor):
+        return batch.shape[0] if batch.ndim else None
+    if isinstance(batch, Mapping):
+        batch = tuple(batch.values())
+    if isinstance(batch, (tuple, list)):
+        return next((n for part in batch if (n := count_examples(part)) is not None), None)
+    return None

@@ -1,0 +1,343 @@
+"""`TuningLogger`: what a plain PyTorch training loop needs to say for its run to be diagnosed."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self, TypeVar
+
+import torch
+
+from advisor import contract
+from advisor_logging.checkpoints import Checkpoints
+from advisor_logging.outcome import Direction, Outcome
+from advisor_logging.recorder import Recorder, RunSettings
+from advisor_logging.redact import one_line
+from advisor_pytorch import facts
+from advisor_pytorch.capture import StepCapture
+from advisor_pytorch.device import PendingChunk, PendingRow, Value, own_copy
+from advisor_pytorch.loader import MeasuredLoader
+from advisor_pytorch.validation import (
+    check_count,
+    check_what_is_sought,
+    check_what_is_trained,
+    is_name,
+    make_writable,
+)
+
+Batch = TypeVar("Batch")
+
+DRAIN_S = 10.0
+"""How long the end of a run waits for its last values to come from the device and to reach the disk."""
+
+
+class Best(NamedTuple):
+    """The best evaluation of a run: its optimizer step, the objective there, and its checkpoint if one was kept."""
+
+    step: int
+    value: float
+    path: Path | None
+
+
+class TuningLogger:
+    """Records one training run for the tuning advisor, without making the loop wait for the device, the disk or the store.
+
+        with TuningLogger(model, optimizer, params=vars(args), objective="val/error", max_train_steps=2000) as log:
+            for x, y in log.batches(loader):  # optional: measures the wait for data, counts examples
+                loss = loss_fn(model(x), y)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                log.step(loss)  # after optimizer.step(); no .item()
+                if log.steps % 100 == 0:
+                    log.evaluate({"val/error": ...})
+        print(log.best)
+
+    A step is an optimizer step, counted from 0 by the optimizer's hooks. The first 500 are logged one by one, later ones as a
+    window's mean, `.min` and `.max` (`advisor.contract.window_width`).
+
+    | metric | from | |
+    |---|---|---|
+    | `train/loss` | `step` | mean of the micro-batches logged since the last optimizer step |
+    | `train/grad_norm` | the optimizer's hook, or `clip_grad_norm_` | global L2 norm before clipping, of all the optimizer's parameters |
+    | `train/clipped` | `clip_grad_norm_` | 1 where the norm exceeded the threshold, else 0; only at steps where it was called |
+    | `train/learning_rate`, `.group<k>` | the optimizer's hook | as used by the step, one metric per parameter group |
+    | `train/step_time_s` | the optimizer's hook | seconds from step to step, evaluations left out; host time |
+    | `train/data_wait_s` | `batches` | seconds of that spent waiting for the loader |
+    | `train/examples_per_s` | `batches`, or `batch_size` | examples of the step / its time |
+    | whatever you evaluate | `evaluate` | every value, at the last step made |
+
+    | tag `advisor.` | |
+    |---|---|
+    | `schema`, `objective`, `direction`, `study`, `seed`, `max_train_steps`, `batch_size` | as given; else the batch size as seen, the seed as PyTorch's |
+    | `optimizer`, `optimizer.<name>` | class, and hyperparameters under the playbook's names (`advisor_pytorch.optimizers`) |
+    | `norm_layers`, `model_parameters`, `grad_clip_norm` | layer classes counted; trainable parameters; the threshold of clipping |
+    | `checkpoints` | JSON: policy, what was kept, and the step chosen |
+    | `command`, `git_commit`, `git_dirty`, `device`, `libraries` | what it takes to run it again, with the artifacts `reproduce/git.diff` and `reproduce/requirements.txt` |
+    | `status`, `error`, `lost_points` | how it ended, see `advisor.contract.STATUSES` |
+
+    The params of the run are exactly `params`. The run is ended with the `with` block, with `close`, or at the interpreter's exit.
+
+    Not covered: several optimizers, sharded parameters (no norm is logged then), optimizers stepped within the backward pass.
+    Under `GradScaler` the norm is of the unscaled gradient; a step that it skips is not counted, unless the optimizer is fused
+    (then its norm is not finite). In distributed training only rank 0 logs, and counts its own examples.
+    """  # noqa: E501 - tables
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        params: Mapping[str, object],
+        objective: str,
+        direction: Direction = "minimize",
+        max_train_steps: int | None = None,
+        batch_size: int | None = None,
+        seed: int | None = None,
+        checkpoints: int = 0,
+        checkpoint_dir: str | os.PathLike[str] = "checkpoints",
+        study: str | None = None,
+        experiment: str | None = None,
+        run_name: str | None = None,
+        run_id: str | None = None,
+        start_step: int = 0,
+        tracking_uri: str | None = None,
+        spool: str | os.PathLike[str] | None = None,
+        close_timeout_s: float = 30.0,
+    ) -> None:
+        """Begin to record.
+
+        Args:
+            model: the model that is trained; described in tags, and saved in checkpoints.
+            optimizer: its optimizer; gets a hook before and one after each step, until the run is closed.
+            params: the hyperparameters of the trial, by name.
+            objective: name of the metric that trials are compared by; give its values to `evaluate`.
+            direction: "minimize" or "maximize".
+            max_train_steps: optimizer steps that the trial is meant to make; one that ends earlier counts as stopped.
+            batch_size: examples per call of `step`, where `batches` does not count them.
+            seed: as you set it; None logs PyTorch's.
+            checkpoints: how many of the best checkpoints (by the objective) to keep; 0 keeps none.
+            checkpoint_dir: where; each run makes a folder of its own in it.
+            study: name of the study that the trial belongs to; None: the variable ADVISOR_STUDY, or none.
+            experiment: MLflow experiment, made if there is none; None: MLflow's own variables, or "Default".
+            run_name: MLflow run name; None lets MLflow choose.
+            run_id: continue this MLflow run; None: the variable MLFLOW_RUN_ID, or the active run, or a new one.
+            start_step: number of the first step, where a run continues.
+            tracking_uri: MLflow's store; None: as MLflow is set up, or `sqlite:///mlflow.db` in the working directory.
+            spool: folder where points wait for the store; None: ADVISOR_SPOOL, or the user's state folder.
+            close_timeout_s: seconds that `close` waits for the store to have everything.
+
+        Raises:
+            TypeError, ValueError: an argument is not what it must be.
+            OSError: the checkpoint folder or the spool cannot be written.
+        """
+        check_what_is_trained(model, optimizer)
+        check_what_is_sought(params, objective, direction)
+        check_count("checkpoints", checkpoints, 0)
+        check_count("start_step", start_step, 0)
+        given = {contract.TAG_MAX_TRAIN_STEPS: max_train_steps, contract.TAG_BATCH_SIZE: batch_size}
+        for tag, number in given.items():
+            if number is not None:
+                check_count(tag.removeprefix(contract.TAG_PREFIX), number, 1)
+        if checkpoints:
+            make_writable(checkpoint_dir)
+
+        self._model, self._objective = model, objective
+        self._max_train_steps, self._close_timeout_s = max_train_steps, close_timeout_s
+        self._pid, self._closed = os.getpid(), False
+        self._given = {tag for tag, number in given.items() if number is not None}
+        self._outcome = Outcome(objective, direction)
+        settings = RunSettings(experiment, run_name, run_id, tracking_uri, spool)
+        self._recorder = Recorder(settings, self._see) if int(os.environ.get("RANK") or 0) == 0 else None
+        identity = self._recorder.id if self._recorder else "other-rank"
+        folder = Path(checkpoint_dir).absolute() / identity
+        self._checkpoints = Checkpoints(folder, checkpoints if self._recorder else 0, direction)
+        self._capture = StepCapture(optimizer, self, start_step, batch_size)
+        facts_given = {
+            **{tag: str(number) for tag, number in given.items() if number is not None},
+            contract.TAG_OBJECTIVE: objective,
+            contract.TAG_DIRECTION: direction,
+            contract.TAG_SEED: str(torch.initial_seed() if seed is None else seed),
+        }
+        if study := study or os.environ.get("ADVISOR_STUDY"):
+            facts_given[contract.TAG_STUDY] = study
+        if self._recorder is not None:
+            plain = {name: _plain_text(value) for name, value in params.items()}
+            self._recorder.note(tags=facts.gather(model, optimizer) | facts_given, params=plain)
+        atexit.register(self._close_at_exit)
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps made, `start_step` included."""
+        return self._capture.next_step
+
+    @property
+    def run_id(self) -> str | None:
+        """The MLflow run's id; None until the store has opened the run, which it does in the background."""
+        return self._recorder.run_id if self._recorder is not None else None
+
+    @property
+    def best(self) -> Best | None:
+        """The best evaluation of the objective; None if there was none. Final once the run is closed, may lag before."""
+        found = self._outcome.best
+        return None if found is None else Best(*found, self._checkpoints.find(found[0]))
+
+    def batches(self, loader: Iterable[Batch]) -> MeasuredLoader[Batch]:
+        """The training loader's own batches, with the wait for each measured and its examples counted."""
+        return MeasuredLoader(loader, self._add_batch)
+
+    def step(self, loss: Value, *, grad_norm: Value | None = None, examples: int | None = None) -> None:
+        """Log the training loss, a tensor of one element or a number, after `optimizer.step()`.
+
+        Called before it, for each micro-batch, the losses are averaged into that step. `examples` overrides `batch_size`.
+        `grad_norm` is for loops whose optimizer runs no hooks (a replayed CUDA graph): it says that a step was made, and its norm.
+        """
+        if not self._is_active():
+            return
+        try:
+            self._capture.add_loss(loss, grad_norm, examples)
+        except Exception as error:
+            self.warn("step", f"a loss could not be logged ({one_line(error)}); training goes on")
+
+    def evaluate(self, metrics: Mapping[str, Value], *, step: int | None = None) -> None:
+        """Log the results of an evaluation, numbers or tensors of one element, at the last step made or at `step`.
+
+        Where checkpoints are kept and the objective is among the metrics, this reads its value, which waits for the device, and
+        saves the model if it is among the best. The time since the last step counts as evaluation, not as training.
+        """
+        if not self._is_active():
+            return
+        step = max(self.steps - 1, 0) if step is None else step
+        values = {name: number for name, value in metrics.items() if (number := self._number(name, value)) is not None}
+        if values:
+            self._capture.flush()
+            self.hand_over(PendingChunk([PendingRow(step, int(time.time() * 1000), values)], windowed=False))
+        if self._objective in values:
+            self._keep(step, values[self._objective])
+        self._capture.restart_clock()
+
+    def close(self, status: str | None = None, *, error: BaseException | None = None) -> None:
+        """End the run, and wait up to `close_timeout_s` seconds for the store to have everything. Does nothing the second time.
+
+        `status` is one of `advisor.contract.STATUSES`; None works it out: from `error` if the training ended by an exception,
+        else from the last loss and objective and the number of steps. Raises ValueError for any other status.
+        """
+        if status is not None and status not in contract.STATUSES:
+            raise ValueError(f"status must be one of {', '.join(contract.STATUSES)}, not {status!r}")
+        if not self._is_active():
+            return
+        try:
+            self._capture.stop()
+            self._closed = True
+            atexit.unregister(self._close_at_exit)
+            if self._recorder is not None:
+                self._end(self._recorder, status, error)
+        except Exception as problem:
+            self.warn("close", f"the run could not be ended properly ({one_line(problem)})")
+
+    def _end(self, recorder: Recorder, status: str | None, error: BaseException | None) -> None:
+        recorder.drain(DRAIN_S)  # the last values decide the status
+        ending = describe_ending(error)
+        if ending is None:
+            ending = Ending(self._outcome.ending(self.steps, self._max_train_steps), "FINISHED")
+        tags = {contract.TAG_STATUS: status or ending.status, contract.TAG_CHECKPOINTS: self._checkpoints.describe()}
+        if ending.message:
+            tags[contract.TAG_ERROR] = ending.message
+        recorder.close(ending.mlflow_status, tags, self._close_timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(error=error)
+
+    def _close_at_exit(self) -> None:
+        """Nobody closed the run: a script's interpreter has noted the exception that ended it, if one did."""
+        in_a_session = hasattr(sys, "ps1")  # there, the last exception may be any
+        self.close(error=None if in_a_session else getattr(sys, "last_value", None))
+
+    def _is_active(self) -> bool:
+        """Whether this is the process that logs: a forked worker of a loader has a copy of this object, and must do nothing."""
+        return not self._closed and os.getpid() == self._pid
+
+    def _number(self, name: str, value: object) -> Value | None:
+        try:
+            if not is_name(name):
+                raise ValueError("MLflow takes letters, digits and _ - . : / in a name")
+            return own_copy(value) if isinstance(value, torch.Tensor) else float(value)  # type: ignore[arg-type]
+        except Exception as error:
+            self.warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line(error)}); training goes on")
+            return None
+
+    def _keep(self, step: int, value: Value) -> None:
+        """Save the model if its objective is among the best."""
+        if not self._checkpoints.keep:
+            return
+        try:
+            number = float(value)
+            content = {"step": step, "objective": self._objective, "value": number}
+            self._checkpoints.offer(
+                step, number, lambda path: torch.save({"model": self._model.state_dict(), **content}, path)
+            )
+        except Exception as error:
+            self.warn("checkpoint", f"a checkpoint could not be kept ({one_line(error)}); training goes on")
+
+    def _add_batch(self, waited_s: float, examples: int | None) -> None:
+        if self._is_active():
+            self._capture.add_batch(waited_s, examples)
+
+    def _see(self, step: int, values: Mapping[str, float]) -> None:
+        for name in (contract.TRAIN_LOSS, self._objective):
+            if name in values:
+                self._outcome.see(step, name, values[name])
+
+    # For the capture.
+
+    def hand_over(self, chunk: PendingChunk) -> None:
+        """Pass on values that may still be on their way."""
+        if self._recorder is not None:
+            self._recorder.put(chunk)
+
+    def noticed(self, tag: str, value: str) -> None:
+        """Log a fact that showed itself during training, unless it was given."""
+        if self._recorder is not None and tag not in self._given:
+            self._recorder.note(tags={tag: value})
+
+    def warn(self, key: str, message: str) -> None:
+        """Say one line, once per `key`."""
+        if self._recorder is not None:
+            self._recorder.warn(key, message)
+
+
+class Ending(NamedTuple):
+    """How a training ended: `contract.TAG_STATUS`, MLflow's status, and what to say of the exception."""
+
+    status: str
+    mlflow_status: str
+    message: str = ""
+
+
+def describe_ending(error: BaseException | None) -> Ending | None:
+    """What an exception that left the training says of it; None if there was none, or only a clean `sys.exit`."""
+    if error is None or (isinstance(error, SystemExit) and not error.code):
+        return None
+    if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
+        return Ending("stopped", "KILLED")
+    message = one_line(error, limit=1000)
+    # Not every device raises PyTorch's own class.
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "out of memory" in message.lower():
+        message = f"out of memory: {message}"
+    return Ending("infeasible", "FAILED", message)
+
+
+def _plain_text(value: object) -> str:
+    """A hyperparameter's value as MLflow keeps it: NumPy's and PyTorch's scalars as the number that they hold."""
+    item = getattr(value, "item", None)
+    return str(item() if callable(item) and getattr(value, "shape", None) == () else value)

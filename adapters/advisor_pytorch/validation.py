@@ -1,0 +1,62 @@
+"""Arguments checked before the training starts, so that a mistake costs a second and not a night."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Mapping
+
+import torch
+
+_NAME = re.compile(r"[/\w.\- :]{1,250}")
+
+
+def is_name(name: object) -> bool:
+    """Whether MLflow takes it as the name of a metric or param: letters, digits and `_ - . : /` and spaces, no path tricks."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        return False
+    return posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
+
+
+def check_what_is_trained(model: object, optimizer: object) -> None:
+    """Raises TypeError or ValueError unless they are a module and one optimizer that has parameters."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
+
+
+def check_what_is_sought(params: object, objective: object, direction: object) -> None:
+    """Raises TypeError or ValueError unless hyperparameters and objective can be logged as they are."""
+    if not isinstance(params, Mapping):
+        raise TypeError(f"params must be a mapping of names to values, such as vars(args), not {type(params).__name__}")
+    wrong = [name for name in params if not is_name(name)]
+    if wrong:
+        raise ValueError(
+            f"MLflow does not take {wrong[0]!r} as the name of a parameter: use letters, digits and _ - . : /"
+        )
+    if not is_name(objective):
+        raise ValueError(
+            f"MLflow does not take {objective!r} as the name of a metric: use letters, digits and _ - . : /"
+        )
+    if direction not in ("minimize", "maximize"):
+        raise ValueError(f'direction must be "minimize" or "maximize", not {direction!r}')
+
+
+def check_count(name: str, value: object, least: int) -> None:
+    """Raises TypeError or ValueError unless `value` is a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+
+
+def make_writable(folder: str | os.PathLike[str]) -> None:
+    """Make the folder if there is none. Raises OSError unless files can be written in it."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"checkpoint_dir {os.fspath(folder)!r} cannot be made: {error.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"checkpoint_dir {os.fspath(folder)!r} cannot be written")
