@@ -13,6 +13,7 @@ from scipy.stats import norm, spearmanr
 
 from advisor.space import FloatArray
 from advisor.stats.curve import noise
+from advisor.study import Signal, Study, Trial
 
 FEWEST = 10
 """Evaluations below which the noise around the best one is anybody's guess."""
@@ -20,6 +21,7 @@ _DRAWS = 500
 _FEWEST_AROUND = 8
 _COURSE = 9
 _HUGE = 1e100
+_TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +110,24 @@ def move_together(one: FloatArray, other: FloatArray) -> float:
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return math.nan
     return float(spearmanr(a, b, alternative="greater").pvalue)
+
+
+def training_jumps(study: Study, trial: Trial) -> float:
+    """p-value that training, evaluated at the same steps, jumps along with the objective; NaN without such a metric."""
+    objective = study.cost_curve(trial).finite
+    for signal in _TRAINING:
+        training = study.curve(trial, signal).finite
+        if signal == "train_objective" and not study.minimize:
+            training = -training
+        _, mine, theirs = np.intersect1d(objective.steps, training.steps, return_indices=True)
+        late = slice(len(mine) // 2, None)
+        p = move_together(objective.values[mine[late]], training.values[theirs[late]])
+        if not math.isnan(p):
+            return p
+    return math.nan
+
+
+def rate_at_end(study: Study, trial: Trial) -> float:
+    """The learning rate at the trial's end as a share of its peak; NaN where it was not logged."""
+    rates = study.curve(trial, "learning_rate").finite.values
+    return float(rates[-1] / rates.max()) if len(rates) > 1 and rates.max() > 0 else math.nan

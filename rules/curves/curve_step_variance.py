@@ -21,12 +21,11 @@ from advisor.finding import (
 )
 from advisor.rule import Count, Rule, Share
 from advisor.stats.curve import change_since
-from advisor.stats.luck import FEWEST, Around, Luck, around_best, move_together, ranking_luck
-from advisor.study import Signal, Study, Trial
+from advisor.stats.luck import FEWEST, Around, Luck, around_best, ranking_luck, rate_at_end, training_jumps
+from advisor.study import Study, Trial
 
 _DISTINCT = 1.96 * 2**0.5
 """Two single values with the same noise differ at 95 % confidence from this many standard deviations on."""
-_TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss")
 
 
 class CurveStepVariance(Rule):
@@ -34,9 +33,9 @@ class CurveStepVariance(Rule):
 
     ## What it looks at
     The half of each of the best trials' curves around its best step, taken apart into a smooth course and noise. All evaluations
-    are drawn again 500 times from both, and the best step is chosen again in each draw. The rule fires where another trial wins in most
-    draws and most of the variance between the best trials' values is noise. Of a single trial it can only tell how far two trials
-    would have to differ to be told apart, as a share of what training gained.
+    are drawn again 500 times from both, and the best step is chosen again in each draw. The rule fires where another trial wins
+    in most draws and most of the variance between the best trials' values is noise. Of a single trial it can only tell how far
+    two trials would have to differ to be told apart, as a share of what training gained.
 
     ## Why it matters
     Each trial ends on a lucky or an unlucky step: hyperparameters get compared by chance, and production training will not end on
@@ -51,8 +50,8 @@ class CurveStepVariance(Rule):
     that lie 4 standard deviations apart or more, less than 5 % of simulated studies raise a finding. Noise is read at its lowest of
     three estimates, so that a bend of a curve does not pass for it. A trial needs 10 evaluations or more.
 
-    Example: "val/accuracy jumps by 0.4 % (standard deviation) around the best steps of the 5 best trials, and the best trial would
-    keep its place in 31 % of repeats."
+    Example: "Around the best steps of the 5 best trials, val/accuracy jumps by 0.004 (standard deviation) from one evaluation to
+    the next, while their best values lie within 0.006: the best trial, trial-3, would keep its place in 31% of repeats."
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -92,9 +91,9 @@ class CurveStepVariance(Rule):
         metric = study.spec.objective.metric
         gap = float(study.costs[trials[-1].index] - study.costs[trials[0].index])
         message = (
-            f"{metric} jumps by {luck.noise:.2g} (standard deviation) from one evaluation to the next around the best steps of the "
-            f"{len(trials)} best trials, which lie within {gap:.2g}: the best, {trials[0].name}, would keep its place in "
-            f"{luck.keeps:.0%} of repeats."
+            f"Around the best steps of the {len(trials)} best trials, {metric} jumps by {luck.noise:.2g} (standard deviation) "
+            f"from one evaluation to the next, while their best values lie within {gap:.2g}: the best trial, {trials[0].name}, "
+            f"would keep its place in {luck.keeps:.0%} of repeats."
         )
         rows = (
             ("trials compared", str(len(trials))),
@@ -118,8 +117,9 @@ class CurveStepVariance(Rule):
             return
         metric, needed = study.spec.objective.metric, _DISTINCT * part.noise
         message = (
-            f"{metric} of the only feasible trial {trial.name} jumps by {part.noise:.2g} (standard deviation) from one evaluation "
-            f"to the next, so that trials would have to differ by {needed:.2g}, {needed / gain:.0%} of all that training gained."
+            f"In the only feasible trial, {trial.name}, {metric} jumps by {part.noise:.2g} (standard deviation) from one "
+            f"evaluation to the next, so that trials can only be told apart when they differ by {needed:.2g}, {needed / gain:.0%} "
+            f"of all that training gained."
         )
         rows = (
             ("evaluations around the best step", str(len(part.course))),
@@ -166,10 +166,10 @@ class CurveStepVariance(Rule):
 
     def _remedy(self, study: Study, trials: list[Trial]) -> tuple[Advise | SetSchedule, str]:
         """What to do and why, from what was logged: a constant learning rate first, then whether training jumps along."""
-        if any(self._not_decayed(study, t) for t in trials):
+        if any(rate_at_end(study, t) > self.constant for t in trials):
             why = "The learning rate does not decay, and validation jumps between evaluations late in training."
             return SetSchedule(schedule={"kind": "cosine"}, why=why), "learning rate not decayed"
-        together = [p for t in trials if not np.isnan(p := _training_jumps(study, t))]
+        together = [p for t in trials if not np.isnan(p := training_jumps(study, t))]
         if together and np.median(together) <= 0.05:
             text = "Average the weights of the last steps (Polyak averaging) and evaluate the average, or raise the batch size."
             return Advise(text=text), "training jumps along with validation, so the model itself does"
@@ -179,22 +179,3 @@ class CurveStepVariance(Rule):
             ), "training does not jump along: the validation set is small"
         text = "Average the weights of the last steps, decay the learning rate, raise the batch size or use more validation data."
         return Advise(text=text), "cannot be told: log the learning rate, and the objective on training data"
-
-    def _not_decayed(self, study: Study, trial: Trial) -> bool:
-        rates = study.curve(trial, "learning_rate").finite.values
-        return len(rates) > 1 and float(rates[-1]) > self.constant * float(rates.max()) > 0
-
-
-def _training_jumps(study: Study, trial: Trial) -> float:
-    """p-value that training, evaluated at the same steps, jumps along with the objective; NaN without such a metric."""
-    objective = study.cost_curve(trial).finite
-    for signal in _TRAINING:
-        training = study.curve(trial, signal).finite
-        if signal == "train_objective" and not study.minimize:
-            training = -training
-        _, mine, theirs = np.intersect1d(objective.steps, training.steps, return_indices=True)
-        late = slice(len(mine) // 2, None)
-        p = move_together(objective.values[mine[late]], training.values[theirs[late]])
-        if not np.isnan(p):
-            return p
-    return float("nan")

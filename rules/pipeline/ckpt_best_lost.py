@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
-
-import numpy as np
 
 from advisor.finding import Advise, CurveEvidence, FigureEvidence, Finding, Goal, Mark, MissingData
 from advisor.rule import Count, Rule, Share
-from advisor.space import as_number
-from advisor.stats.curve import FEWEST, Rise, point_rise
-from advisor.study import Curve, Study, Trial
+from advisor.stats.checkpoints import Left, read_left
+from advisor.stats.curve import FEWEST
+from advisor.study import Study, Trial
 
 
 class CkptBestLost(Rule):
@@ -58,20 +54,20 @@ class CkptBestLost(Rule):
         trials = study.ranked()[: self.best]
         if not trials:
             raise MissingData("no trial ended with a finite objective, so there is no best step to keep")
-        top = _read(study, trials[0])
+        top = read_left(study, trials[0])
         if top is None:
             raise MissingData(
                 f"the best trial has fewer than {FEWEST} evaluations of {study.spec.objective.metric} and noted no checkpoints; "
                 "evaluate more often"
             )
         if self._lost(top):
-            others = [r for t in trials[1:] if (r := _read(study, t)) is not None and self._lost(r)]
+            others = [r for t in trials[1:] if (r := read_left(study, t)) is not None and self._lost(r)]
             yield self._report(study, trials, top, [top, *others])
 
-    def _lost(self, reading: _Reading) -> bool:
+    def _lost(self, reading: Left) -> bool:
         return reading.p <= self.false_alarms and reading.share >= self.material
 
-    def _report(self, study: Study, trials: list[Trial], top: _Reading, lost: list[_Reading]) -> Finding:
+    def _report(self, study: Study, trials: list[Trial], top: Left, lost: list[Left]) -> Finding:
         metric = study.spec.objective.metric
         best = study.objective_value(top.best)
         message = f"The best trial {top.trial.name} reached {metric} {best:.4g} at step {top.best_step}"
@@ -107,7 +103,7 @@ class CkptBestLost(Rule):
                     metrics=(metric,),
                     caption=f"What is left of {len(lost)} of the {len(trials)} best trials is not their best step.",
                     trials=tuple(r.trial.id for r in lost),
-                    marks=tuple(m for r in lost for m in r.marks()),
+                    marks=tuple(m for r in lost for m in _marks(r)),
                 ),
                 FigureEvidence(rows=tuple(figures)),
             ),
@@ -115,71 +111,7 @@ class CkptBestLost(Rule):
         )
 
 
-@dataclass(frozen=True)
-class _Reading:
-    trial: Trial
-    curve: Curve
-    noted: bool
-    """Whether the run noted its checkpoints."""
-    source: str
-    """Where the value that is left comes from."""
-    left: int
-    """Index of the evaluation that is left; -1 where none is."""
-    rise: Rise | None
-
-    @property
-    def p(self) -> float:
-        """p-value of the loss; 0 where nothing was kept."""
-        return 0.0 if self.rise is None else self.rise.p
-
-    @property
-    def share(self) -> float:
-        """The loss as a share of the curve's range."""
-        return 1.0 if self.rise is None else self.rise.share
-
-    @property
-    def best(self) -> float:
-        """The lowest cost."""
-        return float(self.curve.values.min())
-
-    @property
-    def best_step(self) -> int:
-        return int(self.curve.steps[int(np.argmin(self.curve.values))])
-
-    @property
-    def step(self) -> int:
-        return int(self.curve.steps[self.left])
-
-    def marks(self) -> Iterator[Mark]:
-        yield Mark(trial=self.trial.id, step=self.best_step, label="best")
-        if self.rise is not None:
-            yield Mark(trial=self.trial.id, step=self.step, label="left")
-
-
-def _read(study: Study, trial: Trial) -> _Reading | None:
-    """What is left of the trial; None where its curve is too short to tell."""
-    curve = study.cost_curve(trial).finite
-    noted = _checkpoints(trial)
-    if noted is None:
-        left, source = len(curve) - 1, "at its last step"
-    else:
-        steps, chosen = noted
-        if not steps and chosen is None:
-            return _Reading(trial, curve, True, "", -1, None)
-        # A checkpoint has the value of the last evaluation up to its step.
-        at = np.clip(np.searchsorted(curve.steps, steps if chosen is None else [chosen], side="right") - 1, 0, None)
-        left = int(at[np.argmin(curve.values[at])])
-        source = "in its best checkpoint" if chosen is None else "in the checkpoint that was chosen"
-    rise = point_rise(curve.values, left)
-    return None if rise is None else _Reading(trial, curve, noted is not None, source, left, rise)
-
-
-def _checkpoints(trial: Trial) -> tuple[list[float], float | None] | None:
-    """(steps kept, step chosen) as the run noted them; None where it noted none, or nothing that can be read."""
-    try:
-        noted = json.loads(trial.facts.get("checkpoints", ""))
-        steps = [s for entry in noted["kept"] if math.isfinite(s := as_number(entry["step"]))]
-        chosen = as_number(noted.get("chosen"))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return steps, chosen if math.isfinite(chosen) else None
+def _marks(left: Left) -> Iterator[Mark]:
+    yield Mark(trial=left.trial.id, step=left.best_step, label="best")
+    if left.rise is not None:
+        yield Mark(trial=left.trial.id, step=left.step, label="left")

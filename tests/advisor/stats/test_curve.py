@@ -1,0 +1,70 @@
+"""Noise of curves and rises over their best level: unbiased on known noise, seldom fooled by chance, blind to units."""
+
+import numpy as np
+import pytest
+
+from advisor.stats.curve import change_since, end_rise, noise, point_rise
+
+
+def falling(n):
+    return 2 * np.exp(-6 * np.arange(n) / n)
+
+
+def autocorrelated(rng, n, phi):
+    shocks = rng.standard_normal(n + 50)
+    for i in range(1, len(shocks)):
+        shocks[i] += phi * shocks[i - 1]
+    return shocks[50:]
+
+
+def test_noise_is_that_of_the_points_and_not_of_the_trend():
+    rng = np.random.default_rng(0)
+    found = [noise(falling(60) + 0.1 * rng.standard_normal(60)) for _ in range(200)]
+    assert np.mean(found) == pytest.approx(0.1, rel=0.1)
+    assert np.isnan(noise(np.arange(4.0)))
+
+
+@pytest.mark.parametrize("n", [8, 20, 51, 200])
+@pytest.mark.parametrize("phi", [0.0, 0.3])
+def test_chance_seldom_looks_like_a_rise(n, phi):
+    rng = np.random.default_rng(1)
+    curves = [falling(n) + 0.1 * autocorrelated(rng, n, phi) for _ in range(300)]
+    assert np.mean([end_rise(c).p <= 0.05 for c in curves]) <= 0.05
+    assert np.mean([point_rise(c, n - 1).p <= 0.05 for c in curves]) <= 0.05
+
+
+@pytest.mark.parametrize("n", [12, 51, 200])
+def test_a_rise_is_seen_and_measured(n):
+    rng = np.random.default_rng(2)
+    t = np.linspace(0, 1, n)
+    curve = 1 + 4 * (t - 0.4) ** 2 + 0.005 * rng.standard_normal(n)
+    rise = end_rise(curve)
+    assert rise.p < 0.01
+    assert rise.height == pytest.approx(4 * 0.6**2, rel=0.2)
+    assert abs(t[rise.best] - 0.4) < 0.15
+
+
+def test_units_do_not_matter():
+    curve = 1 + (np.linspace(0, 1, 40) - 0.4) ** 2 + 0.01 * np.random.default_rng(3).standard_normal(40)
+    plain, scaled = end_rise(curve), end_rise(1000 * curve + 7)
+    assert scaled.p == pytest.approx(plain.p)
+    assert scaled.share == pytest.approx(plain.share)
+
+
+def test_a_level_that_falls_and_one_that_stays():
+    rng = np.random.default_rng(4)
+    down = change_since(np.linspace(1, 0, 50) + 0.01 * rng.standard_normal(50), 10)
+    assert down.p_fall < 0.001 < 0.9 < down.p_rise
+    flat = change_since(0.01 * rng.standard_normal(50), 10)
+    assert min(flat.p_fall, flat.p_rise) > 0.01
+
+
+@pytest.mark.parametrize(
+    "values", [[], [1.0] * 5, [1.0] * 40, [1e308, -1e308] * 10, [0.0] * 39 + [1.0], list(range(20))], ids=len
+)
+def test_nothing_odd_breaks_it(values):
+    curve = np.array(values, dtype=float)
+    for rise in (end_rise(curve), point_rise(curve, len(curve) - 1) if values else None):
+        assert (rise is None) == (len(curve) < 6) or not values
+        if rise is not None:
+            assert 0 <= rise.p <= 1

@@ -1,0 +1,47 @@
+"""Courses and noise around best steps, and rankings drawn again."""
+
+import numpy as np
+import pytest
+
+from advisor.stats.luck import around_best, move_together, ranking_luck
+
+
+def trial(rng, level, noise, n=60):
+    return level + np.exp(-8 * np.arange(n) / n) + noise * rng.standard_normal(n)
+
+
+def test_noise_around_the_best_step():
+    rng = np.random.default_rng(0)
+    found = [around_best(trial(rng, 1.0, 0.1)).noise for _ in range(200)]
+    assert np.median(found) == pytest.approx(0.1, rel=0.15)
+
+
+def test_a_bend_is_no_noise():
+    assert around_best(np.exp(-np.arange(30) / 5)).noise == 0
+    assert around_best(np.arange(9.0)) is None
+
+
+def test_equal_trials_owe_their_order_to_luck():
+    rng = np.random.default_rng(1)
+    lucks = []
+    for _ in range(40):
+        curves = sorted((trial(rng, 1.0, 0.05) for _ in range(5)), key=np.min)
+        lucks.append(ranking_luck([around_best(c) for c in curves]))
+    assert np.median([luck.reliability for luck in lucks]) < 0.5
+    assert np.median([luck.keeps for luck in lucks]) < 0.6
+
+
+def test_distinct_trials_keep_their_order():
+    rng = np.random.default_rng(2)
+    curves = [trial(rng, 1 + 0.3 * i, 0.05) for i in range(5)]
+    luck = ranking_luck([around_best(c) for c in curves])
+    assert luck.keeps == 1
+    assert luck.reliability > 0.95
+
+
+def test_whether_two_curves_jump_together():
+    rng = np.random.default_rng(3)
+    a = rng.standard_normal(60)
+    assert move_together(a, a + 0.3 * rng.standard_normal(60)) < 0.001
+    assert move_together(a, rng.standard_normal(60)) > 0.01
+    assert np.isnan(move_together(a, np.zeros(60)))

@@ -1,0 +1,147 @@
+"""curve-overfitting: validation that rises while training falls."""
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.spec import Parameter
+
+RULE = "curve-overfitting"
+T = np.linspace(0, 1, 40)
+RNG = np.random.default_rng(0)
+
+
+def valley(rise=0.5, noise=0.01, rng=RNG):
+    return 1 + np.where(T < 0.4, 3 * (0.4 - T) ** 2, rise * (T - 0.4)) + noise * rng.standard_normal(len(T))
+
+
+def decay(level=1.0, noise=0.01, rng=RNG):
+    return level + np.exp(-6 * T) + noise * rng.standard_normal(len(T))
+
+
+def study(valid, train, params=None, **kwargs):
+    curves = {"val/loss": valid, "train/loss": train} if train is not None else {"val/loss": valid}
+    return make_study(params or [{"lr": 10.0 ** -(i + 1)} for i in range(len(valid))], curves, **kwargs)
+
+
+def test_a_single_run_that_overfits():
+    said = verdict(RULE, study([valley()], [decay(0)]))
+    (finding,) = said.findings
+    assert finding.severity == "warning"
+    assert finding.confidence > 0.95
+    assert "train/loss still improves" in finding.message
+    changes = {c.name: c for c in finding.changes}
+    spec = changes["dropout"].apply(study([valley()], [decay(0)]).spec)
+    assert (spec.parameters["dropout"].low, spec.parameters["dropout"].high) == (0.0, 0.5)
+    assert (changes["weight_decay"].parameter.low, changes["weight_decay"].parameter.scale) == (1e-5, "log")
+
+
+def test_a_searched_regulariser_gets_room_upwards():
+    params = [{"lr": 0.1, "weight_decay": 10.0 ** -(i + 3)} for i in range(4)]
+    space = {"weight_decay": Parameter(low=1e-6, high=1e-3, scale="log"), "lr": Parameter(role="fixed", value=0.1)}
+    shown = study([valley() for _ in range(4)], [decay(0) for _ in range(4)], params, space=space)
+    (finding,) = verdict(RULE, shown).findings
+    (change,) = finding.changes
+    assert (change.kind, change.low, change.scale) == ("set-range", 1e-6, "log")
+    assert change.high == pytest.approx(1e-2)
+    assert change.apply(shown.spec).parameters["weight_decay"].high == pytest.approx(1e-2)
+
+
+def test_dropout_stays_below_one():
+    params = [{"dropout": d} for d in (0.1, 0.5, 0.7)]
+    space = {"dropout": Parameter(low=0.0, high=0.7)}
+    (finding,) = verdict(RULE, study([valley()] * 3, [decay(0)] * 3, params, space=space)).findings
+    assert finding.changes[0].high < 1
+
+
+def test_another_trial_than_the_best():
+    said = verdict(RULE, study([decay(0.5), decay(0.6), valley()], [decay(0)] * 3))
+    assert said.findings[0].severity == "note"
+    assert said.findings[0].trials == ("run2",)
+    assert "1 of 3" in said.findings[0].message
+
+
+def test_the_best_trial_of_each_scientific_setting_leads():
+    space = {
+        "depth": Parameter(role="scientific", choices=(2, 4)),
+        "lr": Parameter(low=0.01, high=1.0, scale="log"),
+    }
+    params = [{"depth": d, "lr": 0.1} for d in (2, 2, 4, 4)]
+    said = verdict(RULE, study([decay(0.1), decay(0.2), valley(), decay(3)], [decay(0)] * 4, params, space=space))
+    assert said.findings[0].severity == "warning"
+    assert "trial-2" in said.findings[0].message
+
+
+def test_a_scientific_regulariser_whose_low_settings_overfit():
+    params = [{"dropout": d} for d in (0.0, 0.1, 0.4, 0.5)]
+    valid, train = [valley(), valley(), decay(1), decay(1)], [decay(0)] * 4
+    for role, status in (("scientific", "quiet"), ("nuisance", "fired")):
+        space = {"dropout": Parameter(role=role, low=0.0, high=0.5)}
+        assert verdict(RULE, study(valid, train, params, space=space)).status == status
+
+
+def test_training_that_gets_worse_is_instability():
+    assert verdict(RULE, study([valley()], [valley()])).status == "quiet"
+
+
+def test_a_loss_that_rises_while_accuracy_does_not_is_a_note():
+    curves = {"val/accuracy": [1 - decay(0.1)], "val/loss": [valley()], "train/loss": [decay(0)]}
+    said = verdict(RULE, make_study([{"lr": 0.1}], curves, objective="val/accuracy", direction="maximize"))
+    assert said.findings[0].severity == "note"
+    assert said.findings[0].subject == "val/loss"
+    assert "val/accuracy does not get worse" in said.findings[0].message
+
+
+def test_without_training_it_is_less_sure():
+    (finding,) = verdict(RULE, study([valley()], None)).findings
+    assert finding.confidence <= 0.6
+    assert "no training metric was logged" in finding.message
+
+
+def test_it_cannot_tell_from_few_evaluations():
+    said = verdict(RULE, study([[1.0, 0.5, 2.0]], [[1.0, 0.5, 0.1]]))
+    assert said.status == "not-assessed"
+    assert "6 evaluations" in said.reason
+    nothing = study([decay()], [decay()], status=["diverged"])
+    assert verdict(RULE, nothing).status == "not-assessed"
+
+
+def test_maximise_and_units_do_not_matter():
+    down = study([valley(rng=np.random.default_rng(1))], [decay(0, rng=np.random.default_rng(2))])
+    v = -1000 * valley(rng=np.random.default_rng(1)) + 5
+    curves = {"val/score": [v], "train/loss": [decay(0, rng=np.random.default_rng(2))]}
+    up = make_study([{"lr": 0.1}], curves, objective="val/score", direction="maximize")
+    one, two = verdict(RULE, down).findings[0], verdict(RULE, up).findings[0]
+    assert one.confidence == two.confidence
+
+
+def test_the_order_of_runs_does_not_matter():
+    valid, train = [decay(0.5), valley(), decay(0.7), valley(0.3)], [decay(0)] * 4
+    one = verdict(RULE, study(valid, train)).findings[0]
+    two = verdict(RULE, study(valid[::-1], train[::-1])).findings[0]
+    assert set(two.trials) == {f"run{3 - int(t[3:])}" for t in one.trials}
+    assert one.confidence == two.confidence
+
+
+def test_it_keeps_its_promise():
+    rng = np.random.default_rng(5)
+    fired = 0
+    for _ in range(200):
+        count = int(rng.integers(1, 6))
+        # Noise that persists from one evaluation to the next, over a curve that falls and flattens.
+        drift = np.convolve(rng.standard_normal(45), [1, 0.5, 0.25], mode="valid")[:40]
+        valid = [decay(rng.uniform(0, 1), 0.05, rng) + 0.02 * drift for _ in range(count)]
+        fired += verdict(RULE, study(valid, [decay(0, 0.01, rng) for _ in range(count)])).status == "fired"
+    assert fired <= 10
+
+
+def test_a_large_study_is_fast():
+    import time
+
+    rng = np.random.default_rng(6)
+    t = np.linspace(0, 1, 500)
+    valid = [1 + (t - 0.5) ** 2 + 0.01 * rng.standard_normal(500) for _ in range(1000)]
+    shown = study(valid, [np.exp(-t) for _ in range(1000)])
+    started = time.process_time()
+    assert verdict(RULE, shown).status == "fired"
+    assert time.process_time() - started < 3

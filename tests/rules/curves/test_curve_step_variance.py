@@ -1,0 +1,112 @@
+"""curve-step-variance: the order of the best trials is the luck of the step."""
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+RULE = "curve-step-variance"
+T = np.linspace(0, 1, 60)
+
+
+def curve(rng, level=1.0, noise=0.1):
+    return level + np.exp(-8 * T) + noise * rng.standard_normal(len(T))
+
+
+def study(valid, **curves):
+    logged = {"val/loss": valid} | {k.replace("_", "/", 1): v for k, v in curves.items()}
+    return make_study([{"x": float(i)} for i in range(len(valid))], logged)
+
+
+def equal_trials(seed=0, count=8, **kwargs):
+    rng = np.random.default_rng(seed)
+    return [curve(rng, **kwargs) for _ in range(count)]
+
+
+def test_equal_trials_are_ranked_by_luck():
+    fired = [verdict(RULE, study(equal_trials(seed))) for seed in range(20)]
+    assert sum(v.status == "fired" for v in fired) >= 15
+    finding = next(v for v in fired if v.status == "fired").findings[0]
+    assert finding.severity == "warning"
+    assert finding.subject == "val/loss"
+    assert len(finding.trials) == 5
+
+
+def first_firing(**curves):
+    for seed in range(20):
+        shown = study(equal_trials(seed), **curves)
+        said = verdict(RULE, shown)
+        if said.findings:
+            return shown, said.findings[0]
+    raise AssertionError("never fired")
+
+
+def test_a_constant_learning_rate_gets_a_decay():
+    shown, finding = first_firing(train_learning_rate=[[0.1] * 60] * 8)
+    assert finding.changes[0].apply(shown.spec).schedule == {"kind": "cosine"}
+
+
+def test_a_decayed_one_does_not():
+    _, finding = first_firing(train_learning_rate=[np.linspace(0.1, 0, 60)] * 8)
+    assert finding.changes[0].kind == "advise"
+
+
+def test_training_that_does_not_jump_along_blames_the_validation_set():
+    _, finding = first_firing(train_loss=[np.exp(-T) + 1e-3 * np.random.default_rng(9).standard_normal(60)] * 8)
+    assert "more validation data" in finding.action
+
+
+def test_training_that_jumps_along_blames_the_model():
+    for seed in range(20):
+        valid = equal_trials(seed)
+        said = verdict(RULE, study(valid, train_loss=[0.5 * v for v in valid]))
+        if said.findings:
+            assert "Average the weights" in said.findings[0].action
+            return
+    raise AssertionError("never fired")
+
+
+def test_distinct_trials_are_fine():
+    rng = np.random.default_rng(1)
+    assert verdict(RULE, study([curve(rng, i, 0.1) for i in range(5)])).status == "quiet"
+
+
+def test_seeds_that_differ_more_than_steps_are_fine():
+    rng = np.random.default_rng(2)
+    valid = [curve(rng, 1 + 0.05 * rng.standard_normal(), 0.001) for _ in range(8)]
+    assert verdict(RULE, study(valid)).status == "quiet"
+
+
+@pytest.mark.parametrize(("noise", "status"), [(0.002, "quiet"), (0.1, "fired")])
+def test_a_single_trial(noise, status):
+    said = verdict(RULE, study([curve(np.random.default_rng(3), noise=noise)]))
+    assert said.status == status
+    if said.findings:
+        assert said.findings[0].severity == "note"
+
+
+def test_it_cannot_tell():
+    assert verdict(RULE, study([[1.0, 0.5, 0.4]] * 2)).status == "not-assessed"
+    flat = 1 + 0.1 * np.random.default_rng(4).standard_normal(60)
+    assert "did not improve" in verdict(RULE, study([flat])).reason
+
+
+def test_deterministic_and_blind_to_order_and_units():
+    valid = next(v for s in range(20) if verdict(RULE, study(v := equal_trials(s))).findings)
+    one = verdict(RULE, study(valid)).findings[0]
+    assert verdict(RULE, study(valid)).findings[0] == one
+    again = verdict(RULE, study([1000 * v for v in valid[::-1]])).findings[0]
+    assert again.confidence == pytest.approx(one.confidence, abs=1e-6)
+
+
+def test_it_keeps_its_promise():
+    rng = np.random.default_rng(6)
+    fired = 0
+    for _ in range(200):
+        noise = rng.uniform(0, 0.1)
+        fired += verdict(RULE, study([curve(rng, 4 * noise * i, noise) for i in range(6)])).status == "fired"
+    assert fired <= 10
+
+
+def test_extreme_values_break_nothing():
+    assert verdict(RULE, study([[1e308, -1e308] * 20, [0.0] * 40])).status in ("quiet", "fired")
+    assert verdict(RULE, study([[1e308, -1e308] * 20])).status in ("quiet", "fired", "not-assessed")

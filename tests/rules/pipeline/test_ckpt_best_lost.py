@@ -1,0 +1,87 @@
+"""ckpt-best-lost: what remains of the best trial is worse than its best step."""
+
+import json
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+RULE = "ckpt-best-lost"
+T = np.linspace(0, 1, 40)
+RNG = np.random.default_rng(0)
+
+
+def valley(rise=0.5, noise=0.01, level=1.0):
+    return level + np.where(T < 0.4, 3 * (0.4 - T) ** 2, rise * (T - 0.4)) + noise * RNG.standard_normal(len(T))
+
+
+def decay(level=1.0, noise=0.01, rng=RNG):
+    return level + np.exp(-6 * T) + noise * rng.standard_normal(len(T))
+
+
+def study(valid, checkpoints=None, **kwargs):
+    tags = [{} if c is None else {"checkpoints": json.dumps(c)} for c in checkpoints] if checkpoints else None
+    return make_study([{"lr": 0.1 / (i + 1)} for i in range(len(valid))], {"val/loss": valid}, tags=tags, **kwargs)
+
+
+def kept(*steps, chosen=None, policy="best-3"):
+    return {"policy": policy, "kept": [{"step": s, "value": 0.0, "path": "x"} for s in steps], "chosen": chosen}
+
+
+def test_the_last_step_is_worse_than_the_best():
+    shown = study([valley()])
+    (finding,) = verdict(RULE, shown).findings
+    assert finding.severity == "warning"
+    assert "noted no checkpoints" in finding.message
+    assert finding.changes[0].apply(shown.spec).notes == (finding.changes[0].text,)
+
+
+def test_fluctuation_about_a_plateau_is_no_loss():
+    assert verdict(RULE, study([decay(noise=0.1)])).status == "quiet"
+
+
+def test_a_worse_trial_loses_nothing_for_the_study():
+    assert verdict(RULE, study([decay(0), valley()])).status == "quiet"
+    (finding,) = verdict(RULE, study([valley(), valley(level=1.2), decay(2)])).findings
+    assert "2 of the 3" in finding.message
+
+
+def test_what_was_kept_decides():
+    # The best step of the valley is about 1600; the last is 4000.
+    assert verdict(RULE, study([valley()], [kept(1500, 1600, 1700)])).status == "quiet"
+    (finding,) = verdict(RULE, study([valley()], [kept(3900, 4000)])).findings
+    assert "in its best checkpoint" in finding.message
+    assert "noted no checkpoints" not in finding.message
+    (finding,) = verdict(RULE, study([valley()], [kept(1600, 4000, chosen=4000)])).findings
+    assert "that was chosen" in finding.message
+    (finding,) = verdict(RULE, study([valley()], [kept(policy="none")])).findings
+    assert "kept no checkpoint" in finding.message
+    assert finding.confidence == 1
+
+
+def test_the_last_checkpoint_of_a_run_that_ends_at_its_best():
+    assert verdict(RULE, study([decay()], [kept(4000, policy="last")])).status == "quiet"
+
+
+@pytest.mark.parametrize("garbage", ["{", "[]", "3", '{"kept": 3}', '{"kept": [1]}', "null"])
+def test_a_fact_that_cannot_be_read_is_none(garbage):
+    shown = make_study([{"lr": 0.1}], {"val/loss": [valley()]}, tags=[{"checkpoints": garbage}])
+    assert "noted no checkpoints" in verdict(RULE, shown).findings[0].message
+
+
+def test_it_cannot_tell_from_few_evaluations():
+    assert verdict(RULE, study([[1.0, 0.2, 3.0]])).status == "not-assessed"
+    assert verdict(RULE, study([decay()], status=["diverged"])).status == "not-assessed"
+
+
+def test_direction_and_units_do_not_matter():
+    curve = valley()
+    one = verdict(RULE, study([curve])).findings[0]
+    flipped = make_study([{"lr": 0.1}], {"val/score": [3 - 50 * curve]}, objective="val/score", direction="maximize")
+    assert verdict(RULE, flipped).findings[0].confidence == one.confidence
+
+
+def test_it_keeps_its_promise():
+    rng = np.random.default_rng(5)
+    fired = sum(verdict(RULE, study([decay(0, 0.1, rng) for _ in range(3)])).status == "fired" for _ in range(200))
+    assert fired <= 10
