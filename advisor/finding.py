@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from advisor.space import Scale, Value
+from advisor.space import Scale, Value, counts_training
 from advisor.spec import Parameter, StudySpec
 
 Severity = Literal["critical", "warning", "note"]
@@ -170,8 +170,22 @@ class SetField(_Value):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """The spec with the field set."""
-        return spec.model_copy(update={self.field: self.value})
+        """The spec with the field set; a fixed number of epochs or steps follows a new `max_train_steps` in proportion."""
+        changed = spec.model_copy(update={self.field: self.value})
+        if self.field != "max_train_steps" or not spec.max_train_steps:
+            return changed
+        for name, parameter in spec.parameters.items():
+            length = parameter.value
+            if (
+                counts_training(name)
+                and isinstance(length, int | float)
+                and not isinstance(length, bool)
+                and length > 0
+            ):
+                scaled = type(length)(max(round(length * self.value / spec.max_train_steps), 1))
+                why = f"follows max_train_steps, which was {spec.max_train_steps:,}"
+                changed = changed.with_parameter(name, parameter.model_copy(update={"value": scaled, "why": why}))
+        return changed
 
 
 class SetSchedule(_Value):

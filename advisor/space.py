@@ -7,6 +7,7 @@ Everything that asks "how far along its range is this value" or "which value lie
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Literal, Self, TypeAlias
 
@@ -171,3 +172,23 @@ def hard_limits(name: str, kind: Kind | None = None) -> tuple[float, float]:
     if any(w in words for w in ("decay", "warmup", "alpha", "l1", "l2")):
         return (-1e-300, math.inf)
     return -math.inf, math.inf
+
+
+def counts_training(name: str) -> bool:
+    """Whether a hyperparameter of this name is the length of the training: epochs, max_steps, num_iterations."""
+    words = set(re.split(r"[^a-z]+", name.lower()))
+    if not words & {"epoch", "epochs", "step", "steps", "iters", "iterations", "updates"}:
+        return False
+    return not words & {
+        "warmup",
+        "decay",
+        "every",
+        "eval",
+        "log",
+        "save",
+        "accumulation",
+        "per",
+        "hold",
+        "restart",
+        "logging",
+    }

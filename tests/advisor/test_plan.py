@@ -108,3 +108,11 @@ def test_rounds_follow_each_other(rounds):
         assert (spec.study, spec.round) == (f"test-round-{number + 1}", number + 1)
         assert loads(dump(spec)) == spec
         data = type(data)(spec=spec, trials=data.trials, metrics=data.metrics)
+
+
+def test_epochs_follow_the_number_of_steps():
+    params = [{"lr": 10.0 ** -(i + 1), "num_epochs": 30, "warmup_steps": 10} for i in range(3)]
+    data = make_study(params, {"val/loss": [[1.0, 0.5, 0.4]] * 3})
+    (spec,) = plan(data, [found("still", "steps", STEPS)]).specs
+    assert (spec.max_train_steps, spec.parameters["num_epochs"].value) == (900, 90)
+    assert spec.parameters["warmup_steps"].value == 10
