@@ -1,0 +1,256 @@
+"""What the stability rules share: which trials to judge, which loss shows it, how early is early, and what to change."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.finding import AddParameter, Advise, Change, SetRange
+from advisor.space import FloatArray, as_number
+from advisor.spec import Parameter
+from advisor.stats import jumps
+from advisor.study import Curve, Study, Trial
+
+EARLY = 0.1
+"""Share of the planned steps that is early training: the playbook's longest warmup."""
+PROBE_STEPS = 500
+"""Steps of the playbook's probe for early instability."""
+LOG_NORM = (
+    "Log the gradient norm before clipping at every step, as train/grad_norm (the advisor's training hook does), and clip at its "
+    "90th percentile."
+)
+_FASTER = 1.5
+"""Growth of the learning rate between two neighbouring levels from which a jump of the loss is the schedule's doing."""
+
+
+# --- which trials ---------------------------------------------------------------------------------------------------------------
+
+
+def learning_rates(study: Study) -> tuple[str, FloatArray] | None:
+    """The name of the searched learning rate and each trial's value, shape (number of trials,); None if none is searched.
+
+    Of several (one per optimizer) the one that the best trial has.
+    """
+    named = [name for name, p in study.searched.items() if _is_learning_rate(name)]
+    if not named:
+        return None
+    best = study.ranked()[:1]
+    name = next((n for n in named if best and n in best[0].params), named[0])
+    values = np.array([as_number(t.params.get(name)) for t in study.trials], dtype=np.float64)
+    return name, np.where(values > 0, values, np.nan)
+
+
+def _is_learning_rate(name: str) -> bool:
+    words = set(re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()))
+    other = {
+        "decay",
+        "schedule",
+        "scheduler",
+        "warmup",
+        "min",
+        "final",
+        "end",
+        "factor",
+        "gamma",
+        "multiplier",
+        "exponent",
+    }
+    return bool({"lr", "learningrate"} & words or {"learning", "rate"} <= words) and not words & other
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The trials that stability is judged by: those whose learning rate is not far above the best trial's."""
+
+    trials: tuple[Trial, ...]
+    """Nearest to the best trial first."""
+    parameter: str | None
+    """The searched learning rate; None if there is none, and then all trials are judged."""
+    rates: FloatArray
+    """Each trial's learning rate, shape (number of trials of the study,); NaN without one."""
+    best: float
+    """The best trial's learning rate; NaN if unknown."""
+
+    def rate(self, trial: Trial) -> str:
+        """The trial's learning rate as an apposition: " at lr 0.3, 3 times the best trial's,"; empty if unknown."""
+        rate = float(self.rates[trial.index])
+        if not math.isfinite(rate):
+            return ""
+        if not math.isfinite(self.best) or rate == self.best:
+            return f" at {self.parameter} {rate:.3g}"
+        times = f"{rate / self.best:.2g} times" if rate > self.best else "below"
+        return f" at {self.parameter} {rate:.3g}, {times} the best trial's,"
+
+    def spare(self, trials: Sequence[Trial]) -> bool:
+        """Whether all of the trials have learning rates above the best trial's, so that the best itself is spared."""
+        return all(float(self.rates[t.index]) > self.best for t in trials)
+
+
+def within_reach(study: Study, reach: float) -> Reach:
+    """The ended trials with a learning rate up to `reach` times the best feasible trial's: any training is unstable at some rate.
+
+    Without a searched learning rate, or without a feasible trial, all ended trials. A trial without one of its own is judged too.
+    """
+    ended = [t for t in study.trials if t.status != "running"]
+    found, ranked = learning_rates(study), study.ranked()
+    if found is None:
+        rank = {t.index: i for i, t in enumerate(ranked)}
+        ended.sort(key=lambda t: (rank.get(t.index, len(rank)), t.index))
+        return Reach(tuple(ended), None, np.full(len(study.trials), np.nan), math.nan)
+    name, rates = found
+    best = next((float(rates[t.index]) for t in ranked if math.isfinite(rates[t.index])), math.nan)
+    near = [t for t in ended if not rates[t.index] > reach * best]
+    near.sort(key=lambda t: abs(math.log(rates[t.index] / best)) if math.isfinite(rates[t.index] / best) else math.inf)
+    return Reach(tuple(near), name, rates, best)
+
+
+# --- which curve, and when --------------------------------------------------------------------------------------------------------
+
+
+def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
+    """The curves that can show the trial's loss, lower is better, by metric name: training batches first, the objective last."""
+    named: dict[str, Curve] = {}
+    for signal in ("train_loss", "train_eval_loss", "valid_loss"):
+        name = study.signals.get(signal)
+        if name is not None and len(curve := study.metric(trial, name)):
+            named.setdefault(name, curve)
+    if len(cost := study.cost_curve(trial)):
+        named.setdefault(study.spec.objective.metric, cost)
+    return list(named.items())
+
+
+def early_end(study: Study, trial: Trial) -> float:
+    """The last step of the trial's early training; NaN if it logged nothing."""
+    ends = [float(c.steps[-1]) for _, c in loss_curves(study, trial)]
+    if not ends:
+        return math.nan
+    planned = study.planned_steps(trial)
+    return EARLY * max([*ends, planned] if math.isfinite(planned) else ends)
+
+
+def diverged_step(study: Study, trial: Trial) -> int | None:
+    """The step from which the trial's loss was NaN or infinite for good; None if it was not.
+
+    An objective that is blank at the end of a run whose training loss goes on is no divergence.
+    """
+    curves = loss_curves(study, trial)
+    for name, curve in curves:
+        at = jumps.diverged_at(curve.values)
+        if at is None:
+            continue
+        step = int(curve.steps[at])
+        if any(len(c.finite) and c.finite.steps[-1] > step for other, c in curves if other != name):
+            continue
+        return step
+    if trial.status == "diverged" and curves:
+        return max(int(c.steps[-1]) for _, c in curves)
+    return None
+
+
+def diverged_early(study: Study, trial: Trial, step: int) -> bool:
+    """Whether a divergence at `step` is one of early training.
+
+    A run that ends with its divergence does not show how long it was to be: then the probe's length stands for early.
+    """
+    last = max(int(c.steps[-1]) for _, c in loss_curves(study, trial))
+    if step <= early_end(study, trial):
+        return True
+    alone = not math.isfinite(trial.fact("max_train_steps")) and last >= study.planned_steps(trial)
+    return alone and step >= 0.99 * last and step <= PROBE_STEPS
+
+
+def steady(study: Study, trial: Trial, steps: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+    """Where, of the points at `steps` (n,), the learning rate had not just been raised; None if none was logged."""
+    rates = study.curve(trial, "learning_rate").finite
+    if len(rates) < 2:
+        return None
+    at = np.interp(steps, rates.steps, rates.values)
+    before = np.minimum.reduce([np.concatenate([np.full(k, at[0]), at[: len(at) - k]])[: len(at)] for k in range(1, 6)])
+    after = np.maximum.reduce([np.concatenate([at[k:], np.full(k, at[-1])])[-len(at) :] for k in range(2)])
+    return np.asarray(after <= _FASTER * np.maximum(before, 1e-300))
+
+
+# --- what to change ---------------------------------------------------------------------------------------------------------------
+
+
+def norms_after_start(study: Study, trials: Sequence[Trial]) -> FloatArray:
+    """The gradient norms of the trials after early training, finite and positive, one after the other; may be empty."""
+    parts = []
+    for trial in trials:
+        curve = study.curve(trial, "grad_norm").finite
+        if len(curve):
+            late = curve.values[curve.steps > EARLY * curve.steps[-1]]
+            parts.append(late[late > 0])
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def clip_changes(study: Study, norms: FloatArray) -> tuple[Change, ...]:
+    """Search a clipping threshold around the 90th percentile of the unclipped norms; without norms, the advice to log them."""
+    if len(norms) < jumps.FEWEST:
+        return (Advise(text=LOG_NORM),)
+    tenth, middle = float(np.quantile(norms, 0.9)), float(np.median(norms))
+    low = _digits(min(middle, tenth / 1.5))
+    high = _digits(tenth / low * tenth)
+    why = f"Clip near {tenth:.3g}, the 90th percentile of the {len(norms):,} unclipped gradient norms logged after early training"
+    return (_search(study, "clip", "grad_clip_norm", "float", low, high, why),)
+
+
+def warmup_changes(study: Study) -> tuple[Change, ...]:
+    """Search the warmup over orders of magnitude, from 10 steps to a tenth of the training; advice if the length is unknown."""
+    steps = study.spec.max_train_steps
+    if steps is None or steps < 20:
+        return (
+            Advise(
+                text="Warm the learning rate up from 0 over 10 steps or more, at most a tenth of the training steps."
+            ),
+        )
+    present = _named(study, "warmup")
+    longest = steps // 10
+    low = min(10, max(1, longest // 10))
+    why = f"The shortest warmup that trains stably is wanted: orders of magnitude up to {longest:,} steps, a tenth of the training"
+    if present is None or _steps(study, present):
+        return (_search(study, "warmup", "warmup_steps", "int", low, max(longest, low + 1), why),)
+    return (_search(study, "warmup", present, "float", _digits(low / steps), EARLY, why),)
+
+
+def probe_advice(rate: float) -> Advise:
+    """The playbook's probe; `rate`: the best learning rate, NaN if unknown."""
+    at = f"{2 * rate:.3g}, twice the best learning rate" if math.isfinite(rate) else "twice the best learning rate"
+    return Advise(
+        text=f"Check each remedy with runs of about {PROBE_STEPS} steps at {at}, logging the loss at every step."
+    )
+
+
+def _named(study: Study, word: str) -> str | None:
+    """The study's own parameter whose name contains the word."""
+    return next((name for name in study.spec.parameters if word in name.lower()), None)
+
+
+def _steps(study: Study, name: str) -> bool:
+    """Whether a warmup is given in steps and not as a share of the training."""
+    parameter = study.spec.parameters[name]
+    ends = [parameter.high, as_number(parameter.value), *map(as_number, parameter.options)]
+    return max([e for e in ends if e is not None and math.isfinite(e)], default=1.0) > 1
+
+
+def _search(study: Study, word: str, name: str, kind: str, low: float, high: float, why: str) -> Change:
+    """Search low..high on a log scale, under the name that the study already has for it."""
+    present = _named(study, word) or name
+    old = study.spec.parameters.get(present)
+    if old is not None and old.searched:
+        return SetRange(parameter=present, low=low, high=high, scale="log", why=why)
+    when = old.when if old is not None else None
+    type_ = "int" if kind == "int" else "float"
+    return AddParameter(
+        name=present,
+        parameter=Parameter(type=type_, low=low, high=high, scale="log", role="nuisance", when=when, why=why),
+    )
+
+
+def _digits(value: float) -> float:
+    """The value to three significant digits."""
+    return float(f"{value:.3g}")
