@@ -133,6 +133,9 @@ def dump(spec: StudySpec, *, parent: StudySpec | None = None) -> str:
 
 def _lines(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
     data = spec.model_dump(mode="json", exclude_defaults=True)
+    if parent is not None:
+        yield f"# Written by advisor from the trials of {short(parent.study)}. A comment says where a parameter differs from there."
+        yield "# Draw the trials: advisor sample THIS_FILE"
     for key in ("study", "goal", "round", "parent"):
         if key in data:
             yield _entry(key, data[key])

@@ -14,6 +14,7 @@ from advisor import __version__
 from advisor.errors import AdvisorError
 
 if TYPE_CHECKING:
+    from advisor.importers.tables import ImportSummary
     from advisor.report import Report
 
 SEVERITIES = ("note", "warning", "critical")
@@ -210,7 +211,7 @@ def tables(trials: Path, curves: Path, tracking_uri: str | None, experiment: str
             on_progress=lambda done, of: tell("Importing trials", done, of),
         )
     if not quiet:
-        click.echo(str(summary))
+        _show_import(summary)
 
 
 @cli.command()

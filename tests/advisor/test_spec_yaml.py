@@ -90,7 +90,8 @@ def test_a_comment_says_what_the_round_before_did():
     text = dump(after, parent=before)
     assert "# the round before searched 1e-05 to 0.001 (log)" in text
     assert "# new in this round" in text
-    assert text.count("#") == 2
+    assert text.count("    # ") == 2
+    assert text.startswith("# Written by advisor from the trials of s.")
     assert loads(text) == after
 
 
