@@ -45,13 +45,12 @@ class End:
     """Degrees of freedom of the error."""
     slowing: float
     """The window's gain over that of the window before it: below 1 the curve levels off."""
+    p: float
+    """One-sided p-value of the window's gain: how often a flat curve with this noise would seem to gain as much.
 
-    @property
-    def p(self) -> float:
-        """One-sided p-value of the window's gain: how often a flat curve with this noise would seem to gain as much."""
-        if self.error <= 0:
-            return 0.0 if self.gain > 0 else 1.0
-        return float(stats.t.sf(self.gain / self.error, self.freedom))
+    Of two tests, corrected for both: a t-test of the slope, and a sign test of the steps from one evaluation to the next, which
+    holds however the noise wanders and sees a smooth fall that bends too sharply for its noise to be told from its shape.
+    """
 
     @property
     def reach(self) -> float:
@@ -137,6 +136,7 @@ def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | 
         error=error,
         freedom=curve.freedom,
         slowing=gain / earlier if earlier > 0 else 1.0,
+        p=min(1.0, 2 * min(_slope_p(gain, error, curve.freedom), _fall_p(curve.y[now]))),
     )
 
 
@@ -251,6 +251,19 @@ def _scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
     lag = min(max(lag + 2 * (1 + 4 * lag) / n, 0.0), 0.9)
     inflation = (1 + lag) / (1 - lag)
     return max(spread, noise(z)), inflation, max(n / inflation - degree - 1, 2.0)
+
+
+def _slope_p(gain: float, error: float, freedom: float) -> float:
+    if error <= 0:
+        return 0.0 if gain > 0 else 1.0
+    return float(stats.t.sf(gain / error, freedom))
+
+
+def _fall_p(y: FloatArray) -> float:
+    """p-value of a sign test that the steps from value to value go down more often than up."""
+    steps = np.diff(y)
+    falls, moves = int(np.sum(steps < 0)), int(np.sum(steps != 0))
+    return float(stats.binom.sf(falls - 1, moves, 0.5)) if moves else 1.0
 
 
 def _gain(curve: _Prepared, part: BoolArray, window: float) -> tuple[float, float]:

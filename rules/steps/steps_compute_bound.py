@@ -43,7 +43,7 @@ class StepsComputeBound(Rule):
     ## How sure
     Confidence: the share of the best trials that agree, times the probability that their forecasts exceed the threshold
     (compute-bound) or 0.95, the level of the bounds behind "flat" (not compute-bound). Of 400 simulated studies each it called
-    compute-bound 0.3 to 3 % of those with flat curves and white noise (1 to 6 % with a lag-1 correlation of 0.5), and not
+    compute-bound at most 1.3 % of those with flat curves and white noise (3 % with a lag-1 correlation of 0.5), and not
     compute-bound 0 to 2 % of those whose curves fall to the end.
 
     *Example:* "Training is compute-bound: 3 of the 3 best trials still improve when they end at step 10,000, on training data too."

@@ -56,6 +56,12 @@ def test_flat_and_rising_curves_do_not_improve():
     assert not ending(noisy(flat + 0.3 * T, 0.01, 1)).improving(0.01, 0.05)
 
 
+def test_a_smooth_fall_that_begins_late_and_sharply_still_improves():
+    late = noisy(1 + 0.01 * np.exp(-T) - 0.4 * np.maximum(T - 0.75, 0) ** 0.5, 0.0005)
+    start = np.concatenate([[3.0], late[1:]])
+    assert ending(start).improving(0.01, 0.05)
+
+
 def test_autocorrelated_noise_widens_the_error():
     rng = np.random.default_rng(3)
     white, wander = rng.normal(0, 0.01, N), rng.normal(0, 0.01, N)
