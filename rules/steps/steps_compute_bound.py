@@ -46,7 +46,8 @@ class StepsComputeBound(Rule):
     compute-bound at most 1.3 % of those with flat curves and white noise (3 % with a lag-1 correlation of 0.5), and not
     compute-bound 0 to 2 % of those whose curves fall to the end.
 
-    *Example:* "Training is compute-bound: 3 of the 3 best trials still improve when they end at step 10,000, on training data too."
+    *Example:* "Training is compute-bound: of the best 3 trials looked at, 3 still improve at the end, step 10,000, on training
+    data too."
     """
 
     playbook: ClassVar[str] = "Determining the number of steps for each training run"
@@ -75,12 +76,12 @@ class StepsComputeBound(Rule):
         if 2 * len(improving) > len(judged):
             also = ", on training data too" if any(e.train_end for e in improving) else ""
             sure = sum(e.end.chance_above(self.material) for e in improving) / len(judged)
-            what = f"still improve when they end at step {improving[0].steps:,}{also}"
+            what = f"still improve{'s' * (len(improving) == 1)} at the end, step {improving[0].steps:,}{also}"
             yield self._verdict(study, "compute-bound", what, judged, improving, sure)
         elif 2 * len(flat) > len(judged):
             fitted = sum(e.train_left <= self.floor for e in flat)
-            also = f", and {fitted} fit their training data perfectly" if fitted else ""
-            what = f"are flat from {max(e.plateau.settled for e in flat):.0%} of their steps on{also}"
+            also = f", {fitted} of them with the training data fitted perfectly" if fitted else ""
+            what = f"{'is' if len(flat) == 1 else 'are'} flat from {max(e.plateau.settled for e in flat):.0%} of the steps on{also}"
             yield self._verdict(study, "not compute-bound", what, judged, flat, 0.95 * len(flat) / len(judged))
 
     def _compute_bound(self, ending: ends.Ending) -> bool:
@@ -103,7 +104,7 @@ class StepsComputeBound(Rule):
     ) -> Finding:
         bound = regime == "compute-bound"
         return self.finding(
-            f"Training is {regime}: {len(firing)} of the {len(judged)} best trials {what}.",
+            f"Training is {regime}: of the best {len(judged)} trials looked at, {len(firing)} {what}.",
             action=_ROUNDS[0] if bound else _ENOUGH[0],
             severity="note",
             confidence=sure,
