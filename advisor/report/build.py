@@ -1,0 +1,208 @@
+"""Makes the report's data of a study, its verdicts and the next studies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+
+import advisor
+from advisor.finding import CurveEvidence, Verdict
+from advisor.plan import Deferred, file_names
+from advisor.report.model import (
+    Best,
+    CurveSet,
+    Figures,
+    NextStudy,
+    Provenance,
+    Report,
+    RuleInfo,
+    Spread,
+    TrialCounts,
+    TrialRow,
+)
+from advisor.report.reduce import curve_set, norm_histogram
+from advisor.report.text import encodable
+from advisor.rule import Rule
+from advisor.space import Value
+from advisor.spec import StudySpec
+from advisor.spec_yaml import dump
+from advisor.study import Signal, Study, Trial
+
+BEST_TRIALS = 5
+"""Trials whose training curves are always shown."""
+
+MOST_CURVES = 10
+"""Curves in one picture."""
+
+_SIGNALS: tuple[Signal, ...] = (
+    "train_loss",
+    "train_eval_loss",
+    "train_objective",
+    "valid_loss",
+    "grad_norm",
+    "learning_rate",
+)
+
+
+def build_report(
+    study: Study,
+    verdicts: Sequence[Verdict],
+    specs: Sequence[StudySpec],
+    deferred: Sequence[Deferred],
+    *,
+    rules: Sequence[Rule],
+    command: str | None = None,
+) -> Report:
+    """The report on a study. `specs` are the next studies, the one to run first at the head; `command` is how it was asked for."""
+    ranked = study.ranked()
+    return Report(
+        spec=study.spec,
+        counts=_counts(study),
+        best=_best(study, ranked),
+        spread=_spread(study),
+        inferred={encodable(k): encodable(v) for k, v in study.inferred.items()},
+        warnings=tuple(encodable(w) for w in study.warnings),
+        verdicts=tuple(verdicts),
+        rules=tuple(rule_info(rule) for rule in rules),
+        next_studies=_next_studies(study.spec, specs),
+        deferred=tuple(Deferred.model_validate(d.model_dump()) for d in deferred),
+        figures=Figures(
+            trials=tuple(_row(study, t) for t in study.trials),
+            curves=_curves(study, ranked, verdicts),
+            best_trials=tuple(encodable(t.id) for t in ranked[:BEST_TRIALS]),
+            grad_norm=norm_histogram(study, ranked[:BEST_TRIALS]),
+        ),
+        provenance=_provenance(study, command),
+    )
+
+
+def rule_info(rule: Rule) -> RuleInfo:
+    """What the report says of a rule, from its page and its thresholds."""
+    found = re.search(r"^## Why it matters\s*\n(.*?)(?=^## |\Z)", rule.page(), re.MULTILINE | re.DOTALL)
+    return RuleInfo(
+        id=rule.rule_id(),
+        summary=rule.summary(),
+        why=" ".join(found.group(1).split()) if found else "",
+        playbook=rule.playbook,
+        goal=rule.goal,
+        thresholds=rule.model_dump(mode="json"),
+    )
+
+
+def _counts(study: Study) -> TrialCounts:
+    by_status = Counter(t.status for t in study.trials)
+    return TrialCounts(total=len(study.trials), feasible=int(study.feasible.sum()), **by_status)
+
+
+def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
+    if not ranked:
+        return None
+    row = _row(study, ranked[0])
+    assert row.best is not None
+    return Best(
+        trial=row.id,
+        name=row.name,
+        value=row.best,
+        step=row.best_step,
+        last_step=row.last_step,
+        params=_settings(ranked[0], study.spec),
+    )
+
+
+def _settings(trial: Trial, spec: StudySpec) -> dict[str, Value]:
+    """The trial's values of the hyperparameters that the study varies, in the order of the spec."""
+    return {encodable(n): _storable(trial.params[n]) for n in spec.searched if n in trial.params}
+
+
+def _storable(value: Value) -> Value:
+    return encodable(value) if isinstance(value, str) else value
+
+
+def _row(study: Study, trial: Trial) -> TrialRow:
+    cost = float(study.costs[trial.index])
+    curve = study.cost_curve(trial)
+    finite = curve.finite
+    return TrialRow(
+        id=encodable(trial.id),
+        name=encodable(trial.name),
+        status=trial.status,
+        feasible=bool(study.feasible[trial.index]),
+        params=_settings(trial, study.spec),
+        best=study.objective_value(cost) if math.isfinite(cost) else None,
+        best_step=int(finite.steps[np.argmin(finite.values)]) if len(finite) else None,
+        last_step=int(curve.steps[-1]) if len(curve) else None,
+        evaluations=len(curve),
+    )
+
+
+def _spread(study: Study) -> Spread | None:
+    groups: dict[str, list[float]] = defaultdict(list)
+    for trial in study.trials:
+        if study.feasible[trial.index]:
+            key = json.dumps(sorted((k, repr(v)) for k, v in trial.params.items()))
+            groups[key].append(float(study.costs[trial.index]))
+    repeated = [np.array(values) for values in groups.values() if len(values) > 1]
+    if not repeated or not any(t.params for t in study.trials):
+        return None
+    trials = sum(len(values) for values in repeated)
+    squares = sum(float(((values - values.mean()) ** 2).sum()) for values in repeated)
+    return Spread(deviation=math.sqrt(squares / (trials - len(repeated))), settings=len(repeated), trials=trials)
+
+
+def _curves(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict]) -> tuple[CurveSet, ...]:
+    """The signals of the best trials, and whatever the findings' evidence shows."""
+    best = list(ranked[:BEST_TRIALS])
+    wanted: dict[str, dict[str, Trial]] = {study.spec.objective.metric: {t.id: t for t in best}}
+    signals: dict[str, Signal] = {}
+    for signal in _SIGNALS:
+        if (metric := study.signals.get(signal)) is not None:
+            signals[metric] = signal
+            wanted.setdefault(metric, {t.id: t for t in best})
+    by_id = {t.id: t for t in study.trials}
+    for evidence in (e for v in verdicts for f in v.findings for e in f.evidence):
+        if isinstance(evidence, CurveEvidence):
+            shown = [by_id[i] for i in evidence.trials if i in by_id][:MOST_CURVES]
+            for metric in evidence.metrics:
+                wanted.setdefault(metric, {}).update({t.id: t for t in shown})
+    sets = [curve_set(study, m, signals.get(m), list(trials.values())) for m, trials in wanted.items()]
+    return tuple(s for s in sets if s is not None)
+
+
+def _next_studies(spec: StudySpec, specs: Sequence[StudySpec]) -> tuple[NextStudy, ...]:
+    parents = [spec, *specs]
+    texts = [dump(new, parent=old) for old, new in zip(parents, specs, strict=False)]
+    files = file_names(specs)
+    return tuple(NextStudy(file=f, spec=s, yaml=t) for f, s, t in zip(files, specs, texts, strict=True))
+
+
+def _provenance(study: Study, command: str | None) -> Provenance:
+    digest = hashlib.sha256()
+    for trial in study.trials:
+        described = [trial.id, trial.name, trial.status, sorted((k, repr(v)) for k, v in trial.params.items())]
+        digest.update(json.dumps(described).encode())
+    for name, block in sorted(study.metrics.items()):
+        digest.update(json.dumps(name).encode())
+        for array in (block.offsets, block.steps, block.values):
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return Provenance(
+        data=digest.hexdigest(),
+        points=sum(len(block.steps) for block in study.metrics.values()),
+        started=min((t.started for t in study.trials if t.started is not None), default=None),
+        ended=max((t.ended for t in study.trials if t.ended is not None), default=None),
+        command=None if command is None else encodable(command),
+        versions={"tuning-advisor": advisor.__version__, **{n: v for n in ("numpy", "scipy") if (v := _version(n))}},
+    )
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None

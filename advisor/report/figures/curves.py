@@ -1,0 +1,217 @@
+"""Curves of some trials over the steps of their training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.finding import CurveEvidence, Line, Mark
+from advisor.report.figures.scale import Limits, Scale, curve_limits
+from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt, left_margin
+from advisor.report.model import CurveSet, Report, TrialCurve
+from advisor.report.text import clean, count, number, shorten
+from advisor.space import FloatArray
+
+COLOURS = 5
+"""Colours that stay apart; further curves repeat them in dashes."""
+
+MOST_CURVES = 10
+
+_TOP, _BOTTOM = 22.0, 40.0
+_RIGHT = WIDTH - 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A curve in the picture."""
+
+    curve: TrialCurve
+    colour: int
+    dash: int
+    values: FloatArray
+
+
+def curve_figures(report: Report, evidence: CurveEvidence, ident: str) -> list[Figure]:
+    """The plots that `evidence` asks for: one, or one a metric where the metrics do not share a range of values."""
+    sets = [s for m in evidence.metrics for s in report.figures.curves if s.metric == m]
+    wanted = [t for t in dict.fromkeys(evidence.trials)][:MOST_CURVES]
+    chosen = [(s, [c for t in wanted for c in s.curves if c.trial == t]) for s in sets]
+    chosen = [(s, curves) for s, curves in chosen if curves]
+    groups = [chosen] if len(chosen) == 2 and len(wanted) <= COLOURS and _comparable(chosen) else [[c] for c in chosen]
+    figures = []
+    for i, group in enumerate(groups):
+        caption = evidence.caption if i == 0 else f"{clean(group[0][0].metric)} of the same trials."
+        figures.append(_figure(report, group, evidence, wanted, caption, f"{ident}-{i}" if i else ident))
+    return figures
+
+
+def _comparable(chosen: Sequence[tuple[CurveSet, list[TrialCurve]]]) -> bool:
+    """Whether two metrics can stand on one axis: what most of one takes is less than ten times what most of both takes."""
+    middles = []
+    for _, curves in chosen:
+        values = np.concatenate([_values(c) for c in curves])
+        values = values[np.isfinite(values)]
+        if len(values) == 0:
+            return False
+        middles.append(np.quantile(values, [0.1, 0.9]))
+    (a, b), (c, d) = middles
+    both = max(b, d) - min(a, c)
+    return bool(min(b - a, d - c) > 0.1 * both) and chosen[0][0].scale == chosen[1][0].scale
+
+
+def _values(curve: TrialCurve) -> FloatArray:
+    return np.array([math.nan if v is None else v for v in curve.values], dtype=np.float64)
+
+
+def _figure(
+    report: Report,
+    group: Sequence[tuple[CurveSet, list[TrialCurve]]],
+    evidence: CurveEvidence,
+    trials: Sequence[str],
+    caption: str,
+    ident: str,
+) -> Figure:
+    rows = report.figures.by_id
+    order = {t: i for i, t in enumerate(t for t in trials if any(c.trial == t for _, curves in group for c in curves))}
+    shown = [
+        _Shown(c, order[c.trial] % COLOURS, panel if len(group) > 1 else order[c.trial] // COLOURS, _values(c))
+        for panel, (_, curves) in enumerate(group)
+        for c in curves
+    ]
+    steady = [s.values for s in shown if s.curve.trial in rows and rows[s.curve.trial].feasible]
+    limits = curve_limits(steady, [s.values for s in shown])
+    limits = _with_lines(limits, evidence.lines)
+    frame = Frame()
+    bottom = frame.height - _BOTTOM
+    frame.y = limits.scale(bottom, _TOP)
+    left = left_margin(frame.y)
+    frame.x = _step_scale([c for _, curves in group for c in curves], group[0][0].scale, left)
+    frame.y_axis(" and ".join(s.metric for s, _ in group), left, _RIGHT)
+    frame.x_axis("step", bottom)
+    indices = {r.id: i for i, r in enumerate(report.figures.trials)}
+    for s in reversed(shown):
+        path = _path(s.curve, frame.x, frame.y)
+        frame.add("path", f"crv s{s.colour} d{s.dash}", d=path, data_t=str(indices.get(s.curve.trial, -1)))
+    _draw_lines(frame, evidence.lines, left)
+    _draw_marks(frame, evidence.marks, shown)
+    notes = _cut(limits, shown)
+    legend = [
+        Key(f"k-crv s{i % COLOURS} d{0 if len(group) > 1 else i // COLOURS}", shorten(name, 28), name)
+        for t, i in order.items()
+        for name in [clean(rows[t].name if t in rows else t)]
+    ]
+    if len(group) > 1:
+        legend += [Key(f"k-crv d{i}", shorten(clean(s.metric), 28), clean(s.metric)) for i, (s, _) in enumerate(group)]
+    if len(dict.fromkeys(evidence.trials)) > len(trials):
+        notes.append(f"The first {len(trials)} of {len(dict.fromkeys(evidence.trials))} trials are drawn.")
+    title = f"{' and '.join(clean(s.metric) for s, _ in group)} over training steps of {count(len(order), 'trial')}"
+    svg = frame.render(ident, title, f"{caption} {' '.join(notes)}")
+    return Figure(svg=svg, caption=caption, legend=tuple(legend), notes=tuple(notes))
+
+
+def _with_lines(limits: Limits, lines: Sequence[Line]) -> Limits:
+    """Limits that take in marked values, unless these lie so far off that the curves would be flat."""
+    low, high = limits.low, limits.high
+    for line in lines:
+        if math.isfinite(line.value) and (line.value > 0 or not limits.log):
+            reach = (high - low) if not limits.log else 0.0
+            near = low - reach <= line.value <= high + reach if not limits.log else low / 10 <= line.value <= high * 10
+            if near:
+                low, high = min(low, line.value), max(high, line.value)
+    return Limits(low, high, limits.log)
+
+
+def _step_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:
+    last = max(c.steps[-1] for c in curves)
+    if kind == "log":
+        first = min((s for c in curves for s in c.steps[:8] if s > 0), default=1)
+        return Scale(float(first), float(max(last, first + 1)), left, _RIGHT, log=True)
+    first = min(c.steps[0] for c in curves)
+    # Steps are counted from the start of training, unless all of it that was logged lies far from there.
+    low = 0.0 if first <= last / 2 else float(first)
+    return Scale(low, float(max(last, low + 1)), left, _RIGHT)
+
+
+def _path(curve: TrialCurve, x: Scale, y: Scale) -> str:
+    """A polyline in relative coordinates of one decimal, interrupted where the value is not finite; off the scale it runs along the edge."""
+    parts: list[str] = []
+    last: tuple[int, int] | None = None
+    pending = False  # whether the last move has no line yet: a point on its own is drawn as a dot
+    for step, value in zip(curve.steps, curve.values, strict=True):
+        if value is None or (y.log and value <= 0):
+            if pending:
+                parts.append("h0")
+            last, pending = None, False
+            continue
+        at = (round(x(step if step > 0 or not x.log else x.low) * 10), round(y(value) * 10))
+        if last is None:
+            parts.append(f"M{fmt(at[0] / 10)} {fmt(at[1] / 10)}")
+            pending = True
+        elif at != last:
+            dx, dy = at[0] - last[0], at[1] - last[1]
+            if dx == 0:
+                parts.append(f"v{_short(dy)}")
+            elif dy == 0:
+                parts.append(f"h{_short(dx)}")
+            else:
+                parts.append(f"l{_short(dx)}{'' if dy < 0 else ' '}{_short(dy)}")
+            pending = False
+        last = at
+    return "".join(parts) + ("h0" if pending else "")
+
+
+def _short(tenths: int) -> str:
+    text = fmt(tenths / 10)
+    return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
+
+
+def _draw_lines(frame: Frame, lines: Sequence[Line], left: float) -> None:
+    assert frame.y is not None
+    edge = math.inf
+    for line in sorted(lines, key=lambda line: line.value):
+        if line.value in frame.y:
+            at = frame.y(line.value)
+            frame.line(left, at, _RIGHT, at, "mark")
+            label = min(at - 4, edge - 13) if at - 4 > _TOP + 8 else at + 13
+            edge = label
+            frame.text(_RIGHT - 2, label, shorten(clean(line.label), 60), "halo", "end", line.label)
+
+
+def _draw_marks(frame: Frame, marks: Sequence[Mark], shown: Sequence[_Shown]) -> None:
+    assert frame.x is not None
+    assert frame.y is not None
+    for mark in marks:
+        for s in shown:
+            if s.curve.trial != mark.trial:
+                continue
+            near = [i for i in range(len(s.values)) if math.isfinite(s.values[i]) and frame.y.takes(s.values[i])]
+            if not near:
+                continue
+            i = min(near, key=lambda i: abs(s.curve.steps[i] - mark.step))
+            step = mark.step if frame.x.takes(mark.step) else frame.x.low
+            x, y = frame.x(step), frame.y(float(s.values[i]))
+            frame.add("circle", f"spot s{s.colour}", cx=x, cy=y, r=5)
+            right = x > WIDTH * 0.6
+            up = y > _TOP + 24
+            place = (x - 8 if right else x + 8, y - 8 if up else y + 16)
+            frame.text(*place, shorten(clean(mark.label), 40), "halo", "end" if right else "start", mark.label)
+            break
+
+
+def _cut(limits: Limits, shown: Sequence[_Shown]) -> list[str]:
+    values = np.concatenate([s.values for s in shown])
+    finite = values[np.isfinite(values)]
+    notes = []
+    above, below = finite[finite > limits.high], finite[finite < limits.low]
+    if len(above):
+        notes.append(f"Values up to {number(float(above.max()), 3)} are cut off at the top.")
+    if len(below) and not (limits.log and below.max() <= 0):
+        notes.append(f"Values down to {number(float(below.min()), 3)} are cut off at the bottom.")
+    if limits.log and (finite <= 0).any():
+        notes.append("Values of zero or less cannot stand on this axis.")
+    if not np.isfinite(values).all():
+        notes.append("Gaps are values that were not finite.")
+    return notes

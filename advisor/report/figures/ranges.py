@@ -1,0 +1,101 @@
+"""The next space over the old one: a row for each searched hyperparameter, the range as a bar and the best trials on it."""
+
+from __future__ import annotations
+
+import math
+
+from advisor.report.diff import describe
+from advisor.report.figures.scale import Scale, padded, tick_label
+from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt
+from advisor.report.model import Report
+from advisor.report.text import clean, count, shorten
+from advisor.space import as_number
+from advisor.spec import Parameter
+
+BEST = 5
+"""Best trials that are marked on each range."""
+
+_ROW, _TOP = 46.0, 6.0
+_LEFT, _RIGHT = 8.0, WIDTH - 8.0
+MOST_ROWS = 12
+
+
+def range_figure(report: Report, ident: str) -> Figure | None:
+    """Old and next ranges of the numeric hyperparameters; None where there is none or no next study."""
+    if not report.next_studies:
+        return None
+    old, new = report.spec.parameters, report.next_studies[0].spec.parameters
+    pairs = [(n, old.get(n), new.get(n)) for n in dict.fromkeys([*old, *new])]
+    numeric = [(n, a, b) for n, a, b in pairs if any(p is not None and p.numeric and p.searched for p in (a, b))]
+    # What changes comes first.
+    numeric.sort(key=lambda row: _same(row[1], row[2]))
+    rows = numeric[:MOST_ROWS]
+    if not rows:
+        return None
+    frame = Frame(height=_TOP + _ROW * len(rows))
+    for i, (name, before, after) in enumerate(rows):
+        _draw_row(frame, report, name, before, after, _TOP + _ROW * i)
+    changed = sum(not _same(a, b) for _, a, b in pairs)
+    caption = f"{count(changed, 'hyperparameter changes', 'hyperparameters change')} in the next study."
+    notes = (f"The first {len(rows)} of {len(numeric)} ranges are drawn.",) if len(numeric) > len(rows) else ()
+    legend = (Key("k-old", "range searched"), Key("k-new", "next range"), Key("k-tick", f"best {BEST} trials"))
+    svg = frame.render(ident, "The next search space over the one that was searched", caption)
+    return Figure(svg=svg, caption=caption, legend=legend, notes=notes)
+
+
+def _same(before: Parameter | None, after: Parameter | None) -> bool:
+    return before is not None and after is not None and describe(before) == describe(after)
+
+
+def _draw_row(
+    frame: Frame, report: Report, name: str, before: Parameter | None, after: Parameter | None, top: float
+) -> None:
+    numeric = [p for p in (after, before) if p is not None and p.numeric]
+    log = numeric[0].scale == "log"
+    ends = [v for p in (before, after) if p is not None for v in (p.low, p.high, as_number(p.value))]
+    usable = [v for v in ends if v is not None and math.isfinite(v) and (v > 0 or not log)]
+    limits = padded(min(usable), max(usable), log=log, by=0.01)
+    scale = limits.scale(_LEFT, _RIGHT)
+    frame.text(_LEFT, top + 11, shorten(clean(name), 40), "strong", title=name)
+    frame.text(_RIGHT, top + 11, _change(before, after), anchor="end")
+    _bar(frame, scale, before, top + 18, 6, "old")
+    _bar(frame, scale, after, top + 25, 8, "new same" if _same(before, after) else "new")
+    rows = report.figures.by_id
+    ranked = sorted(
+        (r for r in rows.values() if r.feasible and r.best is not None),
+        key=lambda r: (r.best or 0.0) * (1 if report.spec.objective.direction == "minimize" else -1),
+    )
+    values = [as_number(r.params.get(name, "")) for r in ranked[:BEST]]
+    ticks = [scale(v) for v in values if scale.takes(v)]
+    if ticks:
+        frame.add("path", "tick", d="".join(f"M{fmt(x)} {fmt(top + 15)}v21" for x in ticks))
+
+
+def _change(before: Parameter | None, after: Parameter | None) -> str:
+    if _same(before, after):
+        return f"{_ends(before)}, unchanged"
+    if after is None:
+        return "no longer searched"
+    return f"{_ends(before)} → {_ends(after)}" if before is not None else f"new: {_ends(after)}"
+
+
+def _ends(parameter: Parameter | None) -> str:
+    if parameter is None:
+        return ""
+    if parameter.low is not None and parameter.high is not None:
+        return f"{_brief(parameter.low)} … {_brief(parameter.high)}"
+    return shorten(describe(parameter), 30)
+
+
+def _brief(value: float) -> str:
+    return tick_label(float(f"{value:.3g}"))
+
+
+def _bar(frame: Frame, scale: Scale, parameter: Parameter | None, y: float, height: float, cls: str) -> None:
+    if parameter is None:
+        return
+    if parameter.low is not None and parameter.high is not None and scale.takes(parameter.low):
+        start, end = scale(parameter.low), scale(parameter.high)
+        frame.add("rect", cls, x=start, y=y, width=max(end - start, 2), height=height, rx=2)
+    elif parameter.role == "fixed" and scale.takes(value := as_number(parameter.value)):
+        frame.add("rect", cls, x=scale(value) - 3, y=y, width=6, height=height, rx=2)

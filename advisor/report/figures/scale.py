@@ -1,0 +1,160 @@
+"""Scales from data to the picture, their ticks, and limits that one wild value cannot stretch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.space import FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Maps `low`..`high` onto the pixels `start`..`end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        """The pixel of a value; beyond the ends it is that of the end. Values that cannot stand on the scale raise ValueError."""
+        part = (self._turn(value) - self._turn(self.low)) / (self._turn(self.high) - self._turn(self.low))
+        return self.start + min(max(part, 0.0), 1.0) * (self.end - self.start)
+
+    def _turn(self, value: float) -> float:
+        return math.log10(value) if self.log else value
+
+    def __contains__(self, value: float) -> bool:
+        return math.isfinite(value) and self.low <= value <= self.high
+
+    def takes(self, value: float) -> bool:
+        """Whether the value can stand on the scale at all."""
+        return math.isfinite(value) and (value > 0 or not self.log)
+
+    def ticks(self, most: int = 6) -> list[tuple[float, str]]:
+        """(value, label) of at most about `most` round values within the scale."""
+        values = _log_ticks(self.low, self.high, most) if self.log else _linear_ticks(self.low, self.high, most)
+        return [(v, label) for v, label in zip(values, _labels(values, log=self.log), strict=True)]
+
+
+def _linear_ticks(low: float, high: float, most: int) -> list[float]:
+    step = (high - low) / max(most, 1)
+    size = 10.0 ** math.floor(math.log10(step))
+    step = next(size * m for m in (1, 2, 5, 10) if size * m >= step * (1 - 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    return [round(i * step, decimals) + 0.0 for i in range(first, last + 1)]
+
+
+def _log_ticks(low: float, high: float, most: int) -> list[float]:
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    decades = last - first + 1
+    if decades >= 3:
+        stride = math.ceil(decades / most)
+        return [10.0**e for e in range(first, last + 1, stride)]
+    for steps in ((1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+        values = [m * 10.0**e for e in range(first - 1, last + 1) for m in steps]
+        inside = [v for v in values if low * (1 - 1e-9) <= v <= high * (1 + 1e-9)]
+        if 3 <= len(inside) <= most + 2:
+            return inside
+    return [v for v in _linear_ticks(low, high, most) if v > 0]
+
+
+def _labels(values: Sequence[float], *, log: bool) -> list[str]:
+    largest = max((abs(v) for v in values), default=0.0)
+    if log or largest >= 1e6 or 0 < largest < 1e-3:
+        return [tick_label(v) for v in values]
+    gaps = [b - a for a, b in zip(values, values[1:], strict=False)]
+    decimals = max(0, -math.floor(math.log10(min(gaps)) + 1e-6)) if gaps else 3
+    if gaps and abs(round(min(gaps), decimals) - min(gaps)) > 1e-3 * min(gaps):
+        decimals += 1
+    return [f"{v:,.{decimals}f}" for v in values]
+
+
+def tick_label(value: float) -> str:
+    """A round value as shortly as it can be read: 1e-4, 0.003, 20, 1,000, 1e6."""
+    size = abs(value)
+    if value and (size < 0.999e-3 or size >= 1e5):
+        mantissa, _, exponent = f"{value:.1e}".partition("e")
+        return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+    return f"{value:,.6g}" if size >= 1 else f"{value:.3g}"
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an axis shows of its values."""
+
+    low: float
+    high: float
+    log: bool
+
+    def scale(self, start: float, end: float) -> Scale:
+        """The scale over these limits."""
+        return Scale(self.low, self.high, start, end, self.log)
+
+    def beyond(self, values: FloatArray) -> int:
+        """How many finite values lie outside."""
+        finite = values[np.isfinite(values)]
+        return int(((finite < self.low) | (finite > self.high)).sum())
+
+
+_WIDE = 30
+"""Ratio of large to small values from which positive values stand on a log scale."""
+
+
+def padded(low: float, high: float, *, log: bool, by: float = 0.04) -> Limits:
+    """Limits with some room at both ends; a range without extent gets one."""
+    if log and low > 0:
+        a, b = math.log10(low), math.log10(high)
+        room = (b - a) * by or 0.2
+        return Limits(10 ** (a - room), 10 ** (b + room), True)
+    room = (high - low) * by or abs(high) * 0.1 or 1.0
+    return Limits(low - room, high + room, False)
+
+
+def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
+    """Limits for final values of many trials (n,): the good end is always shown, bad outliers are not.
+
+    A value is an outlier beyond three interquartile ranges from the quartile on the bad side, as in a box plot's far fence.
+    """
+    finite = values[np.isfinite(values)]
+    if len(finite) == 0:
+        return Limits(0.0, 1.0, False)
+    log = bool(finite.min() > 0 and np.quantile(finite, 0.9) >= _WIDE * finite.min())
+    turned = np.log10(finite) if log else finite
+    turned = turned if minimize else -turned
+    best, q1, q3, worst = np.quantile(turned, [0, 0.25, 0.75, 1])
+    fence = q3 + 3 * max(q3 - q1, (q3 - best) / 4)
+    if worst > fence and len(finite) > 4:
+        worst = turned[turned <= fence].max()
+    ends = sorted((float(best), float(worst)) if minimize else (float(-best), float(-worst)))
+    low, high = (10 ** ends[0], 10 ** ends[1]) if log else (ends[0], ends[1])
+    return padded(low, high, log=log, by=0.06)
+
+
+def curve_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()) -> Limits:
+    """Limits for curves: all of the steady ones but for values far out, whatever the others do.
+
+    steady, others: values of each curve (n,). Far out is beyond one and a half times the span of the middle 96 %. With no steady
+    curve the others are taken, of which only the middle 80 % counts, since they may have diverged.
+    """
+    chosen, tail = (steady, 0.02) if any(np.isfinite(v).any() for v in steady) else (others, 0.1)
+    finite = np.concatenate([v[np.isfinite(v)] for v in chosen] or [np.empty(0)])
+    if len(finite) == 0:
+        return Limits(0.0, 1.0, False)
+    low, high = np.quantile(finite, tail, method="higher"), np.quantile(finite, 1 - tail, method="lower")
+    log = bool(finite.min() > 0 and high >= _WIDE * low)
+    turned = np.log10(finite) if log else finite
+    low, high = (float(np.log10(v)) if log else float(v) for v in (low, high))
+    reach = 1.5 * (high - low) if high > low else np.inf
+    shown = turned[(turned >= low - reach) & (turned <= high + reach)]
+    bottom, top = float(shown.min()), float(shown.max())
+    return padded(10**bottom, 10**top, log=True) if log else padded(bottom, top, log=False)

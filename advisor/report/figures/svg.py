@@ -1,0 +1,157 @@
+"""Pieces of SVG, and the frame that all plots share. No `style` attribute: the page's policy forbids it, its classes do the work."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from markupsafe import Markup
+
+from advisor.report.figures.scale import Scale
+from advisor.report.text import clean, shorten
+
+WIDTH = 560
+HEIGHT = 292
+_CHAR = 6.1
+"""Width of a character at the size of the labels, in pixels, rather too wide than too narrow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An entry of a legend: a class of the style sheet that draws its mark, and what it means."""
+
+    mark: str
+    label: str
+    full: str | None = None
+    """The whole label where `label` is cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A picture with what has to be said beside it."""
+
+    svg: Markup
+    caption: str
+    legend: tuple[Key, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the picture leaves out, one sentence each."""
+
+
+def escape(text: str) -> str:
+    """Text for SVG content or a quoted attribute."""
+    return html.escape(clean(text), quote=True)
+
+
+def fmt(value: float) -> str:
+    """A coordinate in as few characters as it takes: one decimal."""
+    text = f"{value:.1f}"
+    return text[:-2] if text.endswith(".0") else text
+
+
+def text_width(text: str) -> float:
+    """About how wide a label is, in pixels."""
+    return len(text) * _CHAR
+
+
+@dataclass
+class Frame:
+    """A plot area with axes around it, filled piece by piece from back to front."""
+
+    x: Scale | None = None
+    y: Scale | None = None
+    height: float = HEIGHT
+    parts: list[str] = field(default_factory=list)
+
+    def add(self, tag: str, cls: str, body: str | None = None, **attributes: float | str) -> None:
+        """An element; underscores in names of attributes stand for hyphens, numbers are rounded."""
+        given = "".join(
+            f' {k.replace("_", "-")}="{fmt(v) if isinstance(v, int | float) else html.escape(v, quote=True)}"'
+            for k, v in attributes.items()
+        )
+        cls = f' class="{cls}"' if cls else ""
+        self.parts.append(f"<{tag}{cls}{given}/>" if body is None else f"<{tag}{cls}{given}>{body}</{tag}>")
+
+    def text(self, x: float, y: float, text: str, cls: str = "", anchor: str = "start", title: str | None = None) -> None:
+        """A label; `title` is shown when one points at it."""
+        tip = f"<title>{escape(title)}</title>" if title is not None and title != text else ""
+        place = "" if anchor == "start" else {"middle": "m", "end": "e"}[anchor]
+        self.add("text", " ".join(c for c in (cls, place) if c), tip + escape(text), x=x, y=y)
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, cls: str) -> None:
+        """A straight line."""
+        self.add("path", cls, d=f"M{fmt(x1)} {fmt(y1)}L{fmt(x2)} {fmt(y2)}")
+
+    def y_axis(self, label: str, left: float, right: float, most: int = 5) -> None:
+        """Horizontal grid lines with their labels, and the axis' name above them."""
+        assert self.y is not None
+        ticks = self.y.ticks(most)
+        grid = "".join(f"M{fmt(left)} {fmt(self.y(v))}H{fmt(right)}" for v, _ in ticks)
+        self.add("path", "gridline", d=grid)
+        for value, tick in ticks:
+            self.text(left - 6, self.y(value) + 4, tick, anchor="end")
+        self.text(2, 12, shorten(clean(label) + (" (log)" if self.y.log else ""), 70), "name", title=label)
+
+    def x_axis(self, label: str, bottom: float, most: int = 6) -> None:
+        """The line below the plot with ticks, their labels, and the axis' name."""
+        assert self.x is not None
+        low, high = sorted((self.x.start, self.x.end))
+        ticks = self.x.ticks(most)
+        marks = "".join(f"M{fmt(self.x(v))} {fmt(bottom)}v4" for v, _ in ticks)
+        self.add("path", "axis", d=f"M{fmt(low)} {fmt(bottom)}H{fmt(high)}{marks}")
+        edge = -1e9
+        for value, tick in ticks:
+            at, half = self.x(value), text_width(tick) / 2
+            if at - half < edge + 4:
+                continue
+            edge = at + half
+            self.text(min(at, WIDTH - half - 1), bottom + 17, tick, anchor="middle")
+        self.x_name(label + (" (log)" if self.x.log else ""), (low + high) / 2)
+
+    def x_name(self, label: str, middle: float) -> None:
+        """The name of the axis below its labels."""
+        self.text(middle, self.height - 5, shorten(clean(label), 60), "name", anchor="middle", title=label)
+
+    def vertical_labels(self, marks: Sequence[tuple[float, str]], top: float, bottom: float, cls: str = "mark") -> None:
+        """Dashed vertical lines at pixels with labels that do not run into each other."""
+        rows: list[float] = []
+        for at, label in sorted(marks):
+            self.line(at, top, at, bottom, cls)
+            shown = shorten(clean(label), 34)
+            width = text_width(shown)
+            left = at + 4 if at + 4 + width < WIDTH else at - 4 - width
+            row = next((i for i, edge in enumerate(rows) if left > edge + 6), len(rows))
+            rows[row : row + 1] = [left + width]
+            start = left < at
+            self.text(at - 4 if start else at + 4, top + 12 + 13 * row, shown, "halo", "end" if start else "start", label)
+
+    def render(self, ident: str, title: str, description: str) -> Markup:
+        """The picture. `ident` is unique on the page."""
+        scales = "".join(f' data-{n}="{_describe(s)}"' for n, s in (("x", self.x), ("y", self.y)) if s is not None)
+        head = (
+            f'<svg viewBox="0 0 {WIDTH} {fmt(self.height)}" role="img" aria-labelledby="{ident}-t {ident}-d"{scales}>'
+            f'<title id="{ident}-t">{escape(title)}</title><desc id="{ident}-d">{escape(description)}</desc>'
+        )
+        # Markup is right here: every text above went through `escape`, every attribute through `html.escape`.
+        return Markup(head + "".join(self.parts) + "</svg>")  # noqa: S704
+
+
+def _describe(scale: Scale) -> str:
+    kind = "log" if scale.log else "lin"
+    return f"{kind} {scale.low!r} {scale.high!r} {fmt(scale.start)} {fmt(scale.end)}"
+
+
+def left_margin(scale: Scale, most: int = 5) -> float:
+    """Room for the labels of a vertical axis."""
+    return max((text_width(label) for _, label in scale.ticks(most)), default=0.0) + 14
+
+
+def dots(points: Iterable[tuple[float, float]]) -> str:
+    """Path data of round dots: strokes without length, drawn by their caps."""
+    return "".join(f"M{fmt(x)} {fmt(y)}h0" for x, y in points)
+
+
+def crosses(points: Iterable[tuple[float, float]], half: float = 3) -> str:
+    """Path data of crosses."""
+    size = fmt(2 * half)
+    return "".join(f"M{fmt(x - half)} {fmt(y - half)}l{size} {size}m0-{size}l-{size} {size}" for x, y in points)

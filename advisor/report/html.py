@@ -1,0 +1,164 @@
+"""The report as one self-contained page: no request leaves it, and its policy lets nothing run but its own one script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import jinja2
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup, escape
+
+from advisor import resources
+from advisor.report import headline, text, view
+from advisor.report.figures.ranges import range_figure
+from advisor.report.model import Report
+
+_MOST_NAMES = 300
+"""Names that are set apart in sentences; a study with more shows the rest as plain text."""
+
+
+def render_html(report: Report) -> str:
+    """The page. Complete without JavaScript; the script adds pointing, sorting, copying and the choice of theme."""
+    environment = _environment(report)
+    css, script = (_asset(environment, name) for name in ("report.css", "report.js"))
+    cards = view.cards(report)
+    statuses = view.by_status(report)
+    return environment.get_template("report.html.j2").render(
+        report=report,
+        css=Markup(css),  # noqa: S704 - our own file
+        script=Markup(script),  # noqa: S704 - our own file
+        policy=_policy(css, script),
+        headline=headline.headline(report),
+        best_sentence=headline.best_sentence(report),
+        certainty=headline.certainty(report),
+        inferred=view.inferred(report),
+        figures=headline.key_figures(report),
+        cards=cards,
+        statuses=statuses,
+        tally=_tally(report),
+        steps=view.steps(report),
+        ranges=range_figure(report, "ranges"),
+        todo=[c for c in cards if c.put_off is None],
+        groups=view.groups(report),
+        gaps=view.gaps(report),
+        table=view.table(report),
+        sheet=view.sheet(report),
+        space=view.space(report),
+        data=htmlsafe_json_dumps(_data(report)),
+    )
+
+
+def _tally(report: Report) -> list[tuple[str, int, str]]:
+    """(icon, how many, word) by severity, then what became of the other checks."""
+    counts = [(s, sum(f.severity == s for f in report.findings), view.SEVERITY_WORDS[s]) for s in view.SEVERITY_WORDS]
+    status = {s: sum(1 for _ in report.with_status(s)) for s in ("quiet", "not-assessed", "broken")}
+    tally = [*counts, ("passed", status["quiet"], "passed"), ("unknown", status["not-assessed"], "not checked")]
+    return [*tally, ("broken", status["broken"], "broken")] if status["broken"] else tally
+
+
+def _data(report: Report) -> dict[str, Any]:
+    """What the script shows of a trial that is pointed at: the page's one block of data."""
+    names = list(report.spec.searched)
+    return {
+        "metric": text.clean(report.spec.objective.metric),
+        "params": [text.shorten(text.clean(n), 40) for n in names],
+        "trials": [
+            [
+                text.shorten(text.clean(t.name), 60),
+                text.number(t.best) if t.best is not None else t.status,
+                *(text.shorten(text.setting(t.params.get(n)), 40) for n in names),
+            ]
+            for t in report.figures.trials
+        ],
+    }
+
+
+# --- the environment ------------------------------------------------------------------------------------------------------------
+
+
+def _environment(report: Report) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(resources.directory("templates"), encoding="utf-8"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    known = _known_names(report)
+    environment.filters |= {
+        "clean": text.clean,
+        "count": text.count,
+        "name": _name,
+        "number": text.number,
+        "prose": lambda value: _prose(str(value), known),
+        "sentence": text.sentence,
+        "setting": _setting,
+    }
+    return environment
+
+
+def _asset(environment: jinja2.Environment, name: str) -> str:
+    loader = environment.loader
+    assert loader is not None
+    return loader.get_source(environment, name)[0].strip()
+
+
+def _policy(css: str, script: str) -> str:
+    style, code = (base64.b64encode(hashlib.sha256(t.encode()).digest()).decode() for t in (css, script))
+    return (
+        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{code}'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _name(value: str, length: int = 40) -> Markup:
+    """A name from the store: isolated, cut where it is long, whole when one points at it."""
+    whole = text.clean(value)
+    cut = text.shorten(whole, length)
+    return Markup("<bdi>{}</bdi>").format(cut) if cut == whole else Markup('<bdi title="{}">{}</bdi>').format(whole, cut)
+
+
+def _setting(value: Any) -> Markup:
+    """The value of a hyperparameter; words as names, numbers as they are."""
+    return _name(value, 32) if isinstance(value, str) else escape(text.setting(value))
+
+
+def _known_names(report: Report) -> re.Pattern[str] | None:
+    """Matches the names that sentences of this report may hold, longest first."""
+    rows = report.figures.by_id
+    spec = report.spec
+    names = dict.fromkeys([*spec.parameters, spec.objective.metric, *(s.metric for s in report.figures.curves)])
+    names |= dict.fromkeys(p for n in report.next_studies for p in n.spec.parameters)
+    names |= dict.fromkeys(rows[t].name for f in report.findings for t in f.trials if t in rows)
+    return _any_of(text.clean(n) for n in list(names)[:_MOST_NAMES])
+
+
+def _any_of(names: Iterable[str]) -> re.Pattern[str] | None:
+    longest = sorted({n for n in names if len(n) > 1}, key=lambda n: (-len(n), n))
+    if not longest:
+        return None
+    return re.compile(rf"(?<![\w/.])(?:{'|'.join(map(re.escape, longest))})(?![\w/])")
+
+
+def _prose(value: str, known: re.Pattern[str] | None) -> Markup:
+    """A sentence with names and `code` set apart."""
+    return Markup().join(
+        _code(part) if i % 2 else _with_names(part, known) for i, part in enumerate(re.split(r"`([^`]+)`", text.clean(value)))
+    )
+
+
+def _with_names(value: str, known: re.Pattern[str] | None) -> Markup:
+    if known is None:
+        return escape(value)
+    parts, end = [], 0
+    for match in known.finditer(value):
+        parts += [escape(value[end : match.start()]), _code(match.group())]
+        end = match.end()
+    return Markup().join([*parts, escape(value[end:])])
+
+
+def _code(value: str) -> Markup:
+    return Markup("<code>{}</code>").format(_name(value, 60))

@@ -1,0 +1,322 @@
+"""What a report is: the study, the verdicts and the next studies, and the data of its pictures. Everything shown follows from it."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from advisor.finding import Finding, Goal, Severity, Verdict
+from advisor.plan import Deferred
+from advisor.report.text import encodable
+from advisor.space import Value
+from advisor.spec import Objective, Parameter, StudySpec
+from advisor.study import Signal, Status
+
+GOALS: tuple[Goal, ...] = (
+    "pipeline",
+    "stability",
+    "infeasible",
+    "boundary",
+    "sampling",
+    "steps",
+    "regularisation",
+    "efficiency",
+    "exploitation",
+)
+SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "note")
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+
+class TrialCounts(_Value):
+    """How many trials there are, by status; `feasible` ended with a finite objective and neither diverged nor crashed."""
+
+    total: int
+    feasible: int
+    complete: int = 0
+    diverged: int = 0
+    infeasible: int = 0
+    stopped: int = 0
+    no_data: int = 0
+    running: int = 0
+
+    @property
+    def failed(self) -> int:
+        """Trials that ended without a usable result."""
+        return self.total - self.feasible - self.no_data - self.running
+
+
+# --- the data of the pictures ---------------------------------------------------------------------------------------------------
+
+
+class TrialRow(_Value):
+    """One trial: a row of the table, a point of the plots."""
+
+    id: str
+    name: str
+    status: Status
+    feasible: bool
+    params: dict[str, Value]
+    best: float | None = None
+    """Best value of the objective, in the objective's own direction; None where it has no finite one."""
+    best_step: int | None = None
+    last_step: int | None = None
+    evaluations: int = 0
+    """Number of logged values of the objective."""
+
+
+class TrialCurve(_Value):
+    """A metric of a trial, reduced to first, least, largest and last point of each column of the screen."""
+
+    trial: str
+    steps: tuple[int, ...]
+    values: tuple[float | None, ...]
+    """None where the logged value was not finite."""
+
+
+class CurveSet(_Value):
+    """One metric of the trials to show, on a scale of steps that suits it."""
+
+    metric: str
+    signal: Signal | Literal["objective"] | None = None
+    scale: Literal["linear", "log"] = "linear"
+    curves: tuple[TrialCurve, ...]
+
+
+class NormHistogram(_Value):
+    """The gradient norms of the best trials."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    log: bool
+    p90: float
+    trials: int
+    left_out: int = 0
+    """Values that were not finite or zero."""
+
+
+class Figures(_Value):
+    """What the pictures show."""
+
+    trials: tuple[TrialRow, ...]
+    """In the order of the study."""
+    curves: tuple[CurveSet, ...] = ()
+    best_trials: tuple[str, ...] = ()
+    """Ids of the trials whose curves are shown, best first."""
+    grad_norm: NormHistogram | None = None
+
+    @cached_property
+    def by_id(self) -> dict[str, TrialRow]:
+        """The trials by id."""
+        return {t.id: t for t in self.trials}
+
+
+# --- the rest of a report -------------------------------------------------------------------------------------------------------
+
+
+class RuleInfo(_Value):
+    """What the report says of a rule."""
+
+    id: str
+    summary: str
+    why: str
+    """The section `Why it matters` of its page."""
+    playbook: str
+    goal: Goal
+    thresholds: dict[str, Any] = {}
+
+
+class Best(_Value):
+    """The best trial."""
+
+    trial: str
+    name: str
+    value: float
+    step: int | None
+    last_step: int | None
+    params: dict[str, Value]
+
+
+class Spread(_Value):
+    """How much the objective varies when one setting is repeated: pooled standard deviation over the repeated settings."""
+
+    deviation: float
+    settings: int
+    trials: int
+
+
+class NextStudy(_Value):
+    """A study to run, and the file it is written to."""
+
+    file: str
+    spec: StudySpec
+    yaml: str
+
+
+class Provenance(_Value):
+    """What the report was made from and with."""
+
+    data: str
+    """SHA-256 of the trials, their settings and their curves."""
+    points: int
+    """Number of logged values that were read."""
+    started: float | None = None
+    """Seconds since the epoch, of the first trial."""
+    ended: float | None = None
+    command: str | None = None
+    versions: dict[str, str]
+
+
+class NextEntry(_Value):
+    """A file of `next/` in findings.json."""
+
+    file: str
+    goal: str
+
+
+class FindingsFile(BaseModel):
+    """The contents of findings.json. Other tools read it: keys are added, never changed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null", populate_by_name=True)
+
+    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
+    study: str
+    objective: Objective
+    trials: TrialCounts
+    verdicts: tuple[Verdict, ...]
+    next: tuple[NextEntry, ...]
+    """In the order in which to run them; files lie in `next/`."""
+    deferred: tuple[Deferred, ...]
+    best: Best | None
+    inferred: dict[str, str]
+    """What was not declared but inferred, and from what."""
+    warnings: tuple[str, ...]
+    provenance: Provenance
+
+
+class Report(_Value):
+    """A study held against the playbook: what was found, what to run next, and the data of the pictures.
+
+    It shows itself in a notebook; `save` writes it as a page, as JSON and as study files.
+    """
+
+    spec: StudySpec
+    """What the study searched."""
+    counts: TrialCounts
+    best: Best | None
+    spread: Spread | None
+    """None where no setting was repeated."""
+    inferred: dict[str, str]
+    warnings: tuple[str, ...]
+    verdicts: tuple[Verdict, ...]
+    rules: tuple[RuleInfo, ...]
+    next_studies: tuple[NextStudy, ...]
+    deferred: tuple[Deferred, ...]
+    figures: Figures
+    provenance: Provenance
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings, the most important first: by the playbook's priorities, then severity, then confidence."""
+        found = [f for v in self.verdicts for f in v.findings]
+        return tuple(
+            sorted(found, key=lambda f: (GOALS.index(f.goal), SEVERITIES.index(f.severity), -f.confidence, f.rule))
+        )
+
+    @property
+    def next(self) -> tuple[StudySpec, ...]:
+        """The next studies, the one to run first at the head."""
+        return tuple(n.spec for n in self.next_studies)
+
+    @cached_property
+    def rule_by_id(self) -> dict[str, RuleInfo]:
+        """What is known of the rules, by id."""
+        return {r.id: r for r in self.rules}
+
+    def with_status(self, status: str) -> Iterator[Verdict]:
+        """The verdicts of one status."""
+        return (v for v in self.verdicts if v.status == status)
+
+    def reason_deferred(self, finding: Finding) -> str | None:
+        """Why the finding is left to a later study; None if it is not."""
+        return next((d.reason for d in self.deferred if (d.rule, d.message) == (finding.rule, finding.message)), None)
+
+    def findings_file(self) -> FindingsFile:
+        """What findings.json holds."""
+        return FindingsFile(
+            study=self.spec.study,
+            objective=self.spec.objective,
+            trials=self.counts,
+            verdicts=self.verdicts,
+            next=tuple(NextEntry(file=n.file, goal=n.spec.goal) for n in self.next_studies),
+            deferred=self.deferred,
+            best=self.best,
+            inferred=self.inferred,
+            warnings=self.warnings,
+            provenance=self.provenance,
+        )
+
+    def to_json(self) -> str:
+        """findings.json: strict JSON, numbers that are not finite as null."""
+        plain = self.findings_file().model_dump(mode="json", by_alias=True)
+        return encodable(json.dumps(_finite(plain), ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
+
+    def to_html(self) -> str:
+        """The report as one self-contained page."""
+        from advisor.report.html import render_html
+
+        return render_html(self)
+
+    def to_markdown(self) -> str:
+        """The report as Markdown, for an issue or a mail."""
+        from advisor.report.markdown import render_markdown
+
+        return render_markdown(self)
+
+    def save(self, out_dir: Path | str) -> None:
+        """Write report.html, findings.json and next/*.yaml into a folder, made if need be.
+
+        Each file is there whole or not at all. Files in `next/` from an earlier analysis are removed, others are left alone. Raises
+        AdvisorError where the folder cannot be written to.
+        """
+        from advisor.report.save import save_report
+
+        save_report(self, Path(out_dir))
+
+    def _repr_html_(self) -> str:
+        page = html.escape(self.to_html(), quote=True)
+        frame = 'sandbox="allow-scripts" width="100%" height="900" frameborder="0" title="Tuning report"'
+        return f'<iframe {frame} srcdoc="{page}"></iframe>'
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value
+
+
+class _Schema(GenerateJsonSchema):
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
+        # A number without limits may have been NaN or infinite, which JSON cannot hold.
+        plain = super().float_schema(schema)
+        return {"anyOf": [plain, {"type": "null"}]} if plain == {"type": "number"} else plain
+
+
+def findings_schema() -> dict[str, Any]:
+    """The JSON Schema of findings.json."""
+    schema = FindingsFile.model_json_schema(by_alias=True, mode="serialization", schema_generator=_Schema)
+    return {**schema, "$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Findings of the tuning advisor"}

@@ -1,0 +1,301 @@
+"""What the page shows, in the order in which it shows it: the template only lays it out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from advisor.finding import AxisEvidence, CurveEvidence, FigureEvidence, Finding, HistogramEvidence, Line, Verdict
+from advisor.report.diff import DiffRow, advice, describe, diff_changes, diff_specs, reasons
+from advisor.report.figures import Figure
+from advisor.report.figures.axis import axis_figure
+from advisor.report.figures.curves import curve_figures
+from advisor.report.figures.histogram import best_step_figure, histogram_figure
+from advisor.report.headline import best_positions
+from advisor.report.model import NextStudy, Report, TrialRow
+from advisor.report.text import clean, confidence, count, number, setting, share
+from advisor.spec import StudySpec
+
+MOST_ROWS = 500
+"""Trials listed in the table."""
+
+MOST_AXES = 24
+"""Hyperparameters drawn one by one."""
+
+SEVERITY_WORDS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
+
+
+@dataclass(frozen=True)
+class Card:
+    """A finding as it is shown."""
+
+    ident: str
+    finding: Finding
+    severity: str
+    confidence_key: str
+    confidence: str
+    figures: tuple[Figure, ...]
+    rows: tuple[tuple[str, str], ...]
+    diff: tuple[DiffRow, ...]
+    reasons: tuple[str, ...]
+    advice: tuple[str, ...]
+    summary: str
+    why: str
+    thresholds: tuple[tuple[str, str], ...]
+    put_off: str | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A next study as it is shown."""
+
+    ident: str
+    study: NextStudy
+    diff: tuple[DiffRow, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Plots under one heading."""
+
+    title: str
+    figures: tuple[Figure, ...]
+    open: bool = False
+    note: str | None = None
+
+
+def cards(report: Report) -> tuple[Card, ...]:
+    """The findings, the most important first."""
+    return tuple(_card(report, f, f"finding-{i}") for i, f in enumerate(report.findings, 1))
+
+
+def _card(report: Report, finding: Finding, ident: str) -> Card:
+    key, words = confidence(finding.confidence)
+    info = report.rule_by_id.get(finding.rule)
+    tips = tuple(a for a in advice(finding.changes) if a.rstrip(".") != finding.action.rstrip("."))
+    return Card(
+        ident=ident,
+        finding=finding,
+        severity=SEVERITY_WORDS[finding.severity],
+        confidence_key=key,
+        confidence=words,
+        figures=tuple(_evidence_figures(report, finding, ident)),
+        rows=tuple(row for e in finding.evidence if isinstance(e, FigureEvidence) for row in e.rows),
+        diff=diff_changes(report.spec, finding.changes),
+        reasons=reasons(finding.changes),
+        advice=tips,
+        summary=info.summary if info else "",
+        why=info.why if info else "",
+        thresholds=tuple((k, _threshold(v)) for k, v in info.thresholds.items()) if info else (),
+        put_off=report.reason_deferred(finding),
+    )
+
+
+def _threshold(value: Any) -> str:
+    return setting(value) if isinstance(value, bool | int | float | str) else clean(value)
+
+
+def _evidence_figures(report: Report, finding: Finding, ident: str) -> Iterator[Figure]:
+    for i, evidence in enumerate(finding.evidence):
+        name = f"{ident}-{i}"
+        if isinstance(evidence, AxisEvidence):
+            yield axis_figure(report, evidence, name)
+        elif isinstance(evidence, CurveEvidence):
+            yield from curve_figures(report, evidence, name)
+        elif isinstance(evidence, HistogramEvidence):
+            drawn = histogram_figure(evidence, name)
+            if drawn is not None:
+                yield drawn
+
+
+def steps(report: Report) -> tuple[Step, ...]:
+    """The next studies, each against the one before it."""
+    specs = [_as_run(report), *(n.spec for n in report.next_studies)]
+    return tuple(
+        Step(f"next-{i}", n, diff_specs(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1)
+    )
+
+
+def _as_run(report: Report) -> StudySpec:
+    """The study's spec with what it did where it did not say: the next study says it, which is no change."""
+    spec, counts = report.spec, report.counts
+    ended = max(counts.total - counts.running - counts.no_data, 1)
+    following = report.next_studies[0].spec if report.next_studies else spec
+    every = spec.evaluate_every or following.evaluate_every
+    return spec.model_copy(update={"trials": spec.trials or ended, "evaluate_every": every})
+
+
+# --- all plots ------------------------------------------------------------------------------------------------------------------
+
+
+def groups(report: Report) -> tuple[Group, ...]:
+    """All plots by heading; headings without a plot are left out, and what is missing is among `gaps`."""
+    made = (_axes(report), _training(report), _gradients(report), _best_steps(report))
+    return tuple(g for g in made if g.figures)
+
+
+def gaps(report: Report) -> tuple[str, ...]:
+    """Which plots there are not, and why, one sentence each."""
+    said = []
+    if not report.spec.searched:
+        said.append("No hyperparameter is varied, so there is no plot of the objective against one.")
+    if not report.figures.curves:
+        said.append("No usable trial logged a curve.")
+    if report.figures.grad_norm is None:
+        said.append("No gradient norm was logged, so it cannot be drawn; `TuningLogger` logs it.")
+    if not best_positions(report):
+        said.append("No usable trial has more than one evaluation, so the best step is not known.")
+    return tuple(said)
+
+
+def _axes(report: Report) -> Group:
+    names = list(report.spec.searched)
+    shown = names[:MOST_AXES]
+    figures = tuple(axis_figure(report, _axis_evidence(report, n), f"axis-{i}") for i, n in enumerate(shown))
+    note = f"The first {MOST_AXES} of {len(names)} hyperparameters are drawn." if len(names) > MOST_AXES else None
+    return Group("Objective against each hyperparameter", figures, open=True, note=note)
+
+
+def _axis_evidence(report: Report, name: str) -> AxisEvidence:
+    old = report.spec.parameters[name]
+    new = report.next_studies[0].spec.parameters.get(name) if report.next_studies else None
+    low = high = None
+    lines: tuple[Line, ...] = ()
+    if new is not None and new.numeric and (new.low, new.high) != (old.low, old.high):
+        low, high = new.low, new.high
+    elif new is not None and new.role == "fixed" and isinstance(new.value, int | float):
+        lines = (Line(value=new.value, label=f"next: fixed at {setting(new.value)}"),)
+    best = report.best
+    at = f"; the best trial has {setting(best.params[name])}" if best is not None and name in best.params else ""
+    caption = f"{clean(name)}: {describe(old)}{at}."
+    return AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=high, lines=lines)
+
+
+def _training(report: Report) -> Group:
+    figures: list[Figure] = []
+    chosen = [s for s in report.figures.curves if s.signal not in (None, "grad_norm")]
+    for i, s in enumerate(chosen):
+        caption = f"{clean(s.metric)} of the best {count(len(report.figures.best_trials), 'trial')}."
+        figures += _curves_of_best(report, s.metric, caption, f"train-{i}")
+    return Group("Training curves of the best trials", tuple(figures))
+
+
+def _curves_of_best(report: Report, metric: str, caption: str, ident: str, lines: tuple[Line, ...] = ()) -> list[Figure]:
+    evidence = CurveEvidence(metrics=(metric,), caption=caption, trials=report.figures.best_trials, lines=lines)
+    return curve_figures(report, evidence, ident)
+
+
+def _gradients(report: Report) -> Group:
+    histogram = report.figures.grad_norm
+    if histogram is None:
+        return Group("Gradient norm", ())
+    figures: list[Figure] = []
+    mark = (Line(value=histogram.p90, label=f"90th percentile {number(histogram.p90, 3)}"),)
+    for s in report.figures.curves:
+        if s.signal == "grad_norm":
+            figures += _curves_of_best(report, s.metric, "Gradient norm of the best trials.", "norm", mark)
+    caption = f"Nine of ten gradient norms of the best {count(histogram.trials, 'trial')} are below {number(histogram.p90, 3)}."
+    if histogram.left_out:
+        caption += f" {histogram.left_out:,} that were zero or not finite are left out."
+    evidence = HistogramEvidence(
+        quantity="gradient norm", caption=caption, edges=histogram.edges, counts=histogram.counts, lines=mark, log=histogram.log
+    )
+    drawn = histogram_figure(evidence, "norm-histogram")
+    return Group("Gradient norm", (*figures, *((drawn,) if drawn else ())))
+
+
+def _best_steps(report: Report) -> Group:
+    positions = best_positions(report)
+    figures = (best_step_figure(positions, "best-step"),) if positions else ()
+    return Group("Best step", figures)
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------------------
+
+
+def table(report: Report) -> tuple[tuple[int, TrialRow], ...]:
+    """(index, trial) of the trials to list: the best first, then those that failed; trials that findings name are always in."""
+    sign = 1 if report.spec.objective.direction == "minimize" else -1
+    rows = sorted(
+        enumerate(report.figures.trials),
+        key=lambda item: (not item[1].feasible, sign * (item[1].best or 0.0) if item[1].feasible else 0.0, item[0]),
+    )
+    named = {t for f in report.findings for t in f.trials}
+    return (*rows[:MOST_ROWS], *(r for r in rows[MOST_ROWS:] if r[1].id in named))
+
+
+def sheet(report: Report) -> tuple[tuple[str, str], ...]:
+    """The study sheet: (what, value), without what is not known."""
+    spec, made = report.spec, report.provenance
+    best = report.best
+    said: list[tuple[str, str | None]] = [
+        ("Study", clean(spec.study)),
+        ("Goal", clean(spec.goal) or None),
+        ("Round", str(spec.round)),
+        ("Parent", clean(spec.parent) if spec.parent else None),
+        ("Objective", f"{spec.objective.direction} {clean(spec.objective.metric)}"),
+        ("Trials", _trial_counts(report)),
+        ("Best value", f"{number(best.value)} ({clean(best.name)}{_at(report)})" if best else "none"),
+        ("Training steps", f"{spec.max_train_steps:,}" if spec.max_train_steps else None),
+        ("Evaluated every", f"{spec.evaluate_every:,} steps" if spec.evaluate_every else None),
+        ("Run", _period(made.started, made.ended)),
+        ("Logged values", f"{made.points:,}"),
+        ("Command", clean(made.command) if made.command else None),
+    ]
+    return tuple((what, value) for what, value in said if value is not None)
+
+
+def _trial_counts(report: Report) -> str:
+    counts = report.counts
+    names = {"complete": "complete", "diverged": "diverged", "infeasible": "infeasible", "stopped": "stopped early"}
+    names |= {"no_data": "without data", "running": "running"}
+    parts = [f"{n:,} {word}" for status, word in names.items() if (n := getattr(counts, status))]
+    return f"{counts.total:,}" + (f" ({', '.join(parts)})" if parts else "")
+
+
+def _at(report: Report) -> str:
+    best = report.best
+    if best is None or best.step is None:
+        return ""
+    if not best.last_step:
+        return f", step {best.step:,}"
+    return f", step {best.step:,} of {best.last_step:,}, {share(best.step / best.last_step)} of its training"
+
+
+def _period(started: float | None, ended: float | None) -> str | None:
+    def day(seconds: float) -> str:
+        try:
+            return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+        except (OverflowError, OSError, ValueError):
+            return "?"
+
+    if started is None:
+        return None
+    return f"{day(started)} to {day(ended)} UTC" if ended is not None else f"from {day(started)} UTC"
+
+
+def space(report: Report) -> tuple[tuple[str, str, str, str, str], ...]:
+    """(name, role, domain, best trial's value, where that is known from) of every hyperparameter, searched ones first."""
+    best = report.best.params if report.best is not None else {}
+    items = sorted(report.spec.parameters.items(), key=lambda item: not item[1].searched)
+    return tuple(
+        (n, p.role, describe(p), setting(best.get(n)), clean(report.inferred.get(n, "declared"))) for n, p in items
+    )
+
+
+def inferred(report: Report) -> tuple[str, ...]:
+    """What was not declared but inferred about the objective, one sentence each."""
+    known = {"objective": f"Objective: {clean(report.spec.objective.metric)}", "direction": f"Direction: {report.spec.objective.direction}"}
+    return tuple(f"{text}, inferred {_from(report.inferred[key])}." for key, text in known.items() if key in report.inferred)
+
+
+def _from(reason: str) -> str:
+    text = clean(reason).rstrip(".").removeprefix("inferred ")
+    return text if text.startswith(("from", "because", "by", "as ")) else f"({text})"
+
+
+def by_status(report: Report) -> dict[str, tuple[Verdict, ...]]:
+    """The verdicts by status; a status without one is empty."""
+    return {s: tuple(report.with_status(s)) for s in ("fired", "quiet", "not-assessed", "broken")}

@@ -1,0 +1,223 @@
+"use strict";
+(() => {
+  const $ = (selector, from = document) => from.querySelector(selector);
+  const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
+  const data = JSON.parse($("#data").textContent);
+  const live = $("#live");
+  const SVG = "http://www.w3.org/2000/svg";
+
+  // Navigation scrolls by script: in a sandboxed frame, links to anchors do nothing.
+  const show = (target) => {
+    for (let box = target.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
+    target.scrollIntoView({ block: "start" });
+    target.focus({ preventScroll: true });
+  };
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest('a[href^="#"]');
+    const target = link && document.getElementById(link.getAttribute("href").slice(1));
+    if (target) { event.preventDefault(); show(target); }
+  });
+
+  const theme = $("#theme");
+  theme.hidden = false;
+  theme.addEventListener("click", () => {
+    const root = document.documentElement;
+    const now = root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+    root.dataset.theme = now === "dark" ? "light" : "dark";
+  });
+
+  // --- plots: what is nearest the pointer, and the same trial ringed in all of them
+
+  const scale = (text) => {
+    const [kind, low, high, start, end] = text.split(" ").map((part, i) => (i ? Number(part) : part));
+    const turn = kind === "log" ? Math.log10 : (v) => v;
+    return (pixel) => {
+      const value = turn(low) + ((pixel - start) / (end - start)) * (turn(high) - turn(low));
+      return kind === "log" ? 10 ** value : value;
+    };
+  };
+  const number = (value) => Number(value.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 });
+
+  const walk = (path) => {
+    let x = 0, y = 0;
+    const out = [];
+    for (const [, command, rest] of path.getAttribute("d").matchAll(/([MlhvL])([^MlhvL]*)/g)) {
+      const n = (rest.match(/-?(\d+\.?\d*|\.\d+)/g) || []).map(Number);
+      if (command === "M") [x, y] = n;
+      else if (command === "l") { x += n[0]; y += n[1]; }
+      else if (command === "h") x += n[0];
+      else if (command === "v") y += n[0];
+      out.push([x, y, command]);
+    }
+    return out;
+  };
+
+  const read = (svg) => {
+    const points = [];
+    for (const path of $$("path[data-t]", svg)) {
+      const trials = path.dataset.t.split(" ").map(Number);
+      if (path.classList.contains("crv")) {
+        for (const [x, y] of walk(path)) points.push({ x, y, trial: trials[0], path });
+      } else {
+        const shift = Number(path.dataset.c || 0);
+        const every = shift ? 4 : 2; // a cross is four pieces of path, a dot two
+        walk(path).filter((_, i) => i % every === 0)
+          .forEach(([x, y], i) => points.push({ x: x + shift, y: y + shift, trial: trials[i], path }));
+      }
+    }
+    return points.filter((p) => data.trials[p.trial]).sort((a, b) => a.x - b.x);
+  };
+
+  const tip = document.createElement("div");
+  tip.className = "tip";
+  tip.hidden = true;
+  document.body.append(tip);
+  const plots = [];
+
+  const mark = (trial) => {
+    for (const ring of $$(".ring")) ring.remove();
+    for (const lit of $$(".lit")) lit.classList.remove("lit");
+    if (trial === null) return;
+    for (const plot of plots) {
+      for (const path of plot.svg.querySelectorAll(`path.crv[data-t="${trial}"]`)) path.classList.add("lit");
+      if (!plot.svg.checkVisibility()) continue;
+      for (const p of plot.points()) {
+        if (p.trial !== trial || p.path.classList.contains("crv")) continue;
+        const ring = document.createElementNS(SVG, "circle");
+        for (const [k, v] of Object.entries({ class: "ring", cx: p.x, cy: p.y, r: 7 })) ring.setAttribute(k, v);
+        plot.svg.append(ring);
+      }
+    }
+    const row = $(`.trials tr[data-t="${trial}"]`);
+    if (row) row.classList.add("lit");
+  };
+
+  const describe = (plot, p) => {
+    const [name, best, ...params] = data.trials[p.trial];
+    if (p.path.classList.contains("crv")) {
+      return [name, `step ${number(Math.round(plot.x(p.x)))}: ${number(plot.y(p.y))}`];
+    }
+    return [name, `${data.metric}: ${best}`, ...params.map((v, i) => `${data.params[i]}: ${v}`).slice(0, 8)];
+  };
+
+  const point = (plot, p, aloud) => {
+    mark(p.trial);
+    if (p.path.classList.contains("crv")) {
+      const ring = document.createElementNS(SVG, "circle");
+      for (const [k, v] of Object.entries({ class: "ring", cx: p.x, cy: p.y, r: 4 })) ring.setAttribute(k, v);
+      plot.svg.append(ring);
+    }
+    const lines = describe(plot, p);
+    tip.replaceChildren(...lines.map((line, i) => {
+      const element = document.createElement(i ? "div" : "b");
+      element.textContent = line;
+      return element;
+    }));
+    tip.hidden = false;
+    const box = plot.svg.getBoundingClientRect();
+    const zoom = box.width / plot.svg.viewBox.baseVal.width;
+    const left = box.left + p.x * zoom + 12;
+    const room = document.documentElement.clientWidth - tip.offsetWidth - 6;
+    tip.style.left = `${Math.max(6, left > room ? left - tip.offsetWidth - 24 : left) + scrollX}px`;
+    tip.style.top = `${box.top + p.y * zoom + 12 + scrollY}px`;
+    if (aloud) live.textContent = lines.join(", ");
+  };
+  const leave = () => { tip.hidden = true; mark(null); };
+
+  for (const svg of $$(".plot > svg")) {
+    if (!$("path[data-t]", svg)) continue;
+    let cache = null;
+    const plot = { svg, points: () => (cache ??= read(svg)), x: scale(svg.dataset.x || "lin 0 1 0 1"), y: scale(svg.dataset.y), at: -1 };
+    plots.push(plot);
+    svg.setAttribute("tabindex", "0");
+    svg.addEventListener("pointermove", (event) => {
+      const box = svg.getBoundingClientRect();
+      const zoom = svg.viewBox.baseVal.width / box.width;
+      const x = (event.clientX - box.left) * zoom, y = (event.clientY - box.top) * zoom;
+      let near = null, least = 24 ** 2;
+      plot.points().forEach((p, i) => {
+        const far = (p.x - x) ** 2 + (p.y - y) ** 2;
+        if (far < least) { least = far; near = p; plot.at = i; }
+      });
+      if (near) point(plot, near, false); else leave();
+    });
+    svg.addEventListener("pointerleave", leave);
+    svg.addEventListener("blur", leave);
+    svg.addEventListener("keydown", (event) => {
+      const points = plot.points(), last = points.length - 1;
+      const to = { ArrowRight: plot.at + 1, ArrowLeft: plot.at - 1, Home: 0, End: last }[event.key];
+      if (event.key === "Escape") leave();
+      if (to === undefined || last < 0) return;
+      event.preventDefault();
+      plot.at = Math.min(Math.max(to, 0), last);
+      point(plot, points[plot.at], true);
+    });
+  }
+
+  // --- the table of trials: sorted by a click on a head, filtered by what is typed
+
+  const table = $("#trials table");
+  const body = $("tbody", table), rows = $$("tr", body);
+  const key = (row, column) => {
+    const text = row.cells[column].textContent.replaceAll(",", "").replaceAll("−", "-");
+    const value = Number(text);
+    return text === "" || Number.isNaN(value) ? text : value;
+  };
+  $$("thead th", table).forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const up = head.getAttribute("aria-sort") !== "ascending";
+      for (const other of $$("th[aria-sort]", table)) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      const keyed = rows.map((row, i) => [key(row, column), i, row]);
+      keyed.sort(([a, i], [b, j]) => {
+        if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1; // what is no number goes last, either way
+        const order = a < b ? -1 : a > b ? 1 : 0;
+        return (up ? order : -order) || i - j;
+      });
+      body.append(...keyed.map((item) => item[2]));
+    });
+  });
+  const tools = $("#trials .tools"), filter = $("#filter");
+  tools.hidden = false;
+  filter.addEventListener("input", () => {
+    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    for (const row of rows) {
+      const text = row.textContent.toLowerCase();
+      row.hidden = !words.every((word) => text.includes(word));
+      shown += !row.hidden;
+    }
+    $("#shown").textContent = words.length ? `${shown} of ${rows.length} shown` : "";
+  });
+
+  // --- copying a study file, also where the clipboard is out of reach
+
+  for (const button of $$("[data-copy]")) {
+    button.hidden = false;
+    const source = document.getElementById(button.dataset.copy);
+    button.addEventListener("click", async () => {
+      let done = false;
+      try {
+        await navigator.clipboard.writeText(source.textContent);
+        done = true;
+      } catch {
+        getSelection().selectAllChildren(source);
+        try { done = document.execCommand("copy"); } catch { /* the selection stays for the reader to copy */ }
+      }
+      button.textContent = done ? "Copied" : "Selected: press Ctrl+C";
+      live.textContent = button.textContent;
+      setTimeout(() => { button.textContent = "Copy"; }, 4000);
+    });
+  }
+
+  let closed = [];
+  addEventListener("beforeprint", () => {
+    closed = $$("details:not([open])");
+    for (const box of closed) box.open = true;
+  });
+  addEventListener("afterprint", () => { for (const box of closed) box.open = false; });
+})();
