@@ -42,8 +42,11 @@ class CurveOverfitting(Rule):
 
     ## How sure
     Confidence is 1 minus the p-value, corrected for the number of trials (Benjamini-Hochberg); where no training metric was
-    logged, 0.6 of that, since instability cannot be excluded. Simulated curves that fall and flatten, with white or autocorrelated
-    noise (lag-1 correlation up to 0.6), raise a finding in less than 5 % of the studies. A trial needs 6 evaluations or more.
+    logged, 0.6 of that, since instability cannot be excluded. A trial needs 6 evaluations or more.
+
+    Measured on simulated studies. False alarms, on curves that fall and flatten with noise of lag-1 correlation up to 0.8: at most
+    1 % for 1 or 10 trials with 10 to 200 evaluations. Detected, for a single trial that rises again by 10 or 20 times the noise of
+    one evaluation: 28 and 85 % with 10 evaluations, 93 and 100 % with 20, 100 and 100 % with 50.
 
     Example: "The best trial trial-3 overfits: val/loss gets worse, from 0.356 at step 2800 to 0.484 at its end, while train/loss
     still improves; 2 of 12 feasible trials overfit."

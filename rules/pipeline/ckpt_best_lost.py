@@ -31,9 +31,11 @@ class CkptBestLost(Rule):
     Train for a fixed number of steps, keep the few best checkpoints on the way, and choose among them when the run has ended.
 
     ## How sure
-    Confidence is 1 minus the p-value; 1 where the run noted that it kept no checkpoint. Simulated curves that fall and flatten,
-    with white or autocorrelated noise (lag-1 correlation up to 0.6), raise a finding in less than 5 % of the studies. A trial
-    needs 6 evaluations or more.
+    Confidence is 1 minus the p-value; 1 where the run noted that it kept no checkpoint. A trial needs 6 evaluations or more.
+
+    Measured on simulated studies. False alarms, on curves that fall and flatten, with 10 to 200 evaluations: at most 1 % for white
+    noise, 4 % with a lag-1 correlation of 0.6, 7 % with 0.8 (20 evaluations). Detected, where the end lies 10 or 20 times the
+    noise of one evaluation above the best: 25 and 95 % with 10 evaluations, 100 % with 20 or more.
 
     Example: "The best trial trial-3 reached val/loss 0.356 at step 2800 but has 0.484 at its last step, and it noted no
     checkpoints."
