@@ -214,6 +214,19 @@ def tables(trials: Path, curves: Path, tracking_uri: str | None, experiment: str
         _show_import(summary)
 
 
+def _show_import(summary: ImportSummary) -> None:
+    from advisor.spec_yaml import short
+
+    for warning in summary.warnings:
+        click.echo(f"Note: {warning}", err=True)
+    already = f", {summary.skipped:,} were there already" if summary.skipped else ""
+    click.echo(f"Imported {summary.written:,} trials with {summary.points:,} points{already}. Experiments:")
+    for name in summary.experiments[:10]:
+        click.echo(f"  {short(name)}")
+    if len(summary.experiments) > 10:
+        click.echo(f"  and {len(summary.experiments) - 10} more")
+
+
 @cli.command()
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("demo-out"), show_default=True, help="Output folder."
