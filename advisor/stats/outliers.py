@@ -1,0 +1,192 @@
+"""Trials that failed: which ones, and from which value of a hyperparameter on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from advisor.space import FloatArray
+from advisor.study import BoolArray, IntArray, Study
+
+SEED = 0
+PERMUTATIONS = 4999
+_EXACT = 6000
+"""Arrangements up to which all are enumerated."""
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Which trials failed, and how; each of shape (number of trials,). A trial that does not count (running, no data) did not."""
+
+    diverged: BoolArray
+    """Ended with a non-finite objective or loss."""
+    crashed: BoolArray
+    """Crashed or ran out of memory."""
+    stuck: BoolArray
+    """Uncharacteristically bad: never got better than at its first evaluation, far from all trials that did."""
+
+    @property
+    def any(self) -> BoolArray:
+        """Failed one way or another."""
+        return self.diverged | self.crashed | self.stuck
+
+
+def failures(study: Study) -> Failures:
+    """The failed trials of a study, each kind apart."""
+    diverged = np.array([t.status == "diverged" for t in study.trials], dtype=np.bool_)
+    crashed = np.array([t.status == "infeasible" for t in study.trials], dtype=np.bool_)
+    diverged |= study.ended & ~crashed & ~np.isfinite(study.costs)
+    starts = np.full(len(study.trials), np.nan)
+    for trial in study.trials:
+        curve = study.cost_curve(trial).finite
+        if len(curve) > 1:
+            starts[trial.index] = curve.values[0]
+    return Failures(diverged, crashed, stuck(study.costs, starts, study.feasible))
+
+
+def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray) -> BoolArray:
+    """Which trials are uncharacteristically bad, (n,): no better than their own start, and set apart from the trials that learned.
+
+    costs, starts: (n,), NaN where unknown. Apart means a gap wider than all that learned lie from each other; so a sweep over many
+    decades, where results fall off bit by bit to nothing learned, has none. At least 3 trials must have learned.
+    """
+    none = np.zeros(len(costs), dtype=np.bool_)
+    with np.errstate(invalid="ignore", over="ignore"):
+        gain = starts - costs
+        # 2 % of the best gain: a first evaluation is noisy, and the best of many such looks like progress.
+        idle = feasible & np.isfinite(starts) & ~(gain > 0.02 * np.nanmax(np.where(feasible, gain, -np.inf), initial=0))
+        learned = feasible & ~idle
+        if learned.sum() < 3 or not idle.any():
+            return none
+        worst = costs[learned].max()
+        spread = worst - costs[learned].min()
+        return np.asarray(idle & (costs - worst > spread), dtype=np.bool_)
+
+
+# --- from which value on do trials fail? ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Region:
+    """A one-sided region of one axis in which trials fail."""
+
+    axis: int
+    side: str
+    """`low` or `high`: the end of the axis that it reaches to."""
+    edge: float
+    """Position of the failed trial nearest to the rest."""
+    inside: float
+    """Position of the nearest trial outside of the region; NaN if there is none."""
+    failed: int
+    """Failed trials in the region."""
+    total: int
+    """All trials in it."""
+    p: float
+    """How often chance alone shows as much, adjusted for looking at all axes and sides."""
+
+
+def regions(
+    positions: FloatArray,
+    failed: BoolArray,
+    *,
+    purity: float | None = None,
+    best: int | None = None,
+    near: FloatArray | None = None,
+    sides: tuple[tuple[str, ...], ...] | None = None,
+) -> list[Region]:
+    """Where failed trials lie on one side of a threshold, most certain first; one region an axis and side.
+
+    positions: (n, d), NaN where a trial lacks the axis; failed: (n,). With `purity` None a region separates failed from other
+    trials as well as possible (Kolmogorov and Smirnov's statistic); with a purity it holds as many failed trials as possible of
+    which at least this share failed. With `best`, the index of the best trial, and `near`, (d, 2) distances, a region counts only
+    if the best trial lies within the first distance of its edge, or is the next one outside it and within the second. `sides`:
+    which ends of each axis to look at. The p-value counts arrangements of failed, best and other trials over the positions in
+    which some region scores as high: all arrangements if they are few, else random ones.
+    """
+    n, d = positions.shape
+    m = int(failed.sum())
+    if m in (0, n) or (best is not None and failed[best]):
+        return []
+    penalty = m / (n - m) if purity is None else purity / (1 - purity)
+    labels = failed.astype(np.int64)
+    if best is not None:
+        labels[best] = -1
+    table = _arrangements(labels)
+    found, largest = [], np.zeros(len(table))
+    for axis in range(d):
+        for side in sides[axis] if sides is not None else ("low", "high"):
+            u = positions[:, axis] if side == "high" else -positions[:, axis]
+            order = np.argsort(np.where(np.isnan(u), -np.inf, u), kind="stable")
+            order = order[np.isfinite(u[order])]
+            if len(np.unique(u[order])) < 2:
+                continue
+            limits = (near[axis, 0], near[axis, 1]) if best is not None and near is not None else None
+            score, _ = _scan(table[:, order], u[order], penalty, limits)
+            mine, cut = _scan(labels[order][None, :], u[order], penalty, limits)
+            largest = np.maximum(largest, score)
+            if mine[0] > 0:
+                found.append((float(mine[0]), _region(axis, side, positions[order, axis], failed[order], int(cut[0]))))
+    out = [(s, _with_p(r, float(np.mean(largest >= s - 1e-9)))) for s, r in found]
+    return [r for _, r in sorted(out, key=lambda sr: (-sr[0], sr[1].axis, sr[1].side))]
+
+
+def _scan(
+    labels: IntArray, positions: FloatArray, penalty: float, near: tuple[float, float] | None
+) -> tuple[FloatArray, IntArray]:
+    """Best score of a region at the high end and where it begins, for each row of labels (rows, n); positions (n,) ascending."""
+    worth = np.where(labels == 1, 1.0, -penalty)
+    sums = np.cumsum(worth[:, ::-1], axis=1)[:, ::-1]
+    sums[:, 0] = -np.inf  # a region is not everything
+    sums[:, 1:][:, positions[1:] <= positions[:-1]] = -np.inf  # nor does it part equal values
+    cut = sums.argmax(1)
+    score = np.maximum(sums[np.arange(len(sums)), cut], 0)
+    if near is not None:
+        at = positions[(labels == -1).argmax(1)]
+        present = (labels == -1).any(1)
+        gap = positions[cut] - at
+        between = gap - (positions[cut] - positions[np.maximum(cut - 1, 0)])
+        close = (gap > 0) & ((gap <= near[0]) | ((between <= 1e-12) & (gap <= near[1])))
+        score = np.where(present & close, score, 0)
+    return score, cut
+
+
+def _region(axis: int, side: str, positions: FloatArray, failed: BoolArray, cut: int) -> Region:
+    inside = positions[:cut][~failed[:cut]]
+    beyond = positions[cut:][failed[cut:]]
+    return Region(
+        axis=axis,
+        side=side,
+        edge=float(beyond[0]) if len(beyond) else float(positions[cut]),
+        inside=float(inside[-1]) if len(inside) else math.nan,
+        failed=int(failed[cut:].sum()),
+        total=len(failed) - cut,
+        p=1.0,
+    )
+
+
+def _with_p(region: Region, p: float) -> Region:
+    return Region(**{**region.__dict__, "p": min(p, 1.0)})
+
+
+def _arrangements(labels: IntArray) -> IntArray:
+    """Arrangements of the labels, shape (rows, n): all of them if they are few, else the observed one and random ones."""
+    n, m = len(labels), int((labels == 1).sum())
+    singles = 1 if (labels == -1).any() else 0
+    places = n if singles else 1
+    if math.comb(n - singles, m) * places <= _EXACT:
+        rows = []
+        for first in range(places):
+            rest = [i for i in range(n) if not singles or i != first]
+            for chosen in combinations(rest, m):
+                row = np.zeros(n, dtype=np.int64)
+                row[list(chosen)] = 1
+                if singles:
+                    row[first] = -1
+                rows.append(row)
+        return np.array(rows)
+    times = PERMUTATIONS if n <= 200 else 1999
+    mixed = np.random.default_rng(SEED).permuted(np.tile(np.sort(labels), (times, 1)), axis=1)
+    return np.vstack([labels, mixed])

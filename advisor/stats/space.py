@@ -1,0 +1,262 @@
+"""Where in a search space the good trials lie: crowding at its ends, the response along one axis, how far to widen a range."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from itertools import permutations
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import rankdata
+
+from advisor.space import Domain, FloatArray, Value, hard_limits
+from advisor.stats import outliers
+from advisor.study import BoolArray, IntArray, Study, Trial
+
+SEED = 0
+DRAWS = 2000
+"""Draws from the posterior of a response."""
+DEGREE = 3
+"""Degree of the polynomial along one axis."""
+_DECAY = 0.25
+"""Prior variance of a degree over that of the degree below: smooth responses before wiggly ones."""
+_GRID = np.linspace(0, 1, 41)
+_BUDGET = re.compile(r"(^|_)(max|total|num|n|train)?_?(train_)?(steps|epochs?|iterations|iters|updates)$")
+
+
+# --- what was tried -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The distinct settings that a study tried, n of them; repeats of one (other seeds) are pooled: no new evidence."""
+
+    trials: tuple[tuple[Trial, ...], ...]
+    costs: FloatArray
+    """Shape (n,): median cost of a setting's trials that did not fail; NaN where at least half of them failed."""
+    failed: BoolArray
+    """Shape (n,): at least half of the trials diverged, crashed or got no further than where they started."""
+    numeric: dict[str, FloatArray]
+    """Positions (n,) in the range of each searched number; NaN where a setting lacks it."""
+    choices: dict[str, FloatArray]
+    """The same for searched categories: the index of the choice over the last index."""
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+
+def settings(study: Study) -> Settings:
+    """The settings of the trials that ended, in an order that does not depend on when they ran."""
+    failed = outliers.failures(study).any
+    pools: dict[tuple[Value, ...], list[Trial]] = {}
+    for trial in study.trials:
+        if study.ended[trial.index]:
+            pools.setdefault(tuple(trial.params.get(name, "") for name in study.searched), []).append(trial)
+    rows = [_pool(group, study.costs, failed) for group in pools.values()]
+    first = [group[0] for group in pools.values()]
+    positions = {name: study.positions(name, first) for name in study.searched}
+    costs = np.array([cost for cost, _ in rows])
+    order = np.lexsort((*positions.values(), costs)) if rows else np.empty(0, np.int64)
+    groups = list(pools.values())
+    numeric = {n: positions[n][order] for n, p in study.searched.items() if p.numeric}
+    return Settings(
+        trials=tuple(tuple(groups[i]) for i in order),
+        costs=costs[order],
+        failed=np.array([bad for _, bad in rows], dtype=np.bool_)[order],
+        numeric=numeric,
+        choices={n: positions[n][order] for n in positions if n not in numeric},
+    )
+
+
+def _pool(group: list[Trial], costs: FloatArray, failed: BoolArray) -> tuple[float, bool]:
+    index = np.array([t.index for t in group])
+    bad = failed[index] | ~np.isfinite(costs[index])
+    if 2 * bad.sum() >= len(index):
+        return math.nan, True
+    return float(np.median(costs[index][~bad])), False
+
+
+def is_budget(name: str) -> bool:
+    """Whether a hyperparameter of this name is the length of the training, where more is always better: max_train_steps, epochs."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_").replace("/", "_").replace(".", "_")
+    return bool(_BUDGET.search(words)) and not re.search("warm|decay|accum|every|log|eval", words)
+
+
+# --- do the best crowd an end? --------------------------------------------------------------------------------------------------
+
+
+def scores(costs: FloatArray) -> FloatArray:
+    """Logarithm of each cost's rank share, (n,), centred: tells apart the best well, the bad hardly; NaN costs tie as the worst."""
+    ranks = rankdata(np.where(np.isnan(costs), np.inf, costs))
+    logs = np.log((ranks - 0.5) / len(ranks))
+    return np.asarray(logs - logs.mean(), dtype=np.float64)
+
+
+def crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
+    """P-values (d, 2) that low values crowd the low and the high end of each of d axes, adjusted for looking at all 2 d.
+
+    positions: (n, d), NaN where a point has no such axis; values: (n,). Correlation of value and rank of position; permutations of
+    the values (all of them for 7 points or fewer), largest over the axes (Westfall and Young), so whatever the sampling was, it is
+    the same under the null. Axes without variation have p = 1.
+    """
+    n = len(values)
+    ranks = np.apply_along_axis(_centred_ranks, 0, positions)
+    y = values - values.mean()
+    size = np.sqrt((y**2).sum())
+    if n < 2 or size == 0 or not ranks.any():
+        return np.ones((positions.shape[1], 2))
+    y = y / size
+    observed = y @ ranks
+    largest = np.abs(_shuffled(y) @ ranks).max(1)
+    p = [(np.mean(largest >= s * observed[:, None] - 1e-9, axis=1)) for s in (1, -1)]
+    return np.stack(p, axis=1)
+
+
+def _shuffled(values: FloatArray) -> FloatArray:
+    """Permutations of the values, the first one being the values themselves."""
+    n = len(values)
+    if n <= 7:
+        every = np.array(list(permutations(range(n))))
+        return np.asarray(values[every], dtype=np.float64)
+    times = 4999 if n <= 200 else 1999
+    mixed = np.random.default_rng(SEED).permuted(np.tile(values, (times, 1)), axis=1)
+    return np.vstack([values, mixed])
+
+
+def _centred_ranks(positions: FloatArray) -> FloatArray:
+    known = np.isfinite(positions)
+    ranks = np.zeros(len(positions))
+    if known.any():
+        ranks[known] = rankdata(positions[known])
+        ranks[known] -= ranks[known].mean()
+    size = np.sqrt((ranks**2).sum())
+    return ranks / size if size > 0 else ranks
+
+
+# --- the response along an axis -------------------------------------------------------------------------------------------------
+
+
+class Response(NamedTuple):
+    """What is known of the best value along one axis, from draws of its posterior."""
+
+    low: float
+    """Probability that the best position lies at the low end."""
+    high: float
+    step_low: float
+    """How far beyond the low end the best position is expected, in widths of the range; infinite where no turn is in sight."""
+    step_high: float
+
+
+def responses(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float) -> list[Response]:
+    """The response of `values` (n,) to each numeric axis, positions (n,) in 0..1, given all the others, in the order of `numeric`.
+
+    An additive model, a smooth cubic an axis and an effect a choice, whose prior variances and noise are those under which the
+    values are likeliest (MacKay's evidence): an axis that does not matter fades out, and says nothing of where its best lies.
+    `edge` is the share of the range that counts as its end.
+    """
+    blocks = [_cubic(p, _degree(p)) for p in numeric] + [_indicators(p) for p in choices]
+    groups = np.repeat(np.arange(len(blocks)), [b.shape[1] for b in blocks])
+    prior = np.concatenate(
+        [_DECAY ** np.arange(b.shape[1]) if i < len(numeric) else np.ones(b.shape[1]) for i, b in enumerate(blocks)]
+    )
+    design = np.hstack(blocks)
+    spread = values.std()
+    mean, covariance = _evidence(design - design.mean(0), values / (spread or 1.0), groups, prior)
+    out = []
+    for i in range(len(numeric)):
+        mine = np.flatnonzero(groups == i)
+        out.append(_response(mean[mine], covariance[np.ix_(mine, mine)], edge))
+    return out
+
+
+def _degree(positions: FloatArray) -> int:
+    return min(DEGREE, len(np.unique(positions[np.isfinite(positions)])) - 1)
+
+
+def _cubic(positions: FloatArray, degree: int) -> FloatArray:
+    """Legendre polynomials of degrees 1..degree with unit variance over 0..1, shape (n, degree); 0 without a position."""
+    x = 2 * np.clip(np.nan_to_num(positions), 0, 1) - 1
+    base = np.polynomial.legendre.legvander(x, max(degree, 0))[:, 1:] * np.sqrt(2 * np.arange(1, degree + 1) + 1)
+    base[~np.isfinite(positions)] = 0
+    return np.asarray(base, dtype=np.float64)
+
+
+def _indicators(positions: FloatArray) -> FloatArray:
+    levels = np.unique(positions[np.isfinite(positions)])
+    return np.asarray(positions[:, None] == levels[None, :], dtype=np.float64)
+
+
+def _evidence(
+    design: FloatArray, values: FloatArray, groups: IntArray, prior: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Posterior mean and covariance of the weights, with a prior variance a group and the noise set by expectation maximisation."""
+    n, count = len(values), int(groups.max()) + 1
+    scale, noise = np.full(count, 1.0 / count), 0.3
+    gram, cross = design.T @ design, design.T @ values
+    sizes = np.bincount(groups, minlength=count)
+    for _ in range(200):
+        covariance = np.linalg.inv(gram / noise + np.diag(1 / np.maximum(scale[groups] * prior, 1e-12)))
+        mean = covariance @ cross / noise
+        second = (mean**2 + np.diag(covariance)) / prior
+        after = np.bincount(groups, second, count) / np.maximum(sizes, 1)
+        residual = values - design @ mean
+        # Two imaginary residuals of 1 % of the variance: a handful of trials never proves the noise to be nil.
+        left = float((residual @ residual + np.trace(gram @ covariance) + 0.02) / (n + 2))
+        done = np.allclose(after, scale, rtol=1e-3) and abs(left - noise) < 1e-3 * noise
+        scale, noise = after, left
+        if done:
+            break
+    return mean, np.asarray(covariance, dtype=np.float64)
+
+
+def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response:
+    if not len(mean):
+        return Response(0.0, 0.0, 0.0, 0.0)
+    root = np.linalg.cholesky(covariance + 1e-12 * np.eye(len(mean)))
+    draws = mean + np.random.default_rng(SEED).standard_normal((DRAWS, len(mean))) @ root.T
+    best = _GRID[(draws @ _cubic(_GRID, len(mean)).T).argmin(1)]
+    steps = []
+    for end, inward in ((0.0, 1.0), (1.0, -1.0)):
+        # Newton's step from the end to the turning point of the mean response, from its slope and curvature there.
+        f0, f1, f2 = mean @ _cubic(np.clip(end + inward * np.array([0.0, 0.05, 0.1]), 0, 1), len(mean)).T
+        slope, bend = (-3 * f0 + 4 * f1 - f2) / 0.1, (f0 - 2 * f1 + f2) / 0.05**2
+        steps.append(float(slope / bend) if bend > 0 else math.inf)
+    return Response(float(np.mean(best <= edge)), float(np.mean(best >= 1 - edge)), steps[0], steps[1])
+
+
+# --- how far to widen -----------------------------------------------------------------------------------------------------------
+
+
+def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, float] | None:
+    """The range (low, high) with one side moved out by `step` widths; None where a hard limit leaves nothing beyond.
+
+    At least half of the range, on a log scale with a range of a decade or more at least one decade; at most the range again, on a
+    log scale two decades. Where a hard limit is in the way, nine tenths of the way to it (a beta of 0.99 becomes 0.999).
+    """
+    assert domain.low is not None
+    assert domain.high is not None
+    least, most = 0.5, 1.0
+    if domain.scale == "log":
+        decades = math.log10(domain.high / domain.low)
+        least = max(least, 1 / decades) if decades >= 0.9 else least
+        most = max(2 / decades, least) if decades > 2 else max(most, least)
+        least = min(least, most)
+    share = min(max(step, least), most)
+    floor, ceiling = hard_limits(name, domain.type)
+    end = float(domain.from_unit(-share if side == "low" else 1 + share))
+    now, limit = (domain.low, floor) if side == "low" else (domain.high, ceiling)
+    if math.isfinite(limit) and not floor < end < ceiling:
+        end = 0.0 if limit == -1e-300 else now + 0.9 * (limit - now)
+    end = tidy(end, domain)
+    if domain.type == "int" and floor >= 0:
+        end = max(end, floor + 1)
+    if abs(end - now) <= 1e-6 * max(abs(end), abs(now)) or not math.isfinite(end):
+        return None
+    return (end, domain.high) if side == "low" else (domain.low, end)
+
+
+def tidy(value: float, domain: Domain) -> float:
+    """The value to three significant digits; whole in an int domain."""
+    return float(round(value)) if domain.type == "int" else float(f"{value:.3g}")

@@ -1,0 +1,136 @@
+"""The rule `space-boundary`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from advisor.finding import AxisEvidence, FigureEvidence, Finding, Goal, MissingData, SetRange, Side
+from advisor.rule import Count, Rule, Share
+from advisor.stats import space
+from advisor.study import Study
+
+
+class SpaceBoundary(Rule):
+    """The best trials crowd one end of the range that was searched, and results still improve towards it.
+
+    ## What it looks at
+    Every searched number except the length of the training, on its own scale. First: do better trials lie nearer to one end than
+    the trials in general? What counts is where trials were sampled, not where a uniform sample would lie. Second: does the response
+    along this axis, the other hyperparameters accounted for, have its best value at that end rather than in the interior? Trials
+    that failed count as the worst, so an end beyond which trials fail is not mistaken for one with more beyond it: that is
+    `space-boundary-infeasible`. Categories have no ends, and nothing is advised across a hard limit such as a dropout of 0.
+
+    ## Why it matters
+    A better value may lie just outside. One good trial near an end proves little: with five hyperparameters, chance alone puts the
+    best trial in the outer tenth of some range two times in three.
+
+    ## What to do
+    Widen the range on that side: to where the fitted trend turns, at least by half of the range (on a log scale of a decade or more
+    by a decade), at most by the range itself (two decades). Keep the other side.
+
+    ## How sure
+    The first test permutes the results over the trials and takes the largest statistic over all ends, so that chance alone raises a
+    finding in at most the promised share of studies; 300 simulated studies a design, of 5 to 60 trials and 1 to 8 hyperparameters,
+    gave 5 % or less. An optimum inside, at 0.7 of the range, was taken for one at the end in 0 to 3 %, at 0.8 in 0 to 20 %. Five
+    trials in perfect order are the fewest that can show anything. Confidence is one minus the p-value, times the probability that
+    the best value lies at the end, times 0.9 for a range that nobody declared.
+
+    *Example:* "4 of the best 5 trials lie in the highest fifth of learning_rate (1e-05 to 0.001), where 20 % of all trials lie."
+    """
+
+    playbook: ClassVar[str] = "Identifying bad search space boundaries"
+    goal: ClassVar[Goal] = "boundary"
+
+    best: Count = 5
+    """How many of the best trials the message counts; the test ranks all of them."""
+    edge: Share = 0.1
+    """Share of a range, on its own scale, that counts as its end."""
+    certainty: Share = 0.9
+    """Smallest probability that the best value lies at the end, given the fitted response."""
+    false_alarms: Share = 0.05
+    """How often, per study, chance alone may raise a finding."""
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        """Yield one finding per crowded end."""
+        tried = space.settings(study)
+        axes = [n for n, p in tried.numeric.items() if not space.is_budget(n) and len(np.unique(p[np.isfinite(p)])) > 1]
+        if not axes:
+            raise MissingData("no trial varied a number; log the hyperparameters that the study searches")
+        if len(tried) < 5 or (~tried.failed).sum() < 3:
+            raise MissingData(
+                f"{len(tried)} distinct settings ended, {(~tried.failed).sum()} of them with a result; it takes 5, and 3 with a result"
+            )
+        values = space.scores(tried.costs)
+        p = space.crowding(np.stack([tried.numeric[n] for n in axes], axis=1), values)
+        if p.min() > self.false_alarms:
+            return
+        inside = space.responses([tried.numeric[n] for n in axes], list(tried.choices.values()), values, self.edge)
+        for i in np.argsort(p.min(1), kind="stable"):
+            side: Side = "low" if p[i, 0] <= p[i, 1] else "high"
+            response, name = inside[i], axes[i]
+            at_end, step = (response.low, response.step_low) if side == "low" else (response.high, response.step_high)
+            if p[i].min() > self.false_alarms or at_end < self.certainty or _fails_beyond(tried, name, side):
+                continue
+            new = space.widen(name, study.spec.parameters[name], side, step)
+            if new is not None:
+                yield self._finding(study, tried, name, side, (float(p[i].min()), at_end), new)
+
+    def _finding(
+        self,
+        study: Study,
+        tried: space.Settings,
+        name: str,
+        side: Side,
+        sure: tuple[float, float],
+        new: tuple[float, float],
+    ) -> Finding:
+        domain, (p, at_end), inferred = study.spec.parameters[name], sure, name in study.inferred
+        outer = tried.numeric[name] if side == "high" else 1 - tried.numeric[name]
+        zone = outer >= 0.8 - 1e-9
+        good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
+        best = [t for i in good for t in tried.trials[i][:1]]
+        where = f"the {'highest' if side == 'high' else 'lowest'} fifth of {name}"
+        span = f"{domain.low:g} to {domain.high:g}" + (", as inferred from the trials" if inferred else "")
+        many = "the best trial lies" if len(good) == 1 else f"{zone[good].sum()} of the best {len(good)} trials lie"
+        if len(good) == 1 and not zone[good[0]]:
+            many = "the trend improves towards"
+        said = f"{many} in {where} ({span})" if "lie" in many else f"{many} {where} ({span})"
+        end, to = (domain.high, new[1]) if side == "high" else (domain.low, new[0])
+        why = f"The best trials crowd the {side} end, {end:g} (p = {p:.2g}), so the range goes on to {to:g}"
+        return self.finding(
+            f"{said[0].upper()}{said[1:]}, where {zone.mean():.0%} of all trials lie, and results still improve towards {end:g}.",
+            action=f"Widen {name} on its {side} side to {to:g} in the next study.",
+            severity="warning",
+            confidence=(1 - p) * at_end * (0.9 if inferred else 1),
+            subject=name,
+            side=side,
+            trials=best,
+            evidence=(
+                AxisEvidence(
+                    parameter=name,
+                    caption=f"Better trials lie towards the {side} end of {name}.",
+                    trials=tuple(t.id for t in best),
+                    next_low=new[0],
+                    next_high=new[1],
+                ),
+                FigureEvidence(
+                    rows=(
+                        ("settings tried", f"{len(tried)}, of which {int(tried.failed.sum())} failed"),
+                        ("chance of such crowding at any end", f"{p:.2g}, limit {self.false_alarms:g}"),
+                        ("probability that the best value lies at the end", f"{at_end:.2f}, limit {self.certainty:g}"),
+                        ("range", "inferred from the trials" if inferred else "declared"),
+                    )
+                ),
+            ),
+            changes=(SetRange(parameter=name, low=new[0], high=new[1], scale=domain.scale, why=why),),
+        )
+
+
+def _fails_beyond(tried: space.Settings, name: str, side: Side) -> bool:
+    """Whether at least half of the trials further out than the best one failed."""
+    out = tried.numeric[name] if side == "high" else -tried.numeric[name]
+    beyond = out > out[int(np.nanargmin(tried.costs))]
+    return bool(beyond.any() and 2 * tried.failed[beyond].sum() >= beyond.sum())

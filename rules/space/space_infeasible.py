@@ -1,0 +1,156 @@
+"""The rule `space-infeasible`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+from scipy.stats import beta
+
+from advisor.finding import Advise, AxisEvidence, Change, FigureEvidence, Finding, Goal, Line, MissingData, SetRange
+from advisor.rule import Rule, Share
+from advisor.stats import instability, outliers, space
+from advisor.study import Study
+
+BUG = "Look for a bug in the training code or the data: trials fail wherever the study looked."
+
+
+class SpaceInfeasible(Rule):
+    """A large share of the trials failed: diverged, crashed or got nowhere.
+
+    ## What it looks at
+    Trials whose objective or loss was not a number at the end, trials that crashed or ran out of memory, and trials that never got
+    better than at their first evaluation and are set apart from all that did by a gap wider than these lie from each other; a sweep
+    over many decades whose results fall off bit by bit has none of the last kind. Each kind is counted. Then it looks for the one
+    hyperparameter and side that separates failed from other trials best.
+
+    ## Why it matters
+    Trials that fail are wasted, and a sampler that spends half of its budget on them samples the good region half as densely. If
+    they fail wherever one looks, it is not the space: something is broken.
+
+    ## What to do
+    Cut the region off, half-way between the last good and the first failed trial. Where two hyperparameters matter, search a
+    combination that they act through, such as lr / (1 - momentum). Where failures have no place, look for a bug first.
+
+    ## How sure
+    That trials failed is a fact. Confidence is the probability that a further trial of this study fails with at least the share
+    called large, given the counts (Jeffreys' prior). The region is found by a permutation test over all hyperparameters and sides,
+    and nothing is cut off where chance alone would show as clear a one in more than the promised share of studies.
+
+    *Example:* "11 of 32 trials failed (9 diverged, 2 crashed), 10 of them among the 12 with learning_rate of 0.12 or more."
+    """
+
+    playbook: ClassVar[str] = "Extracting insight from experimental results"
+    goal: ClassVar[Goal] = "infeasible"
+
+    share: Share = 0.1
+    """Share of the ended trials from which failures are many; studies that people called infeasible had 15 % or more, others none."""
+    everywhere: Share = 0.5
+    """Share from which failures that have no place in the space suggest a bug."""
+    false_alarms: Share = 0.05
+    """How often chance alone may place failures in a region of the space."""
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        """Yield one finding about the study, if trials failed."""
+        ended = int(study.ended.sum())
+        if not ended:
+            raise MissingData("no trial has ended with a result; wait for the first ones")
+        kinds = outliers.failures(study)
+        count = int(kinds.any.sum())
+        if count < self.share * ended:
+            return
+        named = (("diverged", kinds.diverged), ("crashed", kinds.crashed), ("learned nothing", kinds.stuck))
+        told = ", ".join(f"{int(mask.sum())} {what}" for what, mask in named if mask.any())
+        found = [] if count == ended else self._regions(study)
+        place, changes, evidence = self._place(study, found)
+        if not place and count >= self.everywhere * ended:
+            changes = (*self._lower_rates(study, count == ended), Advise(text=BUG))
+        elif not changes:
+            changes = (
+                Advise(
+                    text="Look at why the failed trials failed: no single hyperparameter tells them from the others."
+                ),
+            )
+        yield self.finding(
+            f"{count} of {ended} trial{'s' if ended > 1 else ''} failed ({told}){place}.",
+            action=changes[0].why + "." if isinstance(changes[0], SetRange) else changes[0].text,  # type: ignore[union-attr]
+            severity="critical" if count >= self.everywhere * ended else "warning",
+            confidence=float(beta.sf(self.share, count + 0.5, ended - count + 0.5)),
+            subject=found[0][0] if place else None,
+            side=found[0][1].side if place else None,  # type: ignore[arg-type]
+            trials=[t for t in study.trials if kinds.any[t.index]],
+            evidence=(
+                *evidence,
+                FigureEvidence(
+                    rows=(
+                        ("trials that ended", str(ended)),
+                        *((what, str(int(mask.sum()))) for what, mask in named),
+                        ("share that failed", f"{count / ended:.0%}, limit {self.share:.0%}"),
+                        (
+                            "chance of so clear a region",
+                            f"{found[0][1].p:.2g}, limit {self.false_alarms:g}" if found else "-",
+                        ),
+                    )
+                ),
+            ),
+            changes=changes,
+        )
+
+    def _regions(self, study: Study) -> list[tuple[str, outliers.Region]]:
+        """The regions that chance does not explain, by hyperparameter, clearest first; none that holds the best trial."""
+        tried = space.settings(study)
+        if not tried.numeric or tried.failed.all():
+            return []
+        names, best = list(tried.numeric), int(np.nanargmin(tried.costs))
+        positions = np.stack(list(tried.numeric.values()), axis=1)
+        out = []
+        for region in outliers.regions(positions, tried.failed):
+            u = positions[best, region.axis]
+            held = u >= region.edge if region.side == "high" else u <= region.edge
+            clear = region.p <= self.false_alarms and 2 * region.failed >= region.total and math.isfinite(region.inside)
+            if clear and not held and names[region.axis] not in [n for n, _ in out]:
+                out.append((names[region.axis], region))
+        return out
+
+    def _place(
+        self, study: Study, found: list[tuple[str, outliers.Region]]
+    ) -> tuple[str, tuple[Change, ...], tuple[AxisEvidence, ...]]:
+        if not found:
+            return "", (), ()
+        name, region = found[0]
+        domain = study.spec.parameters[name]
+        assert domain.low is not None
+        assert domain.high is not None
+        edge = domain.from_unit(region.edge)
+        bound = space.tidy(float(domain.from_unit((region.edge + region.inside) / 2)), domain)
+        if domain.type == "int":
+            bound = float(domain.from_unit(region.inside))
+        low, high = (domain.low, bound) if region.side == "high" else (bound, domain.high)
+        more = "more" if region.side == "high" else "less"
+        said = f"{region.failed} of the {region.total} settings with {name} of {edge:.3g} or {more}"
+        why = f"Cut {name} off at {bound:g}, because {said} failed"
+        changes: list[Change] = []
+        if low < high:
+            changes.append(SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why))
+        if len(found) > 1:
+            text = f"Consider searching one combination of {name} and {found[1][0]}, such as their product: failures depend on both."
+            changes.append(Advise(text=text))
+        shown = AxisEvidence(
+            parameter=name,
+            caption=f"{said[0].upper()}{said[1:]} failed.",
+            lines=(Line(value=float(edge), label="failures from here on"),),
+            next_low=low,
+            next_high=high,
+        )
+        return f", {said} among them" if changes else "", tuple(changes), (shown,)
+
+    def _lower_rates(self, study: Study, all_failed: bool) -> tuple[Change, ...]:
+        """Where every learning rate failed, the two decades below."""
+        rates = instability.learning_rates(study)
+        if rates is None or not all_failed or not np.isfinite(rates[1]).any():
+            return ()
+        lowest = float(np.nanmin(rates[1]))
+        why = f"Search {rates[0]} below {lowest:.3g}, the lowest that was tried, because every trial failed"
+        return (SetRange(parameter=rates[0], low=lowest / 100, high=lowest, scale="log", why=why),)

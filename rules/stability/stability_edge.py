@@ -1,0 +1,122 @@
+"""The rule `stability-edge`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from advisor.finding import AxisEvidence, FigureEvidence, Finding, Goal, Line, MissingData, SetRange
+from advisor.rule import Factor, Rule, Share
+from advisor.stats import instability, outliers, space
+from advisor.study import Study
+
+
+class StabilityEdge(Rule):
+    """The best learning rate lies right at the edge of what trains at all.
+
+    ## What it looks at
+    The lowest learning rate from which nearly all trials diverged or learned nothing, and how far below it the best trial's lies:
+    within a factor of four, or as the next one tried, within a factor of ten. Trials that crashed or ran out of memory are left
+    out. Where the best learning rate lies far below the edge, instability costs nothing: any training is unstable at some rate.
+
+    ## Why it matters
+    The workload would perhaps train better at a higher learning rate, and instability forbids it. A study that is merely moved
+    towards lower rates hides the problem and keeps the loss.
+
+    ## What to do
+    Make training stable, then search higher learning rates: warm up from zero over the fewest steps that allow a peak of ten times
+    the unstable rate, searching the number of steps over orders of magnitude up to a tenth of the training. Clip gradients too; see
+    `stability-spikes`. Lowering the learning rate is the last resort.
+
+    ## How sure
+    Failed, best and other trials are rearranged over the learning rates that were tried; the p-value is how often as many failures
+    then lie beyond an edge with the best trial next to it. Confidence is one minus it. With one failure, five trials are the fewest
+    that can show anything. 300 simulated studies a design, in which failures had nothing to do with the learning rate, gave 5 % or
+    less.
+
+    *Example:* "The best learning_rate, 0.16, lies a factor 1.6 below 0.25, from where 2 of 2 trials fail."
+    """
+
+    playbook: ClassVar[str] = "Identifying unstable workloads"
+    goal: ClassVar[Goal] = "stability"
+
+    purity: Share = 0.8
+    """Share of the trials from the edge on that must have failed: nearly all."""
+    factor: Factor = 4.0
+    """How far below the edge the best learning rate may lie; two of the doublings that the playbook's probe takes."""
+    next: Factor = 10.0
+    """How far, if no trial that worked lies between: an order of magnitude."""
+    raise_to: Factor = 10.0
+    """Times the unstable learning rate that warmup should make possible; the playbook's default."""
+    false_alarms: Share = 0.05
+    """How often, per study, chance alone may raise a finding."""
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        """Yield one finding about the learning rate."""
+        found = instability.learning_rates(study)
+        if found is None:
+            raise MissingData("no learning rate was varied among the trials; try some above and below the present one")
+        name, rates = found
+        tried = space.settings(study)
+        crashed = outliers.failures(study).crashed
+        rows = [i for i, group in enumerate(tried.trials) if not all(crashed[t.index] for t in group)]
+        logs = np.log10([rates[tried.trials[i][0].index] for i in rows])
+        failed, costs = tried.failed[rows], tried.costs[rows]
+        if len(rows) < 4 or failed.all():
+            raise MissingData(
+                f"{len(rows)} settings ended without a crash, {int((~failed).sum())} with a result; it takes 4, and one with a result"
+            )
+        near = np.log10([[self.factor, self.next]])
+        best = int(np.nanargmin(costs))
+        for region in outliers.regions(
+            logs[:, None], failed, purity=self.purity, best=best, near=near, sides=(("high",),)
+        ):
+            if region.p <= self.false_alarms:
+                yield self._finding(
+                    study, name, (10 ** float(logs[best]), 10**region.edge), region, tried.trials[rows[best]][0].id
+                )
+
+    def _finding(
+        self, study: Study, name: str, rates: tuple[float, float], region: outliers.Region, best_id: str
+    ) -> Finding:
+        best, edge = rates
+        said = f"{edge:.3g}, from where {region.failed} of {region.total} settings fail"
+        low, high = float(f"{best / 2:.3g}"), float(f"{self.raise_to * edge:.3g}")
+        why = f"With warmup, rates up to {self.raise_to:g} times {edge:.3g} may train; without it {edge:.3g} fails"
+        failing = outliers.failures(study).any
+        which = [t for t in study.trials if t.id == best_id or (failing[t.index] and math.isfinite(best))]
+        return self.finding(
+            f"The best {name}, {best:.3g}, lies a factor {edge / best:.2g} below {said}.",
+            action=f"Add warmup, and clip gradients, then search {name} up to {high:g}; lowering it is the last resort.",
+            severity="critical",
+            confidence=1 - region.p,
+            subject=name,
+            side="high",
+            trials=[t for t in which if t.id == best_id] + [t for t in which if t.id != best_id],
+            evidence=(
+                AxisEvidence(
+                    parameter=name,
+                    caption=f"The best trial lies right below {said}.",
+                    trials=(best_id,),
+                    lines=(Line(value=edge, label="unstable from here on"),),
+                    next_low=low,
+                    next_high=high,
+                ),
+                FigureEvidence(
+                    rows=(
+                        ("best learning rate", f"{best:.3g}"),
+                        ("lowest unstable learning rate", f"{edge:.3g}"),
+                        ("failed from there on", f"{region.failed} of {region.total}, limit {self.purity:.0%}"),
+                        ("chance of the same", f"{region.p:.2g}, limit {self.false_alarms:g}"),
+                    )
+                ),
+            ),
+            changes=(
+                *instability.warmup_changes(study),
+                SetRange(parameter=name, low=low, high=high, scale="log", why=why),
+                *instability.clip_changes(study, instability.norms_after_start(study, which)),
+            ),
+        )
