@@ -56,15 +56,19 @@ def around_best(costs: FloatArray) -> Around | None:
     # Single jumps are taken out before the fit; they would bend it.
     calm = median_filter(part, size=3, mode="nearest")
     course = savgol_filter(calm, min(_COURSE, size - 1 + size % 2), 2, mode="interp")
-    return Around(start, course, part - course, _noise(part))
+    scatter = _noise(part)
+    # Without noise the curve is its own course, and nothing about it is luck.
+    return Around(start, course if scatter > 0 else part, part - course if scatter > 0 else np.zeros(size), scatter)
 
 
 def _noise(part: FloatArray) -> float:
-    """As `curve.noise`, or less where the curve's own bends pass for noise.
+    """As `curve.noise`, or less where the curve's own bends pass for noise; 0 where no point lies above the one before.
 
     White noise of variance sigma^2 makes third differences of variance 20 sigma^2 and successive second differences of covariance
     -4 sigma^2, whereas those of a bend have the same sign.
     """
+    if (np.diff(part) <= 0).all():
+        return 0.0
     second = part[:-2] - 2 * part[1:-1] + part[2:]
     third = float(np.median(np.abs(np.diff(second)))) / 0.6745 / math.sqrt(20)
     alternating = max(0.0, -float(np.mean(second[1:] * second[:-1])) / 4)

@@ -87,12 +87,12 @@ class CurveStepVariance(Rule):
             yield from self._single(study, *parts[0])
             return
         luck = ranking_luck([a for _, a in parts])
-        if luck.keeps < self.keeps and luck.reliability < self.reliable:
+        if luck.noise > 0 and luck.keeps < self.keeps and luck.reliability < self.reliable:
             yield self._several(study, [t for t, _ in parts], luck)
 
     def _several(self, study: Study, trials: list[Trial], luck: Luck) -> Finding:
         metric = study.spec.objective.metric
-        gap = float(study.costs[trials[-1].index] - study.costs[trials[0].index])
+        gap = float(study.costs[trials[-1].index]) - float(study.costs[trials[0].index])
         message = (
             f"Around the best steps of the {len(trials)} best trials, {metric} jumps by {luck.noise:.2g} (standard deviation) "
             f"from one evaluation to the next, while their best values lie within {gap:.2g}: the best trial, {trials[0].name}, "
@@ -110,11 +110,11 @@ class CurveStepVariance(Rule):
     def _single(self, study: Study, trial: Trial, part: Around) -> Iterator[Finding]:
         curve = study.cost_curve(trial).finite
         learned = change_since(curve.values, 0)
-        if learned is None or learned.p_fall > self.false_alarms:
+        gain = float(curve.values[: int(np.argmin(curve.values)) + 1].max()) - float(curve.values.min())
+        if learned is None or learned.p_fall > self.false_alarms or gain <= 0:
             raise MissingData(
                 "the only feasible trial did not improve beyond noise; compare noise with two trials or more"
             )
-        gain = float(curve.values[: int(np.argmin(curve.values)) + 1].max() - curve.values.min())
         sure = part.chance_above(self.blur * gain / _DISTINCT)
         if sure < 1 - self.false_alarms:
             return

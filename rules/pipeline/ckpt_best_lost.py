@@ -81,7 +81,9 @@ class CkptBestLost(Rule):
             message += ", and it noted no checkpoints"
         if len(trials) > 1:
             message += f"; {len(lost)} of the {len(trials)} best trials lose their best step"
-        lead = study.costs[trials[1].index] - study.costs[trials[0].index] if len(trials) > 1 else math.nan
+        lead = (
+            float(study.costs[trials[1].index]) - float(study.costs[trials[0].index]) if len(trials) > 1 else math.nan
+        )
         figures = [("evaluations of the trial", str(len(top.curve)))]
         if top.rise is not None:
             figures += [

@@ -90,6 +90,16 @@ def test_it_cannot_tell():
     assert "did not improve" in verdict(RULE, study([flat])).reason
 
 
+def test_identical_trials_without_noise_are_no_luck():
+    assert verdict(RULE, study([np.exp(-T)] * 5)).status == "quiet"
+    assert verdict(RULE, study([np.where(T < 0.5, 1.0, 0.5)] * 5)).status == "quiet"
+
+
+def test_a_best_first_evaluation_is_no_gain():
+    said = verdict(RULE, study([[0.1, *(1 + np.exp(-5 * T) + 0.01 * np.random.default_rng(5).standard_normal(60))]]))
+    assert said.status == "not-assessed"
+
+
 def test_deterministic_and_blind_to_order_and_units():
     valid = next(v for s in range(20) if verdict(RULE, study(v := equal_trials(s))).findings)
     one = verdict(RULE, study(valid)).findings[0]
