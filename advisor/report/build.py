@@ -97,7 +97,7 @@ def rule_info(rule: Rule) -> RuleInfo:
 
 
 def _counts(study: Study) -> TrialCounts:
-    by_status = Counter(t.status for t in study.trials)
+    by_status: Counter[str] = Counter(t.status for t in study.trials)
     return TrialCounts(total=len(study.trials), feasible=int(study.feasible.sum()), **by_status)
 
 

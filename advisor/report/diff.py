@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from advisor.finding import AddParameter, Advise, Change, FixParameter, SetRange
-from advisor.report.text import clean, setting, trimmed
+from advisor.report.text import capital, clean, setting, trimmed
 from advisor.spec import Parameter, StudySpec
 
 
@@ -46,7 +46,12 @@ def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
     for name in names:
         before, after = old.parameters.get(name), new.parameters.get(name)
         texts = [None if p is None else describe(p) for p in (before, after)]
-        if before is not None and after is not None and before.role != after.role and "fixed" not in (before.role, after.role):
+        if (
+            before is not None
+            and after is not None
+            and before.role != after.role
+            and "fixed" not in (before.role, after.role)
+        ):
             texts = [f"{text}, {p.role}" for text, p in zip(texts, (before, after), strict=True)]
         if texts[0] != texts[1]:
             rows.append(DiffRow(name, texts[0], texts[1], None if after is None else after.why))
@@ -54,7 +59,10 @@ def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
         was, now = getattr(old, field), getattr(new, field)
         if was != now:
             rows.append(DiffRow(field, None if was is None else f"{was:,}", None if now is None else f"{now:,}"))
-    schedules = [None if s is None else ", ".join(f"{clean(k)}: {setting(v)}" for k, v in s.items()) for s in (old.schedule, new.schedule)]
+    schedules = [
+        None if s is None else ", ".join(f"{clean(k)}: {setting(v)}" for k, v in s.items())
+        for s in (old.schedule, new.schedule)
+    ]
     if schedules[0] != schedules[1]:
         rows.append(DiffRow("schedule", schedules[0], schedules[1]))
     return tuple(rows)
@@ -73,7 +81,9 @@ def diff_changes(spec: StudySpec, changes: Iterable[Change]) -> tuple[DiffRow, .
 
 def _asked(change: Change) -> DiffRow | None:
     if isinstance(change, SetRange):
-        return DiffRow(change.parameter, None, f"{trimmed(change.low)} … {trimmed(change.high)}, {change.scale}", change.why)
+        return DiffRow(
+            change.parameter, None, f"{trimmed(change.low)} … {trimmed(change.high)}, {change.scale}", change.why
+        )
     if isinstance(change, FixParameter):
         return DiffRow(change.parameter, None, f"fixed at {setting(change.value)}", change.why)
     if isinstance(change, AddParameter):
@@ -84,7 +94,7 @@ def _asked(change: Change) -> DiffRow | None:
 def reasons(changes: Iterable[Change]) -> tuple[str, ...]:
     """Why the changes are made, each reason once."""
     given = [c.parameter.why if isinstance(c, AddParameter) else getattr(c, "why", None) for c in changes]
-    return tuple(dict.fromkeys(clean(w) for w in given if w))
+    return tuple(dict.fromkeys(capital(clean(w)) for w in given if w))
 
 
 def advice(changes: Iterable[Change]) -> tuple[str, ...]:

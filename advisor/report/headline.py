@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from advisor.finding import Finding, Goal
 from advisor.report.diff import describe
-from advisor.report.model import Best, Report
+from advisor.report.model import Report
 from advisor.report.text import capital, clean, count, listed, number, setting, share, shorten, spelled
 
 _ABOUT: dict[Goal, str] = {
@@ -148,9 +148,13 @@ def key_figures(report: Report) -> tuple[tuple[str, str, str], ...]:
     ran = sum(v.status in ("fired", "quiet") for v in report.verdicts)
     return (
         (f"Best {shorten(clean(report.spec.objective.metric), 36)}", number(best.value if best else None), note),
-        ("Trials", f"{counts.total:,}", f"{counts.failed:,} failed" if counts.failed else f"{counts.feasible:,} usable"),
+        (
+            "Trials",
+            f"{counts.total:,}",
+            f"{counts.failed:,} failed" if counts.failed else f"{counts.feasible:,} usable",
+        ),
         ("Hyperparameters searched", f"{searched}", _space_note(report, searched)),
-        _best_step_figure(best, report),
+        _best_step_figure(report),
         ("Checks run", f"{ran} of {checks}", f"{sum(v.status == 'quiet' for v in report.verdicts)} passed"),
     )
 
@@ -165,7 +169,7 @@ def _space_note(report: Report, searched: int) -> str:
     return ", ".join(p for p in parts if p) or "none to change"
 
 
-def _best_step_figure(best: Best | None, report: Report) -> tuple[str, str, str]:
+def _best_step_figure(report: Report) -> tuple[str, str, str]:
     positions = best_positions(report)
     if not positions:
         return ("Best step", number(None), "unknown")

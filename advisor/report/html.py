@@ -48,6 +48,7 @@ def render_html(report: Report) -> str:
         table=view.table(report),
         sheet=view.sheet(report),
         space=view.space(report),
+        numeric={n: p.numeric for n, p in report.spec.searched.items()},
         data=htmlsafe_json_dumps(_data(report)),
     )
 
@@ -109,16 +110,16 @@ def _asset(environment: jinja2.Environment, name: str) -> str:
 
 def _policy(css: str, script: str) -> str:
     style, code = (base64.b64encode(hashlib.sha256(t.encode()).digest()).decode() for t in (css, script))
-    return (
-        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{code}'; base-uri 'none'; form-action 'none'"
-    )
+    return f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{code}'; base-uri 'none'; form-action 'none'"
 
 
 def _name(value: str, length: int = 40) -> Markup:
     """A name from the store: isolated, cut where it is long, whole when one points at it."""
     whole = text.clean(value)
     cut = text.shorten(whole, length)
-    return Markup("<bdi>{}</bdi>").format(cut) if cut == whole else Markup('<bdi title="{}">{}</bdi>').format(whole, cut)
+    return (
+        Markup("<bdi>{}</bdi>").format(cut) if cut == whole else Markup('<bdi title="{}">{}</bdi>').format(whole, cut)
+    )
 
 
 def _setting(value: Any) -> Markup:
@@ -146,7 +147,8 @@ def _any_of(names: Iterable[str]) -> re.Pattern[str] | None:
 def _prose(value: str, known: re.Pattern[str] | None) -> Markup:
     """A sentence with names and `code` set apart."""
     return Markup().join(
-        _code(part) if i % 2 else _with_names(part, known) for i, part in enumerate(re.split(r"`([^`]+)`", text.clean(value)))
+        _code(part) if i % 2 else _with_names(part, known)
+        for i, part in enumerate(re.split(r"`([^`]+)`", text.clean(value)))
     )
 
 

@@ -1,9 +1,10 @@
-"""What a report is: the study, the verdicts and the next studies, and the data of its pictures. Everything shown follows from it."""
+"""What a report is: the study, the verdicts, the next studies, and the data of its pictures. All that is shown follows from it."""
 
 from __future__ import annotations
 
 import html
 import json
+import math
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from advisor.finding import Finding, Goal, Severity, Verdict
 from advisor.plan import Deferred
 from advisor.report.text import encodable
 from advisor.space import Value
-from advisor.spec import Objective, Parameter, StudySpec
+from advisor.spec import Objective, StudySpec
 from advisor.study import Signal, Status
 
 GOALS: tuple[Goal, ...] = (
@@ -304,7 +305,7 @@ def _finite(value: Any) -> Any:
         return {k: _finite(v) for k, v in value.items()}
     if isinstance(value, list):
         return [_finite(v) for v in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 
@@ -319,4 +320,8 @@ class _Schema(GenerateJsonSchema):
 def findings_schema() -> dict[str, Any]:
     """The JSON Schema of findings.json."""
     schema = FindingsFile.model_json_schema(by_alias=True, mode="serialization", schema_generator=_Schema)
-    return {**schema, "$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Findings of the tuning advisor"}
+    return {
+        **schema,
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Findings of the tuning advisor",
+    }

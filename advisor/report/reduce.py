@@ -56,10 +56,7 @@ def curve_set(study: Study, metric: str, signal: Signal | None, trials: list[Tri
     log = last >= _LOG_FROM * first
     curves = []
     for trial, steps, values in logged:
-        if log:
-            part = np.log(np.maximum(steps, first) / first) / math.log(last / first)
-        else:
-            part = steps / max(last, 1)
+        part = np.log(np.maximum(steps, first) / first) / math.log(last / first) if log else steps / max(last, 1)
         kept_steps, kept_values = reduce_curve(steps, values, (part * COLUMNS).astype(np.int64))
         curves.append(TrialCurve(trial=trial.id, steps=kept_steps, values=kept_values))
     name = "objective" if metric == study.spec.objective.metric else signal

@@ -12,7 +12,7 @@ from advisor.report.model import Report
 from advisor.report.text import encodable
 
 _MANIFEST = ".written-by-advisor"
-"""The files in `next/` that the last analysis wrote, `<SHA-256> <name>` a line: the next one removes these, unless they were edited."""
+"""What the last analysis wrote into `next/`, `<SHA-256> <name>` a line: the next one removes these, unless they were edited."""
 
 
 def save_report(report: Report, out: Path) -> None:

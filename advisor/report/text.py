@@ -51,7 +51,7 @@ def number(value: float | None, digits: int = 4) -> str:
     if float(value).is_integer() and size < 1e7:
         return f"{value:,.0f}"
     if size >= 1e6 or size < 1e-3:
-        mantissa, _, exponent = f"{value:.{max(digits - 2, 0)}e}".partition("e")
+        mantissa, _, exponent = f"{value:.{min(digits - 1, 2)}e}".partition("e")
         mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
         return f"{mantissa}e{int(exponent)}"
     decimals = max(digits - 1 - math.floor(math.log10(size)), 0)

@@ -15,7 +15,7 @@ from advisor.report.figures.curves import curve_figures
 from advisor.report.figures.histogram import best_step_figure, histogram_figure
 from advisor.report.headline import best_positions
 from advisor.report.model import NextStudy, Report, TrialRow
-from advisor.report.text import clean, confidence, count, number, setting, share
+from advisor.report.text import clean, confidence, count, number, setting
 from advisor.spec import StudySpec
 
 MOST_ROWS = 500
@@ -113,9 +113,7 @@ def _evidence_figures(report: Report, finding: Finding, ident: str) -> Iterator[
 def steps(report: Report) -> tuple[Step, ...]:
     """The next studies, each against the one before it."""
     specs = [_as_run(report), *(n.spec for n in report.next_studies)]
-    return tuple(
-        Step(f"next-{i}", n, diff_specs(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1)
-    )
+    return tuple(Step(f"next-{i}", n, diff_specs(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1))
 
 
 def _as_run(report: Report) -> StudySpec:
@@ -178,13 +176,16 @@ def _training(report: Report) -> Group:
     chosen = [s for s in report.figures.curves if s.signal not in (None, "grad_norm")]
     for i, s in enumerate(chosen):
         caption = f"{clean(s.metric)} of the best {count(len(report.figures.best_trials), 'trial')}."
-        figures += _curves_of_best(report, s.metric, caption, f"train-{i}")
+        # The best trials differ at their end; how all of them start would squeeze that into a line.
+        figures += _curves_of_best(report, s.metric, caption, f"train-{i}", late=s.signal == "objective")
     return Group("Training curves of the best trials", tuple(figures))
 
 
-def _curves_of_best(report: Report, metric: str, caption: str, ident: str, lines: tuple[Line, ...] = ()) -> list[Figure]:
+def _curves_of_best(
+    report: Report, metric: str, caption: str, ident: str, lines: tuple[Line, ...] = (), *, late: bool = False
+) -> list[Figure]:
     evidence = CurveEvidence(metrics=(metric,), caption=caption, trials=report.figures.best_trials, lines=lines)
-    return curve_figures(report, evidence, ident)
+    return curve_figures(report, evidence, ident, late=late)
 
 
 def _gradients(report: Report) -> Group:
@@ -200,7 +201,12 @@ def _gradients(report: Report) -> Group:
     if histogram.left_out:
         caption += f" {histogram.left_out:,} that were zero or not finite are left out."
     evidence = HistogramEvidence(
-        quantity="gradient norm", caption=caption, edges=histogram.edges, counts=histogram.counts, lines=mark, log=histogram.log
+        quantity="gradient norm",
+        caption=caption,
+        edges=histogram.edges,
+        counts=histogram.counts,
+        lines=mark,
+        log=histogram.log,
     )
     drawn = histogram_figure(evidence, "norm-histogram")
     return Group("Gradient norm", (*figures, *((drawn,) if drawn else ())))
@@ -261,7 +267,7 @@ def _at(report: Report) -> str:
         return ""
     if not best.last_step:
         return f", step {best.step:,}"
-    return f", step {best.step:,} of {best.last_step:,}, {share(best.step / best.last_step)} of its training"
+    return f", step {best.step:,} of {best.last_step:,}"
 
 
 def _period(started: float | None, ended: float | None) -> str | None:
@@ -281,14 +287,20 @@ def space(report: Report) -> tuple[tuple[str, str, str, str, str], ...]:
     best = report.best.params if report.best is not None else {}
     items = sorted(report.spec.parameters.items(), key=lambda item: not item[1].searched)
     return tuple(
-        (n, p.role, describe(p), setting(best.get(n)), clean(report.inferred.get(n, "declared"))) for n, p in items
+        (n, p.role, describe(p), setting(best.get(n, p.value)), clean(report.inferred.get(n, "declared")))
+        for n, p in items
     )
 
 
 def inferred(report: Report) -> tuple[str, ...]:
     """What was not declared but inferred about the objective, one sentence each."""
-    known = {"objective": f"Objective: {clean(report.spec.objective.metric)}", "direction": f"Direction: {report.spec.objective.direction}"}
-    return tuple(f"{text}, inferred {_from(report.inferred[key])}." for key, text in known.items() if key in report.inferred)
+    known = {
+        "objective": f"Objective: {clean(report.spec.objective.metric)}",
+        "direction": f"Direction: {report.spec.objective.direction}",
+    }
+    return tuple(
+        f"{text}, inferred {_from(report.inferred[key])}." for key, text in known.items() if key in report.inferred
+    )
 
 
 def _from(reason: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,9 @@ MOST_DOTS = 1500
 
 _TOP, _LANE, _BOTTOM = 22.0, 24.0, 40.0
 _RIGHT = WIDTH - 12.0
+
+_Place = Callable[[int, Value | None], float | None]
+"""From a trial's index and its value to a pixel; None where it has no place on the axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ def axis_figure(report: Report, evidence: AxisEvidence, ident: str) -> Figure:
         frame.y_axis(f"{_extreme(report)} {report.spec.objective.metric}", left, _RIGHT)
         _draw_columns(frame, options, name, left, bottom)
     placed = [_Placed(i, r, x) for i, r in enumerate(rows) if (x := place(i, r.params.get(name))) is not None]
-    notes = _draw_trials(frame, placed, evidence, limits, report)
+    notes = _draw_trials(frame, placed, evidence, report, left)
     _draw_lines(frame, evidence, numeric=numeric, top=top, bottom=bottom)
     notes += _absent(rows, placed, name)
     title = f"{clean(report.spec.objective.metric)} against {clean(name)}"
@@ -98,8 +101,8 @@ def _x_limits(domain: Domain | None, evidence: AxisEvidence, rows: Sequence[Tria
     return padded(min(usable), max(usable), log=log) if usable else Limits(0.0, 1.0, False)
 
 
-def _on_scale(scale: Scale):  # type: ignore[no-untyped-def]
-    def place(index: int, value: Value | None) -> float | None:
+def _on_scale(scale: Scale) -> _Place:
+    def place(_: int, value: Value | None) -> float | None:
         number = math.nan if value is None else as_number(value)
         return scale(number) if scale.takes(number) else None
 
@@ -119,7 +122,7 @@ def _options(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> list
     return known
 
 
-def _in_columns(options: Sequence[Value], left: float):  # type: ignore[no-untyped-def]
+def _in_columns(options: Sequence[Value], left: float) -> _Place:
     middle = {setting(option): left + (i + 0.5) * _column(options, left) for i, option in enumerate(options)}
 
     def place(index: int, value: Value | None) -> float | None:
@@ -172,14 +175,14 @@ def _draw_ranges(frame: Frame, domain: Domain | None, evidence: AxisEvidence, *,
 
 
 def _draw_trials(
-    frame: Frame, placed: Sequence[_Placed], evidence: AxisEvidence, limits: Limits, report: Report
+    frame: Frame, placed: Sequence[_Placed], evidence: AxisEvidence, report: Report, left: float
 ) -> list[str]:
     assert frame.y is not None
     named = set(evidence.trials)
     best = report.best.trial if report.best is not None else None
     good = [p for p in placed if p.row.feasible and p.row.best is not None]
-    inside = [p for p in good if p.row.best in frame.y]
-    beyond = [p for p in good if p.row.best not in frame.y]
+    inside = [p for p in good if (p.row.best or 0.0) in frame.y]
+    beyond = [p for p in good if (p.row.best or 0.0) not in frame.y]
     lost = [p for p in placed if _failed(p.row)]
     spots = {p.index: (p.x, frame.y(p.row.best or 0.0)) for p in inside}
     thinned = _thin(inside, spots, keep=named | {best or ""}, minimize=report.spec.objective.direction == "minimize")
@@ -193,8 +196,8 @@ def _draw_trials(
         frame.add("path", "pts over", d=dots((p.x, edge) for p in beyond), data_t=_indices(beyond))
     if lost:
         lane = [(p.x, _TOP + 7 + (p.index * 0.6180339887498949) % 1 * (_LANE - 14)) for p in lost]
-        frame.line(min(s.start for s in (frame.x,) if s) if frame.x else 46, _TOP + _LANE, _RIGHT, _TOP + _LANE, "lane")
-        frame.text((frame.x.start if frame.x else left_margin(frame.y)) - 6, _TOP + _LANE / 2 + 4, "failed", "bad", anchor="end")
+        frame.line(left, _TOP + _LANE, _RIGHT, _TOP + _LANE, "lane")
+        frame.text(left - 6, _TOP + _LANE / 2 + 4, "failed", "bad", anchor="end")
         frame.add("path", "bad pts", d=crosses(lane), data_t=_indices(lost), data_c="3")
     for p in inside:
         if p.row.id == best:

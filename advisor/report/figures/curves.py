@@ -34,17 +34,20 @@ class _Shown:
     values: FloatArray
 
 
-def curve_figures(report: Report, evidence: CurveEvidence, ident: str) -> list[Figure]:
-    """The plots that `evidence` asks for: one, or one a metric where the metrics do not share a range of values."""
+def curve_figures(report: Report, evidence: CurveEvidence, ident: str, *, late: bool = False) -> list[Figure]:
+    """The plots that `evidence` asks for: one, or one a metric where the metrics do not share a range of values.
+
+    With `late`, the vertical axis follows the last three quarters of the curves.
+    """
     sets = [s for m in evidence.metrics for s in report.figures.curves if s.metric == m]
-    wanted = [t for t in dict.fromkeys(evidence.trials)][:MOST_CURVES]
+    wanted = list(dict.fromkeys(evidence.trials))[:MOST_CURVES]
     chosen = [(s, [c for t in wanted for c in s.curves if c.trial == t]) for s in sets]
     chosen = [(s, curves) for s, curves in chosen if curves]
     groups = [chosen] if len(chosen) == 2 and len(wanted) <= COLOURS and _comparable(chosen) else [[c] for c in chosen]
     figures = []
     for i, group in enumerate(groups):
         caption = evidence.caption if i == 0 else f"{clean(group[0][0].metric)} of the same trials."
-        figures.append(_figure(report, group, evidence, wanted, caption, f"{ident}-{i}" if i else ident))
+        figures.append(_figure(report, group, evidence, wanted, caption, f"{ident}-{i}" if i else ident, late))
     return figures
 
 
@@ -73,6 +76,7 @@ def _figure(
     trials: Sequence[str],
     caption: str,
     ident: str,
+    late: bool,
 ) -> Figure:
     rows = report.figures.by_id
     order = {t: i for i, t in enumerate(t for t in trials if any(c.trial == t for _, curves in group for c in curves))}
@@ -82,6 +86,8 @@ def _figure(
         for c in curves
     ]
     steady = [s.values for s in shown if s.curve.trial in rows and rows[s.curve.trial].feasible]
+    if late:
+        steady = [values[len(values) // 4 :] for values in steady]
     limits = curve_limits(steady, [s.values for s in shown])
     limits = _with_lines(limits, evidence.lines)
     frame = Frame()
@@ -107,6 +113,10 @@ def _figure(
         legend += [Key(f"k-crv d{i}", shorten(clean(s.metric), 28), clean(s.metric)) for i, (s, _) in enumerate(group)]
     if len(dict.fromkeys(evidence.trials)) > len(trials):
         notes.append(f"The first {len(trials)} of {len(dict.fromkeys(evidence.trials))} trials are drawn.")
+    for logged, curves in group:
+        if len(curves) < len(trials):
+            missing = len(trials) - len(curves)
+            notes.append(f"{missing} of the {count(len(trials), 'trial')} logged no {clean(logged.metric)}.")
     title = f"{' and '.join(clean(s.metric) for s, _ in group)} over training steps of {count(len(order), 'trial')}"
     svg = frame.render(ident, title, f"{caption} {' '.join(notes)}")
     return Figure(svg=svg, caption=caption, legend=tuple(legend), notes=tuple(notes))
@@ -136,7 +146,7 @@ def _step_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:
 
 
 def _path(curve: TrialCurve, x: Scale, y: Scale) -> str:
-    """A polyline in relative coordinates of one decimal, interrupted where the value is not finite; off the scale it runs along the edge."""
+    """A polyline in relative coordinates, interrupted where the value is not finite; off the scale it runs along the edge."""
     parts: list[str] = []
     last: tuple[int, int] | None = None
     pending = False  # whether the last move has no line yet: a point on its own is drawn as a dot
@@ -177,7 +187,7 @@ def _draw_lines(frame: Frame, lines: Sequence[Line], left: float) -> None:
             frame.line(left, at, _RIGHT, at, "mark")
             label = min(at - 4, edge - 13) if at - 4 > _TOP + 8 else at + 13
             edge = label
-            frame.text(_RIGHT - 2, label, shorten(clean(line.label), 60), "halo", "end", line.label)
+            frame.text(left + 4, label, shorten(clean(line.label), 60), "halo", title=line.label)
 
 
 def _draw_marks(frame: Frame, marks: Sequence[Mark], shown: Sequence[_Shown]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,7 +20,7 @@ _RIGHT = WIDTH - 12.0
 def histogram_figure(evidence: HistogramEvidence, ident: str) -> Figure | None:
     """The histogram that `evidence` asks for; None if it holds no bin that can be drawn."""
     edges = evidence.edges
-    ordered = all(a < b for a, b in zip(edges, edges[1:], strict=False))
+    ordered = all(a < b for a, b in pairwise(edges))
     if len(edges) != len(evidence.counts) + 1 or len(edges) < 2 or not all(map(math.isfinite, edges)) or not ordered:
         return None
     log = evidence.log and edges[0] > 0
@@ -66,7 +67,9 @@ def _frame(counts: Sequence[int]) -> tuple[Frame, float, float]:
 def _taking_in(low: float, high: float, lines: Sequence[Line], *, log: bool) -> Limits:
     """The ends of the bins, stretched to marked values that lie near."""
     for value in (line.value for line in lines):
-        if math.isfinite(value) and (low / 10 <= value <= high * 10 if log else low - (high - low) <= value <= 2 * high - low):
+        if math.isfinite(value) and (
+            low / 10 <= value <= high * 10 if log else low - (high - low) <= value <= 2 * high - low
+        ):
             low, high = min(low, value), max(high, value)
     return Limits(low, high, log)
 

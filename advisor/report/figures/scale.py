@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -69,7 +70,7 @@ def _labels(values: Sequence[float], *, log: bool) -> list[str]:
     largest = max((abs(v) for v in values), default=0.0)
     if log or largest >= 1e6 or 0 < largest < 1e-3:
         return [tick_label(v) for v in values]
-    gaps = [b - a for a, b in zip(values, values[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(values)]
     decimals = max(0, -math.floor(math.log10(min(gaps)) + 1e-6)) if gaps else 3
     if gaps and abs(round(min(gaps), decimals) - min(gaps)) > 1e-3 * min(gaps):
         decimals += 1
@@ -143,7 +144,8 @@ def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
 def curve_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()) -> Limits:
     """Limits for curves: all of the steady ones but for values far out, whatever the others do.
 
-    steady, others: values of each curve (n,). Far out is beyond one and a half times the span of the middle 96 %. With no steady
+    steady, others: values of each curve (n,). Far out is beyond one and a half times the span of the middle 96 %, or on a log
+    scale two decades. With no steady
     curve the others are taken, of which only the middle 80 % counts, since they may have diverged.
     """
     chosen, tail = (steady, 0.02) if any(np.isfinite(v).any() for v in steady) else (others, 0.1)
@@ -151,10 +153,11 @@ def curve_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()
     if len(finite) == 0:
         return Limits(0.0, 1.0, False)
     low, high = np.quantile(finite, tail, method="higher"), np.quantile(finite, 1 - tail, method="lower")
-    log = bool(finite.min() > 0 and high >= _WIDE * low)
+    log = bool(finite.min() > 0 and finite.max() >= _WIDE * low)
     turned = np.log10(finite) if log else finite
     low, high = (float(np.log10(v)) if log else float(v) for v in (low, high))
-    reach = 1.5 * (high - low) if high > low else np.inf
+    # On a log scale two decades more are room enough for spikes without flattening the rest.
+    reach = max(1.5 * (high - low), 2.0) if log else 1.5 * (high - low) or np.inf
     shown = turned[(turned >= low - reach) & (turned <= high + reach)]
     bottom, top = float(shown.min()), float(shown.max())
     return padded(10**bottom, 10**top, log=True) if log else padded(bottom, top, log=False)

@@ -1,4 +1,4 @@
-"""Pieces of SVG, and the frame that all plots share. No `style` attribute: the page's policy forbids it, its classes do the work."""
+"""Pieces of SVG, and the frame that all plots share. No `style` attribute: the page's policy forbids it; classes do the work."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ class Frame:
         cls = f' class="{cls}"' if cls else ""
         self.parts.append(f"<{tag}{cls}{given}/>" if body is None else f"<{tag}{cls}{given}>{body}</{tag}>")
 
-    def text(self, x: float, y: float, text: str, cls: str = "", anchor: str = "start", title: str | None = None) -> None:
+    def text(
+        self, x: float, y: float, text: str, cls: str = "", anchor: str = "start", title: str | None = None
+    ) -> None:
         """A label; `title` is shown when one points at it."""
         tip = f"<title>{escape(title)}</title>" if title is not None and title != text else ""
         place = "" if anchor == "start" else {"middle": "m", "end": "e"}[anchor]
@@ -123,7 +125,9 @@ class Frame:
             row = next((i for i, edge in enumerate(rows) if left > edge + 6), len(rows))
             rows[row : row + 1] = [left + width]
             start = left < at
-            self.text(at - 4 if start else at + 4, top + 12 + 13 * row, shown, "halo", "end" if start else "start", label)
+            self.text(
+                at - 4 if start else at + 4, top + 12 + 13 * row, shown, "halo", "end" if start else "start", label
+            )
 
     def render(self, ident: str, title: str, description: str) -> Markup:
         """The picture. `ident` is unique on the page."""
