@@ -50,8 +50,8 @@ class CurveStepVariance(Rule):
     read at the lowest of three estimates, so that a bend of a curve does not pass for it. A trial needs 10 evaluations or more.
 
     Measured on simulated studies of curves with 50 evaluations. False alarms, where trials lie 2 or more standard deviations of
-    the noise apart: at most 1 % with 2, 5 or 20 trials. Detected, where trials are equal and only noise ranks them: 38 % with
-    2 trials, 73 % with 5, 87 % with 20.
+    the noise apart: at most 1 % with 2, 5 or 20 trials. Detected, where trials are equal and only noise ranks them: 29 % with
+    2 trials, 67 % with 5, 79 % with 20.
 
     Example: "Around the best steps of the 5 best trials, val/accuracy jumps by 0.004 (standard deviation) from one evaluation to
     the next, while their best values lie within 0.006: the best trial, trial-3, would keep its place in 31% of repeats."
