@@ -45,7 +45,7 @@ class StepPosition(Rule):
     ## How sure
     Confidence: 1 minus the p-value of an exact test (Poisson binomial) that so many best steps lie there by chance, times the share
     that does. It takes 3 good trials to say "late" and 2 to say "early". Trials that share a schedule share its ups and downs,
-    which the test does not know. In 400 simulated studies each of 10 to 50 evaluations, it fired in 0.5 to 1.5 % of those whose
+    which the test does not know. In 400 simulated studies each of 10 to 50 evaluations, it fired in 0.7 to 1.8 % of those whose
     best steps lie anywhere and in 1.5 to 5 % of those on a noisy plateau (lag-1 correlation 0 to 0.5); promised are 5 %.
 
     *Example:* "The best step lies in the last 25 % of training in 5 of the 5 good trials (median 99 %); the steps that late

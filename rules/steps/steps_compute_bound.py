@@ -44,7 +44,7 @@ class StepsComputeBound(Rule):
     Confidence: the share of the best trials that agree, times the probability that their forecasts exceed the threshold
     (compute-bound) or 0.95, the level of the bounds behind "flat" (not compute-bound). Of 400 simulated studies each it called
     compute-bound at most 1.3 % of those with flat curves and white noise (3 % with a lag-1 correlation of 0.5), and not
-    compute-bound 0 to 2 % of those whose curves fall to the end.
+    compute-bound 0 to 0.5 % of those whose curves fall to the end (200 studies each).
 
     *Example:* "Training is compute-bound: of the best 3 trials looked at, 3 still improve at the end, step 10,000, on training
     data too."
