@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -101,6 +102,7 @@ def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
     location = locate(tracking_uri) if tracking_uri else default_for_writing()
     with quiet_mlflow():
         from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
 
         try:
             if location.kind in ("sqlite", "database"):
@@ -113,7 +115,7 @@ def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
                 yield ClientWriter(location)
         except AdvisorError:
             raise
-        except (MlflowException, OSError, ImportError) as error:
+        except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
             raise explained(error, location, "write to") from error
 
 
@@ -127,6 +129,8 @@ def _sql_store(location: Location) -> Any:
         folder = location.path.parent
         if not folder.is_dir():
             raise AdvisorError(f"cannot make {location.path}: there is no folder {folder}")
+        if not os.access(folder, os.W_OK):
+            raise AdvisorError(f"cannot write to {folder}: permission denied")
         if location.path.exists() and location.path.stat().st_size:
             sql.check_writable(location)
         artifacts = str(folder / "mlruns")

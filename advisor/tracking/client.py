@@ -64,7 +64,7 @@ def quiet_mlflow(settings: Mapping[str, str] | None = None) -> Iterator[None]:
 
 def one_line(error: BaseException) -> str:
     """What the error says, on one line of bearable length, without credentials."""
-    text = " ".join(masked(str(error)).split()) or type(error).__name__
+    text = " ".join(masked(str(getattr(error, "orig", None) or error)).split()) or type(error).__name__
     return text if len(text) <= 300 else text[:297] + "..."
 
 
@@ -222,6 +222,7 @@ def _run(run: Any) -> Run:
 def _points(
     client: Any, runs: list[Any], metrics: list[list[str]], threads: int, on_progress: Callable[[int, int], None]
 ) -> Mapping[str, Points]:
+    """All points, one exact history at a time: a server's calls for many runs thin long histories, and were no faster."""
     collector = collect.Collector()
 
     def histories(i: int) -> list[tuple[str, list[Any]]]:

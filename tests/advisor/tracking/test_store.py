@@ -127,7 +127,21 @@ def test_sql_reads_what_the_client_reads(odd_database: Path) -> None:
 
 
 def test_a_server_gives_the_same(odd_database: Path, start_server: Callable[[str], str]) -> None:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+
     address = start_server(f"sqlite:///{odd_database}")
+    long = MlflowClient(f"sqlite:///{odd_database}")
+    id = long.create_experiment("long")
+    for start in (0, 5000):
+        run = long.create_run(id, start_time=start + 1).info.run_id
+        for n in range(0, 3000 if start else 1500, 500):
+            values = [Metric("loss", 0.5 * s, start + s, start + s) for s in range(n, n + 500)]
+            long.log_batch(run, metrics=[*values, Metric("few", n, start + n, n)])
+    by_sql = read_experiment("long", tracking_uri=str(odd_database))
+    assert len(by_sql.points["loss"].steps) == 4500  # more than a server's charts are given
+    same(by_sql, read_experiment("long", tracking_uri=address))
+    long.delete_experiment(id)
     by_sql = read_experiment("odd", tracking_uri=str(odd_database))
     same(by_sql, read_experiment("odd", tracking_uri=address))
     assert list_experiments(address) == list_experiments(str(odd_database)) == ("Default", "odd", "other study")
