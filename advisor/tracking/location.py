@@ -15,7 +15,7 @@ from advisor.errors import AdvisorError
 Kind = Literal["sqlite", "files", "server", "database", "other"]
 
 _DATABASES = ("postgresql", "postgres", "mysql", "mssql")
-_CREDENTIALS = re.compile(r"(?<=://)[^\s@]+@")
+_CREDENTIALS = re.compile(r"(?<=://)[^\s/]+@")
 _SECRETS = re.compile(r"(?i)\b(password|passwd|pwd|token|secret|api_key|access_key|sslpassword)=[^&\s]+")
 
 

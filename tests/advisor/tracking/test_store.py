@@ -17,7 +17,7 @@ import pytest
 
 from advisor.errors import AdvisorError
 from advisor.tracking import client
-from advisor.tracking.location import Location
+from advisor.tracking.location import Location, locate
 from advisor.tracking.runs import Experiment
 from advisor.tracking.store import list_experiments, read_experiment
 
@@ -246,7 +246,18 @@ def test_an_unreachable_server_is_said_soon_and_without_its_password() -> None:
         message = refused("cannot reach", "x", tracking_uri=f"http://me:hunter2@127.0.0.1:{port}")
         assert time.monotonic() - began < 12
     assert "hunter2" not in message
-    assert "hunter2" not in refused("cannot reach", "x", tracking_uri=f"http://me:hunter2@127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("http://me:hunter2@host/x", "http://***@host/x"),
+        ("https://me:hunt@er2@host/x", "https://***@host/x"),
+        ("postgresql+psycopg2://me:hunter2@host/db?password=hunter2", "postgresql+psycopg2://***@host/db?password=***"),
+    ],
+)
+def test_credentials_are_masked(uri: str, shown: str) -> None:
+    assert locate(uri).shown == shown
 
 
 def test_a_locked_store_is_said_after_a_wait(
