@@ -1,0 +1,118 @@
+"""The README is true: its commands run, its code works, in an empty folder, on a real training."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[1]
+README = (CHECKOUT / "README.md").read_text()
+BIN = Path(sys.executable).parent
+
+ELSEWHERE = {
+    "make demo": ("make demo", CHECKOUT / ".ci" / "run"),
+    'pip install "tuning-advisor[torch]"': (
+        "pip --disable-pip-version-check --quiet install",
+        CHECKOUT / ".ci" / "try-wheel",
+    ),
+}
+"""Commands that CI runs by itself, and where."""
+
+PRELUDE = """
+import os, sys, torch
+os.environ["MLFLOW_EXPERIMENT_NAME"] = "my-experiment"
+rate = float(sys.argv[1])
+torch.manual_seed(0)
+inputs = torch.randn(512, 8)
+targets = (inputs[:, 0] + inputs[:, 1] > 0).long()
+loader = list(zip(inputs.split(16), targets.split(16))) * 10
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+loss_of = torch.nn.CrossEntropyLoss()
+def evaluate(model):
+    return (model(inputs).argmax(1) != targets).float().mean().item()
+"""
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def commands():
+    return [
+        line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An empty folder after the README's training was run there with a few learning rates."""
+    folder = tmp_path_factory.mktemp("user")
+    hook, _ = blocks("python")
+    (folder / "train.py").write_text(PRELUDE + hook.replace('"learning_rate": 0.01', '"learning_rate": rate'))
+    for rate in ("0.001", "0.01", "0.1"):
+        done = subprocess.run(
+            [sys.executable, "train.py", rate], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    from advisor.importers.tables import import_tables  # the tables that `advisor import tables` takes
+
+    assert import_tables
+    _write_tables(folder)
+    return folder
+
+
+def _write_tables(folder):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    trial = {
+        "study": "s",
+        "trial": "t",
+        "params": '{"lr": 0.1}',
+        "status": "complete",
+        "objective": "val/loss",
+        "direction": "min",
+    }
+    pq.write_table(pa.Table.from_pylist([{**trial, "seed": 1, "extra": "{}"}]), folder / "trials.parquet")
+    point = {"study": "s", "trial": "t", "metric": "val/loss", "value": 0.5, "time_s": 1.0}
+    pq.write_table(pa.Table.from_pylist([{**point, "step": s} for s in (1, 2)]), folder / "curves.parquet")
+
+
+def test_every_command_runs_in_the_order_of_the_readme(folder):
+    for command in commands():
+        if command in ELSEWHERE:
+            needle, script = ELSEWHERE[command]
+            assert needle in script.read_text()
+            continue
+        assert command.startswith("advisor "), f"no test runs {command!r}"
+        done = subprocess.run(
+            ["bash", "-c", f"export PATH={shlex.quote(str(BIN))}:$PATH; {command}"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        assert done.stdout
+
+
+def test_the_python_interface(folder):
+    _, code = blocks("python")
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True, timeout=120)
+
+
+def test_what_it_names_is_there():
+    for path in re.findall(r"\]\(([^)h][^)]*)\)", README) + re.findall(r"`((?:examples|benchmarks)/[\w./]+)`", README):
+        assert (CHECKOUT / path).exists(), path
+
+
+def test_the_number_of_rules_is_right():
+    from advisor.registry import load_rules
+
+    words = {14: "fourteen", 15: "fifteen"}
+    assert f"knows {words[len(load_rules())]} rules" in README
