@@ -1,0 +1,95 @@
+"""A real SQLite store for each test, copied from one that MLflow set up once, and spools in the test's own folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+from torch import nn
+
+from advisor_pytorch import TuningLogger
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def uri(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Address of a store; the working directory and the spools lie beside it."""
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ADVISOR_SPOOL", str(tmp_path / "spool"))
+    for name in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID", "ADVISOR_STUDY", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    return f"sqlite:///{tmp_path / 'mlflow.db'}"
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def only_run(uri: str) -> Callable[[], Run]:
+    """Gives the one run of the store's experiment "test"."""
+
+    def find() -> Run:
+        client = MlflowClient(uri)
+        experiment = client.get_experiment_by_name("test")
+        assert experiment is not None
+        (run,) = client.search_runs([experiment.experiment_id])
+        return run
+
+    return find
+
+
+@pytest.fixture
+def history(uri: str) -> Callable[[Run, str], dict[int, float]]:
+    """Gives a metric's value by step, after checking that no step came twice."""
+
+    def read(run: Run, metric: str) -> dict[int, float]:
+        points = MlflowClient(uri).get_metric_history(run.info.run_id, metric)
+        assert len({p.step for p in points}) == len(points)
+        return {p.step: p.value for p in points}
+
+    return read
+
+
+@pytest.fixture
+def start() -> Callable[..., TuningLogger]:
+    """Starts to log a small network, in a store and with any further arguments."""
+
+    def make(uri: str, **given: object) -> TuningLogger:
+        model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        known = {"params": {"learning_rate": 0.01}, "objective": "val/error", "experiment": "test", "tracking_uri": uri}
+        return TuningLogger(model, optimizer, **{**known, **given})  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def train() -> Callable[..., None]:
+    """Trains what a logger logs for some steps, giving it the true losses or another value."""
+
+    def run(log: TuningLogger, steps: int, loss: float | None = None) -> None:
+        model, optimizer = log._model, log._capture._optimizer
+        for _ in range(steps):
+            x = torch.randn(16, 4)
+            made = nn.functional.mse_loss(model(x), x[:, :1])
+            made.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            optimizer.zero_grad()
+            log.step(made if loss is None else loss)
+
+    return run

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from advisor_logging import spool
+from advisor_logging.checkpoints import Checkpoints
+from advisor_logging.outcome import Outcome
+from advisor_logging.redact import redact
+from advisor_logging.spool import Acknowledged, Position
+
+
+def test_rows_and_events_come_back(tmp_path: Path) -> None:
+    rows = [(0, 10, {"a": 1.5}), (1, 11, {"a": math.nan, "b": -math.inf}), (2, 12, {"a": 2.5, "b": 0.0})]
+    writer = spool.SpoolWriter(tmp_path)
+    writer.append(spool.encode_rows(spool.STEPS, rows) + spool.encode_event({"tags": {"x": "ü"}}))
+    frames = list(spool.read_frames(tmp_path, Position()))
+    back = [row for f in frames[:-1] for row in f.rows()]
+    assert str(back) == str(rows)
+    assert frames[-1].event() == {"tags": {"x": "ü"}}
+    assert list(spool.read_frames(tmp_path, frames[-1].end)) == []
+
+
+def test_a_torn_frame_is_not_read_until_it_is_whole(tmp_path: Path) -> None:
+    whole = spool.encode_rows(spool.STEPS, [(0, 0, {"a": 1.0})])
+    path = spool.segment_path(tmp_path, 0)
+    for cut in range(len(whole)):
+        path.write_bytes(whole + whole[:cut])
+        assert len(list(spool.read_frames(tmp_path, Position()))) == 1
+    path.write_bytes(whole + whole[:-1] + b"\x00")
+    assert len(list(spool.read_frames(tmp_path, Position()))) == 1
+
+
+def test_acknowledged_segments_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "SEGMENT_BYTES", 200)
+    writer = spool.SpoolWriter(tmp_path)
+    for step in range(50):
+        writer.append(spool.encode_rows(spool.STEPS, [(step, 0, {"a": 1.0})]))
+    frames = list(spool.read_frames(tmp_path, Position()))
+    assert [f.rows()[0][0] for f in frames] == list(range(50))
+    assert len(list(tmp_path.glob("*.spool"))) > 5
+    done = Acknowledged(frames[-1].start, 49)
+    spool.acknowledge(tmp_path, done)
+    assert spool.read_acknowledged(tmp_path) == done
+    assert len(list(tmp_path.glob("*.spool"))) == 1
+
+
+def test_passwords_are_not_shown() -> None:
+    assert (
+        redact("at http://joe:pa55@host:5000/x and postgresql://u:p@db/y")
+        == "at http://***@host:5000/x and postgresql://***@db/y"
+    )
+
+
+def test_the_best_checkpoints_are_kept_and_the_best_is_chosen(tmp_path: Path) -> None:
+    for direction, chosen, kept in (("minimize", 2, [2, 4]), ("maximize", 3, [3, 0])):
+        folder = tmp_path / direction
+        checkpoints = Checkpoints(folder, 2, direction)  # type: ignore[arg-type]
+        for step, value in enumerate([5.0, math.nan, 1.0, 9.0, 2.0]):
+            checkpoints.offer(step, value, lambda path: path.touch())
+        assert [c.step for c in checkpoints.kept] == kept
+        assert f'"chosen": {chosen}' in checkpoints.describe()
+        assert sorted(p.name for p in folder.iterdir()) == sorted(f"step-{s:09d}.pt" for s in kept)
+
+
+def test_a_failed_save_leaves_the_earlier_checkpoints(tmp_path: Path) -> None:
+    def fail(path: Path) -> None:
+        path.write_text("half")
+        raise OSError("disk full")
+
+    checkpoints = Checkpoints(tmp_path, 1, "minimize")
+    checkpoints.offer(0, 2.0, lambda path: path.touch())
+    with pytest.raises(OSError):
+        checkpoints.offer(1, 1.0, fail)
+    assert [c.step for c in checkpoints.kept] == [0]
+    assert (tmp_path / "step-000000000.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("losses", "objective", "steps", "status"),
+    [
+        ([1.0], [0.5], 10, "complete"),
+        ([1.0], [0.5], 9, "stopped"),
+        ([math.nan], [0.5], 9, "diverged"),
+        ([1.0], [0.5, math.inf], 10, "diverged"),
+        ([1.0], [math.nan, 0.5], 10, "complete"),
+        ([1.0], [], 10, "no_data"),
+    ],
+)
+def test_how_a_trial_ended(losses: list[float], objective: list[float], steps: int, status: str) -> None:
+    outcome = Outcome("val", "minimize")
+    for i, value in enumerate(losses):
+        outcome.see(i, "train/loss", value)
+    for i, value in enumerate(objective):
+        outcome.see(i, "val", value)
+    assert outcome.ending(steps, 10) == status
