@@ -96,8 +96,10 @@ def _extreme(report: Report) -> str:
 def _failed(report: Report) -> str:
     counts = report.counts
     parts = []
-    if counts.failed:
-        parts.append(f"{counts.failed:,} of {count(counts.total, 'trial')} failed")
+    if counts.failed and counts.failed == counts.total:
+        parts.append("the one trial failed" if counts.total == 1 else f"all {counts.total:,} trials failed")
+    elif counts.failed:
+        parts.append(f"{counts.failed:,} of {counts.total:,} trials failed")
     if counts.running:
         parts.append(f"{spelled(counts.running, 'trial is', 'trials are')} still running")
     if counts.no_data:

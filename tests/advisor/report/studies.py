@@ -117,7 +117,7 @@ def make_study(
             error[len(error) // 3 :] = [1e12, *[math.nan] * (len(error) - len(error) // 3 - 1)]
         if status in ("no_data", "infeasible"):
             error = np.empty(0)
-        objective.append((evaluations[: len(error)], -error if maximize else error))
+        objective.append((evaluations[: len(error)], 1 - error if maximize else error))
         if dense and i < 60:
             at = np.unique(np.round(np.geomspace(1, steps, 1500)).astype(int))
             noise = np.exp(rng.normal(0, 0.12, len(at)))

@@ -1,0 +1,281 @@
+"""The pictures: well-formed, inside their frame, and true to the data."""
+
+from __future__ import annotations
+
+import math
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.finding import AxisEvidence, CurveEvidence, Finding, HistogramEvidence, Line, Verdict
+from advisor.report import Report
+from advisor.report.figures import Figure
+from advisor.report.figures.axis import MOST_DOTS, axis_figure
+from advisor.report.figures.curves import curve_figures
+from advisor.report.figures.histogram import best_step_figure, histogram_figure
+from advisor.report.figures.scale import Scale, curve_limits, objective_limits, tick_label
+from advisor.report.figures.svg import WIDTH
+from advisor.report.view import groups
+from advisor.spec import Objective, Parameter, StudySpec
+from advisor.study import Study
+from tests.advisor.report.studies import make_report, make_study
+
+
+def root(figure: Figure) -> ET.Element:
+    return ET.fromstring(str(figure.svg))
+
+
+def paths(figure: Figure, cls: str) -> list[ET.Element]:
+    return [e for e in root(figure).iter("path") if cls in (e.get("class") or "").split()]
+
+
+def points(path: ET.Element) -> list[tuple[float, float]]:
+    return [(float(x), float(y)) for x, y in re.findall(r"M(-?[\d.]+) (-?[\d.]+)", path.get("d") or "")]
+
+
+def drawn(figure: Figure, cls: str) -> Iterator[int]:
+    for path in paths(figure, cls):
+        yield from (int(i) for i in (path.get("data-t") or "").split())
+
+
+def values(scale: str) -> Scale:
+    kind, low, high, start, end = scale.split(" ")
+    return Scale(float(low), float(high), float(start), float(end), kind == "log")
+
+
+# --- scales ---------------------------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(2, 8))
+def test_linear_ticks_are_few_round_and_inside(low: float, span: float, most: int) -> None:
+    if low + span <= low or span < abs(low) * 1e-9:
+        return
+    ticks = Scale(low, low + span, 0, 500).ticks(most)
+    assert len(ticks) <= most + 2
+    assert all(low - span * 1e-6 <= v <= low + span * (1 + 1e-6) for v, _ in ticks)
+
+
+@given(st.floats(1e-12, 1e6), st.floats(1.5, 1e12))
+def test_log_ticks_are_inside_and_labelled_apart(low: float, ratio: float) -> None:
+    ticks = Scale(low, low * ratio, 0, 500, log=True).ticks()
+    assert 1 <= len(ticks) <= 9
+    assert all(low * 0.999 <= v <= low * ratio * 1.001 for v, _ in ticks)
+    assert len({label for _, label in ticks}) == len(ticks)
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [(1e-4, "1e-4"), (0.003, "0.003"), (20, "20"), (1000, "1,000"), (1e6, "1e6"), (0, "0"), (-2, "-2")],
+)
+def test_tick_labels(value: float, label: str) -> None:
+    assert tick_label(value) == label
+
+
+def test_one_wild_value_does_not_flatten_the_rest() -> None:
+    rng = np.random.default_rng(0)
+    errors = rng.uniform(0.2, 0.6, 100)
+    limits = objective_limits(np.append(errors, [1e12, np.nan, np.inf]), minimize=True)
+    assert limits.low < errors.min()
+    assert errors.max() <= limits.high < 1
+    accuracies = objective_limits(np.append(1 - errors, -1e6), minimize=False)
+    assert accuracies.low > -1
+    assert accuracies.high > (1 - errors).max()
+
+
+def test_a_diverged_curve_does_not_flatten_the_rest() -> None:
+    good = [np.linspace(2.3, 0.1, 50), np.linspace(2.4, 0.2, 50)]
+    limits = curve_limits(good, [*good, np.geomspace(2.3, 1e30, 50)])
+    assert 2.4 <= limits.high < 5
+    alone = curve_limits([], [np.append(np.linspace(2.3, 4.0, 50), 1e30)])
+    assert alone.high < 1e3
+
+
+def test_a_spike_of_a_good_curve_is_shown() -> None:
+    norms = np.ones(1000)
+    norms[500] = 60.0
+    assert curve_limits([norms * np.linspace(0.9, 1.1, 1000)]).high > 60
+
+
+# --- axis plots -----------------------------------------------------------------------------------------------------------------
+
+
+def test_dots_stand_where_the_trials_are(report: Report) -> None:
+    figure = axis_figure(report, AxisEvidence(parameter="learning_rate", caption="c"), "x")
+    x, y = values(root(figure).get("data-x") or ""), values(root(figure).get("data-y") or "")
+    (path,) = paths(figure, "pts")[:1]
+    for index, (px, py) in zip(map(int, (path.get("data-t") or "").split()), points(path), strict=True):
+        row = report.figures.trials[index]
+        assert px == pytest.approx(x(float(row.params["learning_rate"])), abs=0.06)
+        assert py == pytest.approx(y(row.best or 0), abs=0.06)
+
+
+def test_failed_trials_are_crosses_and_only_they(report: Report) -> None:
+    figure = axis_figure(report, AxisEvidence(parameter="learning_rate", caption="c"), "x")
+    failed = {i for i, t in enumerate(report.figures.trials) if not t.feasible}
+    assert failed
+    assert set(drawn(figure, "bad")) == failed
+    assert set(drawn(figure, "pts")) == set(range(200))
+    assert "failed" in {k.label for k in figure.legend}
+
+
+def test_the_declared_range_is_drawn_and_the_next_over_it(report: Report) -> None:
+    figure = axis_figure(
+        report, AxisEvidence(parameter="weight_decay", caption="c", next_low=1e-8, next_high=0.01), "x"
+    )
+    scale = values(root(figure).get("data-x") or "")
+    assert scale.low < 1e-8
+    bounds = sorted(points(p)[0][0] for p in paths(figure, "bound"))
+    assert bounds == pytest.approx([scale(1e-6), scale(0.1)], abs=0.06)
+    (band,) = [e for e in root(figure).iter("rect") if e.get("class") == "next"]
+    assert float(band.get("x") or 0) == pytest.approx(scale(1e-8), abs=0.06)
+    assert float(band.get("x") or 0) + float(band.get("width") or 0) == pytest.approx(scale(0.01), abs=0.12)
+
+
+def test_everything_is_inside_the_picture(report: Report) -> None:
+    for figure in (f for g in groups(report) for f in g.figures):
+        height = float((root(figure).get("viewBox") or "").split()[3])
+        for element in root(figure).iter("path"):
+            for x, y in points(element):
+                assert -1 <= x <= WIDTH + 1
+                assert -1 <= y <= height + 1
+
+
+def test_every_picture_says_what_it_shows_and_has_no_inline_style(report: Report) -> None:
+    seen = set()
+    for figure in (f for g in groups(report) for f in g.figures):
+        svg = root(figure)
+        assert svg.get("role") == "img"
+        title, description = svg.find("title"), svg.find("desc")
+        assert title is not None
+        assert description is not None
+        assert title.text
+        assert description.text
+        assert svg.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
+        assert title.get("id") not in seen
+        seen.add(title.get("id"))
+        assert " style=" not in str(figure.svg)
+
+
+def test_thousands_of_dots_are_thinned_but_never_the_best_or_the_failed() -> None:
+    large = make_report(make_study(5000, dense=False), ())
+    figure = axis_figure(large, AxisEvidence(parameter="learning_rate", caption="c"), "x")
+    dots = set(drawn(figure, "pts"))
+    failed = {i for i, t in enumerate(large.figures.trials) if not t.feasible}
+    best = next(i for i, t in enumerate(large.figures.trials) if large.best and t.id == large.best.trial)
+    assert failed | {best} <= dots
+    assert len(dots - failed) <= MOST_DOTS
+    assert any("dots are drawn" in note for note in figure.notes)
+
+
+def test_values_that_cannot_stand_on_the_axis_are_counted_not_drawn() -> None:
+    spec = StudySpec(
+        study="s",
+        objective=Objective(metric="loss", direction="minimize"),
+        parameters={"lr": Parameter(type="float", low=1e-4, high=1, scale="log")},
+    )
+    study = make_study(6, spec=spec, dense=False)
+    study.trials[2].params["lr"] = 0.0  # type: ignore[index]
+    study.trials[3].params["lr"] = "auto"  # type: ignore[index]
+    del study.trials[4].params["lr"]  # type: ignore[attr-defined]
+    figure = axis_figure(make_report(study, ()), AxisEvidence(parameter="lr", caption="c"), "x")
+    assert set(drawn(figure, "pts")) == {0, 1, 5}
+    assert any("3 trials have no value of lr" in note for note in figure.notes)
+
+
+def test_choices_stand_in_columns_of_their_own(report: Report) -> None:
+    figure = axis_figure(report, AxisEvidence(parameter="optimizer", caption="c"), "x")
+    by_choice: dict[object, list[float]] = {}
+    for path in paths(figure, "pts"):
+        if "bad" not in (path.get("class") or ""):
+            for index, (x, _) in zip(map(int, (path.get("data-t") or "").split()), points(path), strict=True):
+                by_choice.setdefault(report.figures.trials[index].params["optimizer"], []).append(x)
+    spans = sorted((min(xs), max(xs)) for xs in by_choice.values())
+    assert len(spans) == 3
+    assert all(a[1] < b[0] for a, b in pairwise(spans))
+
+
+def test_a_parameter_that_nobody_knows_draws_an_empty_plot(report: Report) -> None:
+    figure = axis_figure(report, AxisEvidence(parameter="no such", caption="c"), "x")
+    assert not list(drawn(figure, "pts"))
+
+
+# --- curves and histograms ------------------------------------------------------------------------------------------------------
+
+
+def test_curves_end_where_the_data_ends(report: Report) -> None:
+    trial = report.figures.best_trials[0]
+    (figure,) = curve_figures(report, CurveEvidence(metrics=("validation/error",), caption="c", trials=(trial,)), "x")
+    (path,) = paths(figure, "crv")
+    x, y = values(root(figure).get("data-x") or ""), values(root(figure).get("data-y") or "")
+    at_x = at_y = 0.0
+    for command, rest in re.findall(r"([Mlhv])([^Mlhv]*)", path.get("d") or ""):
+        n = [float(v) for v in re.findall(r"-?(?:\d+\.?\d*|\.\d+)", rest)]
+        if command == "M":
+            at_x, at_y = n
+        at_x += n[0] if command in "lh" else 0
+        at_y += n[-1] if command in "lv" else 0
+    last = next(
+        c for s in report.figures.curves if s.metric == "validation/error" for c in s.curves if c.trial == trial
+    )
+    assert [at_x, at_y] == pytest.approx([x(last.steps[-1]), y(last.values[-1] or 0)], abs=0.11)
+
+
+def test_what_is_cut_off_is_said() -> None:
+    study = make_study(6, dense=False, statuses={0: "diverged", 1: "complete", 2: "complete"})
+    made = make_report(study, naming_all(study))
+    figures = [f for g in (made.findings[0].evidence) for f in curve_figures(made, g, "x")]  # type: ignore[arg-type]
+    said = " ".join(figures[0].notes)
+    assert "Values up to 1e12 are cut off at the top." in said
+    assert "Gaps are values that were not finite." in said
+
+
+def naming_all(study: Study) -> list[Verdict]:
+    evidence = CurveEvidence(metrics=("validation/error",), caption="c", trials=tuple(t.id for t in study.trials))
+    finding = Finding(
+        rule="r",
+        goal="stability",
+        severity="note",
+        confidence=0.9,
+        message="m",
+        action="a",
+        playbook="p",
+        evidence=(evidence,),
+    )
+    return [Verdict(rule="r", status="fired", findings=(finding,))]
+
+
+def test_two_metrics_of_one_range_share_a_plot_and_others_do_not(report: Report) -> None:
+    trials = report.figures.best_trials[:1]
+    apart = CurveEvidence(metrics=("validation/error", "train/loss"), caption="c", trials=trials)
+    same = CurveEvidence(metrics=("train/loss", "train/grad_norm"), caption="c", trials=trials)
+    assert len(curve_figures(report, apart, "x")) == 2
+    assert len(curve_figures(report, same, "x")) == 1
+
+
+def test_bars_add_up_and_marks_are_labelled() -> None:
+    evidence = HistogramEvidence(
+        quantity="q", caption="c", edges=(0, 1, 2, 3), counts=(5, 0, 2), lines=(Line(value=2.5, label="half <b>"),)
+    )
+    figure = histogram_figure(evidence, "x")
+    assert figure is not None
+    (bars,) = paths(figure, "count")
+    assert (bars.get("d") or "").count("z") == 2
+    assert "half <b>" in [t.text for t in root(figure).iter("text")]
+
+
+@pytest.mark.parametrize(
+    ("edges", "counts"), [((), ()), ((0.0,), ()), ((0.0, math.inf), (1,)), ((1.0, 0.0), (1,)), ((0.0, 1.0), (1, 2))]
+)
+def test_a_histogram_that_cannot_be_drawn_is_left_out(edges: tuple[float, ...], counts: tuple[int, ...]) -> None:
+    assert histogram_figure(HistogramEvidence(quantity="q", caption="c", edges=edges, counts=counts), "x") is None
+
+
+def test_the_best_step_histogram_counts_both_ends() -> None:
+    caption = best_step_figure([0.05, 0.5, 0.8, 0.9, 1.0], "x").caption
+    assert "1 reach their best value in the first 10 % and 3 in the last 25 %" in caption

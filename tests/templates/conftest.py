@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.report import Report
+from tests.advisor.report.studies import make_report, make_study
+
+CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: none of chromium, chromium-browser, google-chrome is on the path")
+    with playwright.sync_playwright() as running:
+        launched = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="session")
+def report() -> Report:
+    return make_report(make_study())
+
+
+@pytest.fixture(scope="session")
+def page_file(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(report.to_html(), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Callable[..., tuple[Any, list[str]]]]:
+    """Opens a file in a window of its own; gives the page and a list of everything that went wrong in it."""
+    contexts = []
+
+    def opened(path: Path, **options: Any) -> tuple[Any, list[str]]:
+        context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **options})
+        contexts.append(context)
+        page = context.new_page()
+        trouble: list[str] = []
+        page.on("console", lambda m: trouble.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda e: trouble.append(str(e)))
+        page.on(
+            "request", lambda r: trouble.append(r.url) if not r.url.startswith(("file:", "blob:", "about:")) else None
+        )
+        page.goto(path.as_uri())
+        return page, trouble
+
+    yield opened
+    for context in contexts:
+        context.close()

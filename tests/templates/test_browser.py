@@ -1,0 +1,240 @@
+"""The page in a real browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.report import Report, html
+from tests.templates.hostile import hostile_report
+
+pytestmark = pytest.mark.browser
+
+Open = Callable[..., tuple[Any, list[str]]]
+
+OPEN_ALL = "document.querySelectorAll('details').forEach(d => { d.open = true })"
+POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "page.html"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def poke(page: Any) -> None:
+    """What a reader does: opens everything, points at every plot, sorts, filters, prints."""
+    page.evaluate(OPEN_ALL)
+    page.evaluate("""() => {
+      for (const svg of document.querySelectorAll('.plot > svg')) {
+        const box = svg.getBoundingClientRect();
+        const at = {bubbles: true, clientX: box.left + box.width / 2, clientY: box.top + box.height / 2};
+        for (const kind of ['pointermove', 'mouseover', 'focus']) svg.dispatchEvent(new PointerEvent(kind, at));
+        svg.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}));
+      }
+      for (const e of document.querySelectorAll('*')) e.dispatchEvent(new MouseEvent('mouseover', {bubbles: false}));
+      for (const b of document.querySelectorAll('thead button')) b.click();
+      window.dispatchEvent(new Event('beforeprint'));
+    }""")
+    page.wait_for_timeout(150)
+
+
+# --- injection ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["on", "off"])
+def test_no_name_runs(open_page: Open, tmp_path: Path, policy: str) -> None:
+    text = hostile_report().to_html()
+    assert POLICY.search(text)
+    page, trouble = open_page(write(tmp_path, text if policy == "on" else POLICY.sub("", text)))
+    poke(page)
+    assert page.evaluate("window.hacked") is None
+    assert trouble == []
+
+
+def test_the_corpus_would_run_without_escaping(
+    open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: the same names do run where nothing escapes them, and the policy alone stops them."""
+    made = hostile_report()
+    environment = html._environment
+
+    def careless(report: Report) -> Any:
+        changed = environment(report)
+        changed.autoescape = False
+        changed.filters |= {"name": lambda v, n=0: v, "prose": str, "setting": str, "clean": str}
+        return changed
+
+    monkeypatch.setattr(html, "_environment", careless)
+    text = html.render_html(made)
+    page, _ = open_page(write(tmp_path, POLICY.sub("", text)))
+    page.wait_for_timeout(150)
+    assert page.evaluate("window.hacked") == 1
+    guarded, _ = open_page(write(tmp_path, text))
+    guarded.wait_for_timeout(150)
+    assert guarded.evaluate("window.hacked") is None
+
+
+# --- where it is opened ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [1200, 602])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_it_loads_without_a_request_an_error_or_a_scroll_bar(
+    open_page: Open, page_file: Path, width: int, theme: str
+) -> None:
+    page, trouble = open_page(page_file, viewport={"width": width, "height": 900}, color_scheme=theme)
+    poke(page)
+    assert trouble == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("getComputedStyle(document.body).fontSize") == "15px"
+
+
+def test_hostile_names_do_not_widen_the_page(open_page: Open, tmp_path: Path) -> None:
+    page, _ = open_page(write(tmp_path, hostile_report().to_html()), viewport={"width": 602, "height": 900})
+    page.evaluate(OPEN_ALL)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 602
+
+
+def test_it_works_in_a_sandboxed_frame(open_page: Open, page_file: Path, tmp_path: Path) -> None:
+    """As the MLflow UI shows it: a blob in a frame that may run scripts and nothing else."""
+    host = """<!doctype html><iframe sandbox="allow-scripts" width="602" height="900"></iframe><script>
+      fetch(location.hash.slice(1)).catch(() => 0);
+    </script>"""
+    page, trouble = open_page(write(tmp_path, host.split("<script>", maxsplit=1)[0]))
+    page.evaluate(
+        "text => { document.querySelector('iframe').src = URL.createObjectURL(new Blob([text], {type: 'text/html'})) }",
+        page_file.read_text("utf-8"),
+    )
+    frame = page.frame_locator("iframe")
+    frame.locator(".todo a").first.click()
+    page.wait_for_timeout(600)
+    top = frame.locator("#finding-1").evaluate("e => e.getBoundingClientRect().top")
+    assert abs(top) < 200
+    assert frame.locator("#finding-1").evaluate("e => e === document.activeElement")
+    frame.locator("summary", has_text="Study file").click()
+    frame.locator("[data-copy=next-1]").click()
+    page.wait_for_timeout(200)
+    assert frame.locator("[data-copy=next-1]").inner_text() in ("Copied", "Selected: press Ctrl+C")
+    frame.locator("#theme").click()
+    assert frame.locator("html").get_attribute("data-theme") in ("light", "dark")
+    assert [t for t in trouble if "clipboard" not in t.lower()] == []
+
+
+def test_it_is_complete_without_javascript(open_page: Open, page_file: Path, report: Report) -> None:
+    page, trouble = open_page(page_file, java_script_enabled=False)
+    assert trouble == []
+    text = page.locator("body").inner_text()
+    assert report.findings[0].message in text
+    assert page.locator(".plot > svg").count() >= 12
+    assert page.locator("#trials tbody tr").count() == 200
+    assert page.locator("#theme").is_visible() is False
+    page.locator("summary", has_text="Study file").click()
+    assert page.locator("#next-1").is_visible()
+
+
+def test_printing_opens_everything(open_page: Open, page_file: Path) -> None:
+    page, _ = open_page(page_file)
+    assert page.locator("details:not([open])").count() > 0
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details:not([open])").count() == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("details:not([open])").count() > 0
+    assert len(page.pdf()) > 10_000
+
+
+# --- what the script adds -------------------------------------------------------------------------------------------------------
+
+
+def test_pointing_at_a_trial_names_it_and_rings_it_in_all_plots(
+    open_page: Open, page_file: Path, report: Report
+) -> None:
+    assert report.best is not None
+    page, _ = open_page(page_file)
+    svg = page.locator("#plots .group").first.locator("svg[role=img]").first
+    svg.scroll_into_view_if_needed()
+    place = svg.evaluate("""svg => {
+      const best = svg.querySelector('circle.best'), box = svg.getBoundingClientRect(), zoom = box.width / 560;
+      return [box.left + best.getAttribute('cx') * zoom, box.top + best.getAttribute('cy') * zoom];
+    }""")
+    page.mouse.move(*place)
+    tip = page.locator(".tip")
+    assert tip.is_visible()
+    assert report.best.name in tip.inner_text()
+    assert "learning_rate" in tip.inner_text()
+    # One ring in each of the five axis plots, and in the axis plots of the findings.
+    assert page.locator(".ring").count() == 8
+    assert page.locator(".trials tr.lit th").first.inner_text() == report.best.name
+    page.mouse.move(2, 2)
+    assert not tip.is_visible()
+    assert page.locator(".ring").count() == 0
+
+
+def test_arrow_keys_step_through_points_and_say_them(open_page: Open, page_file: Path) -> None:
+    page, _ = open_page(page_file)
+    svg = page.locator("#plots .group").first.locator("svg[role=img]").first
+    svg.focus()
+    page.keyboard.press("ArrowRight")
+    first = page.locator("#live").inner_text()
+    page.keyboard.press("ArrowRight")
+    assert first.startswith("trial-")
+    assert page.locator("#live").inner_text() != first
+    page.keyboard.press("End")
+    page.keyboard.press("Escape")
+    assert not page.locator(".tip").is_visible()
+
+
+def test_a_curve_tells_step_and_value(open_page: Open, page_file: Path, report: Report) -> None:
+    page, _ = open_page(page_file)
+    page.evaluate(OPEN_ALL)
+    svg = page.locator("#plots .group").nth(1).locator("svg[role=img]").first
+    svg.focus()
+    page.keyboard.press("End")
+    said = page.locator("#live").inner_text()
+    found = re.search(r"step ([\d,]+): ([\d.]+)$", said)
+    assert found, said
+    curve = next(s for s in report.figures.curves if s.signal == "objective")
+    ends = [c.values[-1] for c in curve.curves if c.trial in report.figures.best_trials]
+    assert found[1] == "10,000"
+    assert min(abs(float(found[2]) - (v or 0)) for v in ends) < 0.002
+
+
+def test_the_table_sorts_and_filters(open_page: Open, page_file: Path, report: Report) -> None:
+    page, _ = open_page(page_file)
+    head = page.locator("#trials thead th").nth(4)
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    shown = [float(t.replace(",", "")) for t in page.locator("#trials tbody td:nth-child(5)").all_inner_texts()]
+    assert shown == sorted(shown)
+    assert shown[0] == pytest.approx(min(float(t.params["learning_rate"]) for t in report.figures.trials), rel=1e-2)
+    page.locator("#filter").fill("diverged nadam")
+    visible = page.locator("#trials tbody tr:visible")
+    expected = [t for t in report.figures.trials if t.status == "diverged" and t.params["optimizer"] == "nadam"]
+    assert visible.count() == len(expected) > 0
+
+
+def test_a_large_study_settles_quickly(open_page: Open, tmp_path: Path) -> None:
+    from tests.advisor.report.studies import make_report, make_study
+
+    page, trouble = open_page(write(tmp_path, make_report(make_study(5000)).to_html()))
+    assert page.evaluate("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd") < 5000
+    assert trouble == []
+
+
+# --- for everyone ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 602])
+def test_axe_finds_nothing(open_page: Open, page_file: Path, theme: str, width: int) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python")
+    page, _ = open_page(page_file, color_scheme=theme, viewport={"width": width, "height": 900}, bypass_csp=True)
+    page.evaluate(OPEN_ALL)
+    response = axe.Axe().run(page).response
+    assert len(response["passes"]) > 20
+    found = response["violations"]
+    assert [(v["id"], [n["html"][:120] for n in v["nodes"][:3]]) for v in found] == []

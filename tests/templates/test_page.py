@@ -1,0 +1,193 @@
+"""The page as text: what is on it, and what must not be."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import jinja2
+import pytest
+
+from advisor import resources
+from advisor.report import Report
+from tests.advisor.report.studies import default_spec, make_report, make_study
+from tests.templates.hostile import hostile_report
+
+VOID = {"meta", "br", "input", "link", "hr", "img"}
+
+
+class Reader(HTMLParser):
+    """Reads a page strictly: every element that opens must close, in order."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.stack: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: dict[str, str] = {}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack, f"</{tag}> closes nothing"
+        assert self.stack.pop() == tag, f"</{tag}> closes another element, line {self.getpos()[0]}"
+
+    def handle_data(self, data: str) -> None:
+        tag = self.stack[-1] if self.stack else ""
+        self.text[tag] = self.text.get(tag, "") + data
+
+
+def read(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.stack == []
+    return reader
+
+
+@pytest.fixture(scope="module")
+def page(report: Report) -> str:
+    return report.to_html()
+
+
+@pytest.mark.parametrize("make", [lambda: make_report(make_study()), hostile_report], ids=["plain", "hostile"])
+def test_the_page_is_well_formed_and_every_id_is_there_once(make) -> None:  # type: ignore[no-untyped-def]
+    reader = read(make().to_html())
+    ids = [a["id"] for _, a in reader.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    for _, attributes in reader.elements:
+        for target in (attributes.get("aria-labelledby") or "").split():
+            assert target in ids
+        href = attributes.get("href")
+        assert href is None or (href.startswith("#") and href[1:] in ids)
+
+
+@pytest.mark.parametrize("make", [lambda: make_report(make_study()), hostile_report], ids=["plain", "hostile"])
+def test_nothing_on_the_page_could_run_or_load(make) -> None:  # type: ignore[no-untyped-def]
+    reader = read(make().to_html())
+    for tag, attributes in reader.elements:
+        assert tag not in {"iframe", "img", "object", "embed", "base", "link", "foreignobject", "animate", "form"}
+        assert not [a for a in attributes if a.startswith("on") or a in ("style", "src", "srcdoc", "xlink:href")]
+    assert sum(tag == "script" for tag, _ in reader.elements) == 2
+    assert sum(tag == "style" for tag, _ in reader.elements) == 1
+
+
+def test_the_policy_allows_the_one_style_and_the_one_script(page: str) -> None:
+    policy = next(
+        a["content"] or "" for t, a in read(page).elements if a.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    for text in (style, script):
+        assert f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" in policy
+
+
+def test_the_data_block_is_json_and_holds_no_tag() -> None:
+    page = hostile_report().to_html()
+    (block,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert not set("<>&\u2028\u2029") & set(block)
+    assert len(json.loads(block)["trials"]) == len(hostile_report().figures.trials)
+
+
+def test_control_characters_and_direction_overrides_are_gone() -> None:
+    page = hostile_report().to_html()
+    assert not set("\x00\x07\x1b\u202a\u202e\u2066") & set(page)
+    assert "\ufffd" in page
+
+
+def test_a_long_name_is_cut_and_whole_when_pointed_at() -> None:
+    reader = read(hostile_report().to_html())
+    assert "a" * 480 in {a.get("title") for t, a in reader.elements if t == "bdi"}
+
+
+def test_it_says_everything_in_the_order_of_the_design(page: str, report: Report) -> None:
+    order = ["<h1>", 'class="figures"', 'class="tally"', 'id="next"', 'id="findings"', 'id="checks"', 'id="plots"']
+    places = [page.index(part) for part in [*order, 'id="trials"', 'id="sheet"', "<footer>"]]
+    assert places == sorted(places)
+    text = re.sub(r"<[^>]+>", "", page)
+    for finding in report.findings:
+        assert finding.message in text
+        assert finding.action in text
+        assert finding.playbook in text
+        assert f"advisor explain {finding.rule}" in text
+    assert "A better value may lie just outside of the range." in text
+    assert "Excess over a log-normal tail" in text
+    assert "Keep the checkpoints of the three best steps." in text
+    assert "no trial logged how long it waits for data" in text
+    assert "ZeroDivisionError: division by zero" in text
+    assert "inferred from the metric" in text
+    assert report.provenance.data in text
+    for study in report.next_studies:
+        assert f"next/{study.file}" in text
+        assert jinja2.filters.escape(study.yaml) in page
+
+
+def test_what_is_missing_is_said() -> None:
+    bare = make_report(make_study(3, dense=False, spec=default_spec().model_copy(update={"parameters": {}})), ())
+    text = bare.to_html()
+    assert "No hyperparameter is varied" in text
+    assert "No gradient norm was logged" in text
+
+
+@pytest.mark.parametrize("trials", [0, 1, 2])
+def test_tiny_studies_have_a_page(trials: int) -> None:
+    read(make_report(make_study(trials), ()).to_html())
+
+
+def test_the_page_stays_small(page: str) -> None:
+    assert len(page.encode()) <= 300_000
+    large = make_report(make_study(5000)).to_html()
+    assert len(large.encode()) <= 3_000_000
+    assert len(read(large).elements) < 15_000
+
+
+def test_every_class_of_the_pictures_has_a_style(page: str) -> None:
+    css = (resources.directory("templates") / "report.css").read_text("utf-8")
+    styled = set(re.findall(r"\.([a-z][\w-]*)", css))
+    used = {
+        c
+        for t, a in read(page).elements
+        if t in ("path", "rect", "circle", "text")
+        for c in (a.get("class") or "").split()
+    }
+    assert used - styled <= {"far"} | {"d0"}
+
+
+# --- the colours ----------------------------------------------------------------------------------------------------------------
+
+
+def luminance(colour: str) -> float:
+    short = colour.lstrip("#")
+    full = short if len(short) == 6 else "".join(c * 2 for c in short)
+    parts = [int(full[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a: str, b: str) -> float:
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_colours_stand_out_from_what_they_are_on(theme: int) -> None:
+    css = (resources.directory("templates") / "report.css").read_text("utf-8")
+    pairs = re.findall(r"--([\w]+):light-dark\((#\w+),(#\w+)\)", css)
+    colour = {name: (light, dark)[theme] for name, light, dark in pairs}
+    for name in ("ink", "muted", "link", "critical", "warning", "note", "passed"):
+        for under in ("bg", "card", "soft"):
+            assert contrast(colour[name], colour[under]) >= 4.5, (name, under)
+    for name in ("s0", "s1", "s2", "s3", "s4"):
+        assert contrast(colour[name], colour["card"]) >= 3, name
+    for under in ("del", "ins"):
+        assert contrast(colour["ink"], colour[under]) >= 7
