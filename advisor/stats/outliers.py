@@ -58,7 +58,7 @@ def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray) -> BoolArr
         gain = starts - costs
         # 2 % of the best gain: a first evaluation is noisy, and the best of many such looks like progress.
         idle = feasible & np.isfinite(starts) & ~(gain > 0.02 * np.nanmax(np.where(feasible, gain, -np.inf), initial=0))
-        learned = feasible & ~idle
+        learned = feasible & np.isfinite(starts) & ~idle
         if learned.sum() < 3 or not idle.any():
             return none
         worst = costs[learned].max()

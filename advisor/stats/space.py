@@ -35,7 +35,7 @@ class Settings:
 
     trials: tuple[tuple[Trial, ...], ...]
     costs: FloatArray
-    """Shape (n,): median cost of a setting's trials that did not fail; NaN where at least half of them failed."""
+    """Shape (n,): (lower) median cost of a setting's trials that did not fail; NaN where at least half of them failed."""
     failed: BoolArray
     """Shape (n,): at least half of the trials diverged, crashed or got no further than where they started."""
     numeric: dict[str, FloatArray]
@@ -75,7 +75,8 @@ def _pool(group: list[Trial], costs: FloatArray, failed: BoolArray) -> tuple[flo
     bad = failed[index] | ~np.isfinite(costs[index])
     if 2 * bad.sum() >= len(index):
         return math.nan, True
-    return float(np.median(costs[index][~bad])), False
+    fine = np.sort(costs[index][~bad])
+    return float(fine[(len(fine) - 1) // 2]), False
 
 
 def is_budget(name: str) -> bool:
@@ -92,6 +93,17 @@ def scores(costs: FloatArray) -> FloatArray:
     ranks = rankdata(np.where(np.isnan(costs), np.inf, costs))
     logs = np.log((ranks - 0.5) / len(ranks))
     return np.asarray(logs - logs.mean(), dtype=np.float64)
+
+
+def gains(costs: FloatArray) -> FloatArray:
+    """Costs (n,) on their own scale, cut off at their median and centred: the shape of the response among the good half.
+
+    NaN costs are the worst; costs too large to subtract are all alike, 0.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        good = np.minimum(np.where(np.isnan(costs), np.nanmax(costs), costs), np.nanmedian(costs))
+        centred = good - good.mean()
+    return centred if np.isfinite(centred).all() and np.isfinite(centred.std()) else np.zeros(len(costs))
 
 
 def crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
@@ -239,13 +251,15 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
     assert domain.high is not None
     least, most = 0.5, 1.0
     if domain.scale == "log":
-        decades = math.log10(domain.high / domain.low)
-        least = max(least, 1 / decades) if decades >= 0.9 else least
-        most = max(2 / decades, least) if decades > 2 else max(most, least)
-        least = min(least, most)
+        decades = math.log10(domain.high) - math.log10(domain.low)
+        least = min(max(decades / 2, 1 if decades >= 0.9 else 0), 2) / decades
+        most = max(min(decades, 2) / decades, least)
     share = min(max(step, least), most)
     floor, ceiling = hard_limits(name, domain.type)
-    end = float(domain.from_unit(-share if side == "low" else 1 + share))
+    try:
+        end = float(domain.from_unit(-share if side == "low" else 1 + share))
+    except OverflowError:
+        return None
     now, limit = (domain.low, floor) if side == "low" else (domain.high, ceiling)
     if math.isfinite(limit) and not floor < end < ceiling:
         end = 0.0 if limit == -1e-300 else now + 0.9 * (limit - now)

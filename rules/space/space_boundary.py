@@ -28,7 +28,7 @@ class SpaceBoundary(Rule):
     best trial in the outer tenth of some range two times in three.
 
     ## What to do
-    Widen the range on that side: to where the fitted trend turns, at least by half of the range (on a log scale of a decade or more
+    Widen the range on that side: to where the trend of the better half turns, at least by half of the range (on a log scale of a decade or more
     by a decade), at most by the range itself (two decades). Keep the other side.
 
     ## How sure
@@ -60,18 +60,21 @@ class SpaceBoundary(Rule):
         if not axes:
             raise MissingData("no trial varied a number; log the hyperparameters that the study searches")
         if len(tried) < 5 or (~tried.failed).sum() < 3:
+            found = int((~tried.failed).sum())
             raise MissingData(
-                f"{len(tried)} distinct settings ended, {(~tried.failed).sum()} of them with a result; it takes 5, and 3 with a result"
+                f"{len(tried)} distinct settings ended, {found} of them with a result; it takes 5, and 3 with a result"
             )
         values = space.scores(tried.costs)
         p = space.crowding(np.stack([tried.numeric[n] for n in axes], axis=1), values)
         if p.min() > self.false_alarms:
             return
-        inside = space.responses([tried.numeric[n] for n in axes], list(tried.choices.values()), values, self.edge)
+        numeric, choices = [tried.numeric[n] for n in axes], list(tried.choices.values())
+        inside = space.responses(numeric, choices, values, self.edge)
+        shape = space.responses(numeric, choices, space.gains(tried.costs), self.edge)
         for i in np.argsort(p.min(1), kind="stable"):
             side: Side = "low" if p[i, 0] <= p[i, 1] else "high"
             response, name = inside[i], axes[i]
-            at_end, step = (response.low, response.step_low) if side == "low" else (response.high, response.step_high)
+            at_end, step = (response.low, shape[i].step_low) if side == "low" else (response.high, shape[i].step_high)
             if p[i].min() > self.false_alarms or at_end < self.certainty or _fails_beyond(tried, name, side):
                 continue
             new = space.widen(name, study.spec.parameters[name], side, step)

@@ -56,7 +56,9 @@ class SpaceBoundaryInfeasible(Rule):
         names = list(tried.numeric)
         if not names:
             raise MissingData("no trial varied a number; log the hyperparameters that the study searches")
-        if not tried.failed.any() or tried.failed.all():
+        if not len(tried) or tried.failed.all():
+            raise MissingData("no trial has ended with a result; run some that do")
+        if not tried.failed.any():
             return
         found = instability.learning_rates(study)
         sides = tuple(("high",) if found and n == found[0] else ("low", "high") for n in names)

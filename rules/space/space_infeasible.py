@@ -9,7 +9,18 @@ from typing import ClassVar
 import numpy as np
 from scipy.stats import beta
 
-from advisor.finding import Advise, AxisEvidence, Change, FigureEvidence, Finding, Goal, Line, MissingData, SetRange
+from advisor.finding import (
+    Advise,
+    AxisEvidence,
+    Change,
+    FigureEvidence,
+    Finding,
+    FixParameter,
+    Goal,
+    Line,
+    MissingData,
+    SetRange,
+)
 from advisor.rule import Rule, Share
 from advisor.stats import instability, outliers, space
 from advisor.study import Study
@@ -46,7 +57,7 @@ class SpaceInfeasible(Rule):
     goal: ClassVar[Goal] = "infeasible"
 
     share: Share = 0.1
-    """Share of the ended trials from which failures are many; studies that people called infeasible had 15 % or more, others none."""
+    """Share of the ended trials from which failures are many; labelled studies with many had 15 % or more, those without, none."""
     everywhere: Share = 0.5
     """Share from which failures that have no place in the space suggest a bug."""
     false_alarms: Share = 0.05
@@ -75,7 +86,7 @@ class SpaceInfeasible(Rule):
             )
         yield self.finding(
             f"{count} of {ended} trial{'s' if ended > 1 else ''} failed ({told}){place}.",
-            action=changes[0].why + "." if isinstance(changes[0], SetRange) else changes[0].text,  # type: ignore[union-attr]
+            action=_sentence(changes[0]),
             severity="critical" if count >= self.everywhere * ended else "warning",
             confidence=float(beta.sf(self.share, count + 0.5, ended - count + 0.5)),
             subject=found[0][0] if place else None,
@@ -105,7 +116,7 @@ class SpaceInfeasible(Rule):
             return []
         names, best = list(tried.numeric), int(np.nanargmin(tried.costs))
         positions = np.stack(list(tried.numeric.values()), axis=1)
-        out = []
+        out: list[tuple[str, outliers.Region]] = []
         for region in outliers.regions(positions, tried.failed):
             u = positions[best, region.axis]
             held = u >= region.edge if region.side == "high" else u <= region.edge
@@ -134,17 +145,21 @@ class SpaceInfeasible(Rule):
         changes: list[Change] = []
         if low < high:
             changes.append(SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why))
+        else:
+            changes.append(FixParameter(parameter=name, value=domain.from_unit(region.inside), why=why))
         if len(found) > 1:
-            text = f"Consider searching one combination of {name} and {found[1][0]}, such as their product: failures depend on both."
-            changes.append(Advise(text=text))
+            both = f"{name} and {found[1][0]}"
+            changes.append(
+                Advise(text=f"Consider searching a combination of {both} in place of one: failures depend on both.")
+            )
         shown = AxisEvidence(
             parameter=name,
             caption=f"{said[0].upper()}{said[1:]} failed.",
             lines=(Line(value=float(edge), label="failures from here on"),),
-            next_low=low,
-            next_high=high,
+            next_low=low if low < high else None,
+            next_high=high if low < high else None,
         )
-        return f", {said} among them" if changes else "", tuple(changes), (shown,)
+        return f", among them {said}", tuple(changes), (shown,)
 
     def _lower_rates(self, study: Study, all_failed: bool) -> tuple[Change, ...]:
         """Where every learning rate failed, the two decades below."""
@@ -154,3 +169,7 @@ class SpaceInfeasible(Rule):
         lowest = float(np.nanmin(rates[1]))
         why = f"Search {rates[0]} below {lowest:.3g}, the lowest that was tried, because every trial failed"
         return (SetRange(parameter=rates[0], low=lowest / 100, high=lowest, scale="log", why=why),)
+
+
+def _sentence(change: Change) -> str:
+    return change.text if isinstance(change, Advise) else f"{change.why}." if hasattr(change, "why") else BUG

@@ -66,8 +66,9 @@ class StabilityEdge(Rule):
         logs = np.log10([rates[tried.trials[i][0].index] for i in rows])
         failed, costs = tried.failed[rows], tried.costs[rows]
         if len(rows) < 4 or failed.all():
+            fine = int((~failed).sum())
             raise MissingData(
-                f"{len(rows)} settings ended without a crash, {int((~failed).sum())} with a result; it takes 4, and one with a result"
+                f"{len(rows)} settings ended without a crash, {fine} of them with a result; it takes 4, and 1 with a result"
             )
         near = np.log10([[self.factor, self.next]])
         best = int(np.nanargmin(costs))
@@ -117,6 +118,6 @@ class StabilityEdge(Rule):
             changes=(
                 *instability.warmup_changes(study),
                 SetRange(parameter=name, low=low, high=high, scale="log", why=why),
-                *instability.clip_changes(study, instability.norms_after_start(study, which)),
+                *instability.clip_changes(study, instability.late_norms(study, study.trials)),
             ),
         )

@@ -1,0 +1,71 @@
+"""Which trials failed, and from which value on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from studies import make_study
+
+from advisor.stats import outliers
+
+
+def test_kinds_of_failure_are_told_apart() -> None:
+    curves = [[2.0, 1.0], [2.0, np.nan], [2.0, 1.1], [2.0, 1.2], [2.0, 2.0], [2.0, 1.3], None, [2.0]]
+    status = ["complete", "diverged", "complete", "complete", "complete", "infeasible", "no_data", "running"]
+    params = [{"lr": 0.1 * (i + 1)} for i in range(len(curves))]
+    found = outliers.failures(make_study(params, {"val/loss": curves}, status=status))
+    assert np.flatnonzero(found.diverged).tolist() == [1]
+    assert np.flatnonzero(found.crashed).tolist() == [5]
+    assert np.flatnonzero(found.stuck).tolist() == [4]
+
+
+def test_a_sweep_that_falls_off_bit_by_bit_has_no_outliers() -> None:
+    costs = np.linspace(0.1, 2.3, 12)  # the last one learned nothing
+    assert not outliers.stuck(costs, np.full(12, 2.3), np.ones(12, dtype=np.bool_)).any()
+
+
+def test_stuck_trials_are_a_gap_away_from_those_that_learned() -> None:
+    costs = np.array([-0.92, -0.91, -0.90, -0.74, -0.12, -0.12])
+    found = outliers.stuck(costs, np.full(6, -0.12), np.ones(6, dtype=np.bool_))
+    assert found.tolist() == [False, False, False, False, True, True]
+
+
+def test_separation_has_the_exact_p_value() -> None:
+    u = np.linspace(0, 1, 8)[:, None]
+    failed = np.arange(8) >= 6
+    (region,) = outliers.regions(u, failed, purity=0.8, sides=(("high",),))
+    assert (region.side, region.failed, region.total) == ("high", 2, 2)
+    assert region.edge == pytest.approx(6 / 7)
+    assert region.inside == pytest.approx(5 / 7)
+    assert region.p == pytest.approx(1 / 28)  # 8 choose 2
+
+
+def test_the_best_trial_must_be_near() -> None:
+    u = np.linspace(0, 1, 12)[:, None]
+    failed = np.arange(12) >= 9
+    near = np.array([[0.2, 0.3]])
+    assert outliers.regions(u, failed, purity=0.8, best=8, near=near)[0].p < 0.05
+    assert outliers.regions(u, failed, purity=0.8, best=2, near=near) == []
+
+
+def test_one_failure_in_five_next_to_the_best_is_one_in_twenty() -> None:
+    u = np.arange(5.0)[:, None]
+    (region,) = outliers.regions(
+        u, np.arange(5) == 4, purity=0.8, best=3, near=np.array([[0.6, 1.0]]), sides=(("high",),)
+    )
+    assert region.p == pytest.approx(1 / 20)
+
+
+def test_equal_values_are_never_parted() -> None:
+    u = np.array([0.0, 0, 1, 1, 2, 2])[:, None]
+    failed = np.array([False, False, False, True, True, True])
+    high = [r for r in outliers.regions(u, failed) if r.side == "high"]
+    assert high[0].edge in (1, 2)
+    assert high[0].total in (2, 4)
+
+
+def test_nothing_to_place() -> None:
+    u = np.arange(4.0)[:, None]
+    assert outliers.regions(u, np.zeros(4, dtype=np.bool_)) == []
+    assert outliers.regions(u, np.ones(4, dtype=np.bool_)) == []
+    assert outliers.regions(np.full((4, 1), np.nan), np.arange(4) > 1) == []

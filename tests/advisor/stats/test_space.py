@@ -1,0 +1,86 @@
+"""Crowding at the ends of a range, the response along an axis, how far to widen."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from studies import make_study
+
+from advisor.space import Domain
+from advisor.stats import space
+
+
+def test_five_points_in_order_have_the_exact_p_value() -> None:
+    order = np.arange(5.0)
+    p = space.crowding(order[:, None] / 4, space.scores(-order))
+    assert p[0, 1] == pytest.approx(2 / 120)  # this order and its mirror image, of 5! = 120
+    assert p[0, 0] == 1
+
+
+def test_crowding_asks_where_trials_were_sampled() -> None:
+    rng = np.random.default_rng(3)
+    crowded = rng.beta(8, 1, 40)[:, None]  # nearly all trials lie near the high end, good ones and bad ones
+    assert space.crowding(crowded, space.scores(rng.standard_normal(40))).min() > 0.05
+
+
+def test_no_variation_is_no_crowding() -> None:
+    assert (space.crowding(np.full((6, 2), 0.5), np.arange(6.0)) == 1).all()
+    assert (space.crowding(np.arange(6.0)[:, None], np.zeros(6)) == 1).all()
+    assert (space.crowding(np.full((6, 1), np.nan), np.arange(6.0)) == 1).all()
+
+
+@pytest.mark.parametrize(("best", "low", "high"), [(-0.2, 0.9, 0), (0.5, 0, 0), (1.2, 0, 0.9)])
+def test_response_finds_the_end_or_the_interior(best: float, low: float, high: float) -> None:
+    rng = np.random.default_rng(0)
+    u, other = rng.random(40), rng.random(40)
+    values = space.scores((u - best) ** 2 + 0.5 * other + 0.02 * rng.standard_normal(40))
+    response = space.responses([u, other], [], values, 0.1)[0]
+    assert (response.low >= low, response.high >= high) == (True, True)
+    assert response.low <= 0.05 or low
+    assert response.high <= 0.05 or high
+
+
+@pytest.mark.parametrize(
+    ("name", "domain", "side", "expected"),
+    [
+        ("learning_rate", Domain(low=1e-5, high=1e-3, scale="log"), "high", (1e-5, 1e-2)),
+        ("learning_rate", Domain(low=1e-5, high=1e-3, scale="log"), "low", (1e-6, 1e-3)),
+        ("width", Domain(type="int", low=64, high=256, scale="log"), "high", (64, 512)),
+        ("depth", Domain(type="int", low=1, high=3), "low", None),
+        ("depth", Domain(type="int", low=2, high=4), "low", (1, 4)),
+        ("dropout", Domain(low=0.0, high=0.5), "low", None),
+        ("dropout", Domain(low=0.1, high=0.5), "low", (0, 0.5)),
+        ("beta2", Domain(low=0.9, high=0.99), "high", (0.9, 0.999)),
+        ("x", Domain(low=-1.0, high=1.0), "high", (-1, 2)),
+        ("x", Domain(low=1e-300, high=1e300, scale="log"), "high", (1e-300, 1e302)),
+    ],
+)
+def test_widen_goes_half_the_range_or_a_decade_and_stops_at_hard_limits(
+    name: str, domain: Domain, side: str, expected: tuple[float, float] | None
+) -> None:
+    assert space.widen(name, domain, side, 0.0) == (pytest.approx(expected) if expected else None)
+
+
+def test_widen_is_bounded_however_far_the_trend_goes() -> None:
+    wide = Domain(low=1e-8, high=1e-1, scale="log")
+    assert space.widen("learning_rate", wide, "high", math.inf) == pytest.approx((1e-8, 10))
+    assert space.widen("x", Domain(low=0.0, high=1.0), "high", math.inf) == (0, 2)
+
+
+def test_repeats_of_one_setting_are_one_setting() -> None:
+    params = [{"lr": 0.1}, {"lr": 0.1}, {"lr": 0.1}, {"lr": 0.2}]
+    tried = space.settings(make_study(params, {"val/loss": [[3.0], [1.0], [2.0], [4.0]]}))
+    assert len(tried) == 2
+    assert tried.costs.tolist() == [2, 4]
+
+
+@pytest.mark.parametrize("name", ["max_train_steps", "epochs", "num_epochs", "training_iterations", "trainSteps"])
+def test_budgets_are_known_by_name(name: str) -> None:
+    assert space.is_budget(name)
+
+
+@pytest.mark.parametrize("name", ["warmup_steps", "decay_epochs", "learning_rate", "eval_steps", "accumulation_steps"])
+def test_other_counts_are_no_budgets(name: str) -> None:
+    assert not space.is_budget(name)

@@ -1,0 +1,171 @@
+"""The rule `space-boundary`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.finding import SetRange
+from advisor.spec import Parameter
+
+LR = Parameter(low=1e-5, high=1e-3, scale="log")
+
+
+def sweep(costs: Any, *, declared: bool = True, **more: Any) -> Any:
+    """One learning rate a trial, evenly spaced over LR."""
+    rates = np.geomspace(1e-5, 1e-3, len(costs))
+    space = {"learning_rate": LR} if declared else None
+    return make_study([{"learning_rate": float(r)} for r in rates], {"val/loss": costs}, space=space, **more)
+
+
+def random_study(rng: np.random.Generator, n: int, response: Any, names: int = 3) -> Any:
+    points = rng.random((n, names))
+    params = [{f"x{j}": float(u) for j, u in enumerate(row)} for row in points]
+    space = {f"x{j}": Parameter(low=0.0, high=1.0) for j in range(names)}
+    return make_study(params, {"val/loss": [float(response(row)) for row in points]}, space=space)
+
+
+@pytest.mark.parametrize("trials", [5, 6, 8, 20])
+@pytest.mark.parametrize("side", ["high", "low"])
+def test_fires_on_a_clean_trend_and_widens_that_side(trials: int, side: str) -> None:
+    costs = np.exp(np.linspace(1, 0, trials)) if side == "high" else np.exp(np.linspace(0, 1, trials))
+    study = sweep(costs)
+    (finding,) = verdict("space-boundary", study).findings
+    assert (finding.subject, finding.side) == ("learning_rate", side)
+    (change,) = finding.changes
+    assert isinstance(change, SetRange)
+    after = change.apply(study.spec).parameters["learning_rate"]
+    assert after.low is not None
+    assert after.high is not None
+    if side == "high":
+        assert after.low == 1e-5
+        assert 0.99e-2 <= after.high <= 0.1
+    else:
+        assert 1e-7 <= after.low <= 1.01e-6
+        assert after.high == 1e-3
+
+
+def test_an_inferred_range_counts_less() -> None:
+    costs = np.linspace(1, 0, 8)
+    declared = verdict("space-boundary", sweep(costs)).findings[0]
+    inferred = verdict("space-boundary", sweep(costs, declared=False)).findings[0]
+    assert inferred.confidence < declared.confidence
+    assert "inferred" in inferred.message
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [
+        np.abs(np.linspace(-1, 1, 12)),
+        np.array([9, 8, 7, 6, 5, 4, 3, 2, 1, 1.5, 2.2, 3.1]),
+        np.ones(8),
+        [3.0, 2.0, 1.0, 1.0, 2.0, 3.0, np.nan, 4.0],
+    ],
+)
+def test_quiet_on_an_optimum_inside_or_none(costs: Any) -> None:
+    assert verdict("space-boundary", sweep(costs)).status == "quiet"
+
+
+def test_an_end_beyond_which_trials_fail_is_no_boundary() -> None:
+    status = ["complete"] * 8 + ["diverged"] * 3
+    study = sweep([*np.linspace(2, 1, 8), np.nan, np.nan, np.nan], status=status)
+    assert verdict("space-boundary", study).status == "quiet"
+
+
+def test_failures_at_the_other_end_do_not_hide_it() -> None:
+    status = ["complete"] * 5 + ["diverged"] * 3
+    study = sweep([*np.linspace(1, 2, 5), np.nan, np.nan, np.nan], status=status)
+    assert [f.side for f in verdict("space-boundary", study).findings] == ["low"]
+
+
+def test_nothing_lies_beyond_a_hard_limit() -> None:
+    params = [{"dropout": float(d)} for d in np.linspace(0, 0.5, 8)]
+    study = make_study(params, {"val/loss": np.linspace(1, 2, 8)}, space={"dropout": Parameter(low=0.0, high=0.5)})
+    assert verdict("space-boundary", study).status == "quiet"
+
+
+def test_a_longer_training_is_not_a_wider_space() -> None:
+    params = [{"max_train_steps": 100 * (i + 1)} for i in range(8)]
+    assert verdict("space-boundary", make_study(params, {"val/loss": np.linspace(2, 1, 8)})).status == "not-assessed"
+
+
+def test_finds_the_one_that_matters_among_others() -> None:
+    rng = np.random.default_rng(1)
+    found = [
+        {f.subject for f in verdict("space-boundary", s).findings}
+        for s in (random_study(rng, 40, lambda u: -2 * u[0] + 0.3 * rng.standard_normal(), 8) for _ in range(10))
+    ]
+    assert sum("x0" in f for f in found) >= 9
+
+
+def test_keeps_its_promise_where_nothing_matters() -> None:
+    rng = np.random.default_rng(2)
+    fired = [
+        verdict("space-boundary", random_study(rng, n, lambda u: rng.standard_normal(), names)).status == "fired"
+        for n, names in ((6, 1), (12, 2), (25, 5))
+        for _ in range(100)
+    ]
+    assert np.mean(fired) <= 0.07  # 0.05 and two standard errors of 300 studies
+
+
+def test_keeps_its_promise_where_the_optimum_is_inside() -> None:
+    rng = np.random.default_rng(3)
+    fired = [
+        any(f.subject == "x0" for f in verdict("space-boundary", s).findings)
+        for s in (
+            random_study(rng, 24, lambda u: (u[0] - 0.65) ** 2 + 0.05 * rng.standard_normal()) for _ in range(100)
+        )
+    ]
+    assert np.mean(fired) <= 0.09
+
+
+def test_the_same_whatever_the_order_the_unit_and_the_direction() -> None:
+    rng = np.random.default_rng(4)
+    points, noise = rng.random((30, 2)), 0.2 * rng.standard_normal(30)
+    params = [{"a": float(u), "b": float(v)} for u, v in points]
+    costs = points[:, 0] + noise
+    plain = verdict("space-boundary", make_study(params, {"val/loss": costs})).findings
+    assert [(f.subject, f.side) for f in plain] == [("a", "low")]
+    order = rng.permutation(30)
+    mixed = verdict("space-boundary", make_study([params[i] for i in order], {"val/loss": costs[order]})).findings
+    scaled = verdict("space-boundary", make_study(params, {"val/loss": 1e6 * costs - 5})).findings
+    turned = make_study(params, {"val/score": -costs}, objective="val/score", direction="maximize")
+    for other in (mixed, scaled, verdict("space-boundary", turned).findings):
+        assert [(f.message, f.confidence, f.changes) for f in other] == [
+            (f.message, f.confidence, f.changes) for f in plain
+        ]
+
+
+@pytest.mark.parametrize(
+    ("params", "costs"),
+    [
+        ([{"lr": 0.1}], [1.0]),
+        ([{"lr": 0.1 * i} for i in range(1, 5)], [4.0, 3.0, 2.0, 1.0]),
+        ([{"opt": w} for w in ("sgd", "adam", "sgd", "adam", "lion", "lion")], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+        ([{"lr": 0.1 * i} for i in range(1, 8)], [1.0, 2.0, np.nan, np.nan, np.nan, np.nan, np.nan]),
+    ],
+)
+def test_cannot_tell(params: Any, costs: Any) -> None:
+    said = verdict("space-boundary", make_study(params, {"val/loss": costs}))
+    assert said.status == "not-assessed"
+    assert said.reason
+
+
+def test_copes_with_huge_values_and_conditional_parameters() -> None:
+    huge = sweep([1e308, -1e308, np.inf, np.nan, 1e308, 0.0, 1e-308, 2.0])
+    assert verdict("space-boundary", huge).status in ("quiet", "fired")
+    params = [{"lr": 0.1 * (i + 1), **({"momentum": 0.1 * i} if i % 2 else {})} for i in range(9)]
+    assert verdict("space-boundary", make_study(params, {"val/loss": np.arange(9.0)})).status == "fired"
+
+
+def test_a_trend_that_is_about_to_turn_asks_for_less() -> None:
+    u = np.linspace(0, 1, 10)
+    soon = verdict("space-boundary", sweep((u - 1.1) ** 2)).findings[0].changes[0]
+    late = verdict("space-boundary", sweep(2 - u)).findings[0].changes[0]
+    assert isinstance(soon, SetRange)
+    assert isinstance(late, SetRange)
+    assert 1e-2 <= soon.high <= 5e-2  # a decade is the least
+    assert late.high == pytest.approx(1e-1)  # two, the most

@@ -1,0 +1,124 @@
+"""The rule `space-infeasible`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.finding import Advise, SetRange
+from advisor.spec import Parameter
+
+LR = {"learning_rate": Parameter(low=1e-4, high=1.0, scale="log")}
+
+
+def sweep(failing: int, total: int = 12, kind: str = "diverged") -> Any:
+    """The highest `failing` of `total` learning rates fail."""
+    fine = total - failing
+    params = [{"learning_rate": float(r)} for r in np.geomspace(1e-4, 1, total)]
+    curves = [[2.0, 1 + 0.05 * abs(i - 4)] for i in range(fine)] + [[2.0, np.nan]] * failing
+    return make_study(params, {"val/loss": curves}, status=["complete"] * fine + [kind] * failing, space=LR)
+
+
+@pytest.mark.parametrize("kind", ["diverged", "infeasible"])
+def test_fires_and_cuts_the_region_off(kind: str) -> None:
+    study = sweep(4, kind=kind)
+    (finding,) = verdict("space-infeasible", study).findings
+    assert (finding.subject, finding.side, len(finding.trials)) == ("learning_rate", "high", 4)
+    assert ("4 diverged" if kind == "diverged" else "4 crashed") in finding.message
+    (change,) = finding.changes
+    assert isinstance(change, SetRange)
+    after = change.apply(study.spec).parameters["learning_rate"]
+    assert after.low == 1e-4
+    rates = np.geomspace(1e-4, 1, 12)
+    assert after.high is not None
+    assert rates[7] < after.high < rates[8]
+
+
+def test_stuck_trials_count() -> None:
+    params = [{"lr": float(r)} for r in np.geomspace(1e-4, 1, 8)]
+    curves = [[-0.1, -0.9 - 0.01 * i] for i in range(6)] + [[-0.1, -0.1]] * 2
+    (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves})).findings
+    assert "2 learned nothing" in finding.message
+
+
+def test_failures_everywhere_suggest_a_bug() -> None:
+    rng = np.random.default_rng(0)
+    params = [{"dropout": float(u)} for u in rng.random(20)]
+    status = ["diverged", "complete"] * 10
+    curves = [[2.0, np.nan] if s == "diverged" else [2.0, 1.0] for s in status]
+    (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves}, status=status)).findings
+    assert finding.severity == "critical"
+    assert isinstance(finding.changes[0], Advise)
+    assert "bug" in finding.action
+
+
+def test_where_every_rate_failed_lower_ones_come_next() -> None:
+    study = sweep(12)
+    (finding,) = verdict("space-infeasible", study).findings
+    assert "12 of 12" in finding.message
+    change = finding.changes[0]
+    assert isinstance(change, SetRange)
+    assert change.high == pytest.approx(1e-4)
+    assert isinstance(finding.changes[1], Advise)
+
+
+def test_a_single_run_that_diverged() -> None:
+    study = make_study([{"lr": 0.1}], {"val/loss": [[2.0, np.nan]]})
+    (finding,) = verdict("space-infeasible", study).findings
+    assert "1 of 1 trial failed (1 diverged)" in finding.message
+
+
+def test_two_hyperparameters_that_share_the_blame_are_named() -> None:
+    rng = np.random.default_rng(1)
+    points = rng.random((80, 2))
+    status = ["diverged" if u + v > 1.25 else "complete" for u, v in points]
+    params = [{"a": float(u), "b": float(v)} for u, v in points]
+    curves = [
+        [2.0, np.nan] if s == "diverged" else [2.0, 1 + abs(u - 0.4) + abs(v - 0.4)]
+        for s, (u, v) in zip(status, points, strict=True)
+    ]
+    (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves}, status=status)).findings
+    assert any(isinstance(c, Advise) and "combination" in c.text for c in finding.changes)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_quiet_on_few(failing: int) -> None:
+    assert verdict("space-infeasible", sweep(failing)).status == "quiet"
+
+
+def test_quiet_on_a_wide_sweep_with_poor_trials() -> None:
+    params = [{"lr": float(r)} for r in np.geomspace(1e-8, 1, 20)]
+    curves = [[0.693, c] for c in np.linspace(0.5, 0.693, 20)]
+    assert verdict("space-infeasible", make_study(params, {"val/loss": curves})).status == "quiet"
+
+
+def test_cuts_nothing_where_failures_have_no_place() -> None:
+    rng = np.random.default_rng(2)
+    cut = 0
+    for _ in range(150):
+        status = rng.permutation(["diverged"] * 5 + ["complete"] * 15).tolist()
+        params = [{"a": float(u), "b": float(v)} for u, v in rng.random((20, 2))]
+        curves = [[2.0, np.nan if s == "diverged" else 1.0] for s in status]
+        (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves}, status=status)).findings
+        cut += any(isinstance(c, SetRange) for c in finding.changes)
+    assert cut / 150 <= 0.09
+
+
+def test_cannot_tell_while_all_trials_run() -> None:
+    study = sweep(4)
+    running = replace(study, trials=tuple(replace(t, status="running") for t in study.trials))
+    assert verdict("space-infeasible", running).status == "not-assessed"
+
+
+def test_an_integer_is_cut_between_whole_numbers() -> None:
+    params = [{"batch_size": 2**k} for k in range(3, 11)]
+    status = ["complete"] * 5 + ["infeasible"] * 3
+    curves = [[2.0, 1.0]] * 5 + [[2.0]] * 3
+    study = make_study(params, {"val/loss": curves}, status=status)
+    (finding,) = verdict("space-infeasible", study).findings
+    after = finding.changes[0].apply(study.spec).parameters["batch_size"]
+    assert (after.low, after.high, after.type) == (8, 128, "int")

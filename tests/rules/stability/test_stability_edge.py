@@ -1,0 +1,92 @@
+"""The rule `stability-edge`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.finding import AddParameter, SetRange
+
+
+def sweep(rates: Any, best: int, failing: int, kind: str = "diverged", name: str = "learning_rate") -> Any:
+    """The `failing` highest rates fail; the best is the trial at index `best`. Trains for 10,000 steps."""
+    fine = len(rates) - failing
+    end = 1.5 if kind == "infeasible" else np.nan
+    curves = [[3.0, 2.0, 1 + 0.1 * abs(i - best)] for i in range(fine)] + [[3.0, 2.5, end]] * failing
+    status = ["complete"] * fine + [kind] * failing
+    steps = [100, 5000, 10000]
+    return make_study([{name: float(r)} for r in rates], {"val/loss": curves}, status=status, steps=steps)
+
+
+HALF_DECADES = 10.0 ** np.arange(-5, 0, 0.5)
+
+
+def test_fires_and_asks_for_warmup_before_a_higher_rate() -> None:
+    study = sweep(HALF_DECADES, 6, 3)
+    (finding,) = verdict("stability-edge", study).findings
+    assert (finding.subject, finding.goal, finding.severity) == ("learning_rate", "stability", "critical")
+    warmup = next(c for c in finding.changes if isinstance(c, AddParameter) and c.name == "warmup_steps")
+    after = warmup.apply(study.spec).parameters["warmup_steps"]
+    assert (after.type, after.low, after.high, after.scale) == ("int", 10, 1000, "log")
+    rate = next(c for c in finding.changes if isinstance(c, SetRange))
+    higher = rate.apply(study.spec).parameters["learning_rate"]
+    assert higher.high == pytest.approx(10 * HALF_DECADES[7], rel=1e-2)
+    assert higher.low is not None
+    assert higher.low < HALF_DECADES[6]
+
+
+def test_the_next_rate_tried_counts_within_a_decade() -> None:
+    decades = 10.0 ** np.arange(-6, 1)
+    assert verdict("stability-edge", sweep(decades, 4, 2)).status == "fired"
+    assert verdict("stability-edge", sweep(decades**2, 4, 2)).status == "quiet"
+
+
+def test_one_failure_in_five_is_enough_if_the_best_is_next_to_it() -> None:
+    assert verdict("stability-edge", sweep(HALF_DECADES[:5], 3, 1)).status == "fired"
+    assert verdict("stability-edge", sweep(HALF_DECADES[:4], 2, 1)).status == "quiet"
+
+
+def test_trials_that_learn_nothing_are_unstable_too() -> None:
+    curves = [[-0.1, -0.9 - 0.01 * i] for i in range(6)] + [[-0.1, -0.1]] * 3
+    study = make_study([{"lr": float(r)} for r in HALF_DECADES[:9]], {"val/loss": curves})
+    assert verdict("stability-edge", study).status == "fired"
+
+
+@pytest.mark.parametrize(("best", "failing"), [(2, 3), (9, 0), (4, 0)])
+def test_quiet_far_from_the_edge_or_without_one(best: int, failing: int) -> None:
+    assert verdict("stability-edge", sweep(HALF_DECADES, best, failing)).status == "quiet"
+
+
+def test_running_out_of_memory_is_no_instability() -> None:
+    assert verdict("stability-edge", sweep(HALF_DECADES, 6, 3, kind="infeasible")).status == "quiet"
+
+
+def test_cannot_tell_without_a_learning_rate_or_a_result() -> None:
+    assert verdict("stability-edge", sweep(HALF_DECADES, 6, 3, name="width")).status == "not-assessed"
+    assert verdict("stability-edge", sweep(HALF_DECADES, 0, 10)).status == "not-assessed"
+    assert verdict("stability-edge", make_study([{"lr": 0.1}], {"val/loss": [[1.0]]})).status == "not-assessed"
+
+
+def test_keeps_its_promise() -> None:
+    rng = np.random.default_rng(5)
+    fired = 0
+    for i in range(200):
+        n, m = (8, 2) if i % 2 else (14, 4)
+        status = rng.permutation(["diverged"] * m + ["complete"] * (n - m)).tolist()
+        params = [{"lr": float(r)} for r in 10 ** rng.uniform(-5, -1, n)]
+        curves = [[3.0, np.nan if s == "diverged" else float(rng.random())] for s in status]
+        fired += verdict("stability-edge", make_study(params, {"val/loss": curves}, status=status)).status == "fired"
+    assert fired / 200 <= 0.08
+
+
+def test_the_same_in_any_order() -> None:
+    study = sweep(HALF_DECADES, 6, 3)
+    order = np.random.default_rng(0).permutation(10)
+    rates = HALF_DECADES[order]
+    curves = [[3.0, np.nan] if i >= 7 else [3.0, 1 + 0.1 * abs(i - 6)] for i in order]
+    status = ["diverged" if i >= 7 else "complete" for i in order]
+    mixed = make_study([{"learning_rate": float(r)} for r in rates], {"val/loss": curves}, status=status)
+    assert verdict("stability-edge", mixed).findings[0].message == verdict("stability-edge", study).findings[0].message
