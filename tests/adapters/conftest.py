@@ -28,7 +28,16 @@ def uri(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> s
     shutil.copy(empty_store, tmp_path / "mlflow.db")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ADVISOR_SPOOL", str(tmp_path / "spool"))
-    for name in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID", "ADVISOR_STUDY", "RANK"):
+    monkeypatch.setattr("mlflow.tracking._tracking_service.utils._tracking_uri", None)  # what a test sets ends with it
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    for name in (
+        "MLFLOW_TRACKING_URI",
+        "MLFLOW_RUN_ID",
+        "MLFLOW_EXPERIMENT_NAME",
+        "MLFLOW_EXPERIMENT_ID",
+        "ADVISOR_STUDY",
+        "RANK",
+    ):
         monkeypatch.delenv(name, raising=False)
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
 
