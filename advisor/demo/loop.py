@@ -23,6 +23,7 @@ from advisor.spec_yaml import dump, load
 MARK = ".advisor-demo"
 """File that tells a folder of the demo from a user's."""
 WORKERS = 2
+_SAID = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
 
 def first_study(trials: int, seed: int) -> StudySpec:
@@ -59,13 +60,13 @@ def run_demo(out: Path, *, trials: int, seed: int, say: Callable[[str], None]) -
     _tell(report, out / "round-1", say)
     following = sorted((out / "round-1" / "next").glob("1-*.yaml"))
     if not following:
-        say(f"The advisor asks for no further study. Best validation error: {report.best_value:.4f}.")
+        say(f"The advisor asks for no further study. Best validation error: {_best(report)}.")
         return
     spec = load(following[0])
     say(f"\nRound 2: {spec.trials} trials from the study that the advisor wrote, {following[0]}.")
     again = _round(spec, following[0], uri, out / "round-2", seed + 1000)
     _tell(again, out / "round-2", say)
-    say(f"\nBest validation error: {report.best_value:.4f} in round 1, {again.best_value:.4f} in round 2.")
+    say(f"\nBest validation error: {_best(report)} in round 1, {_best(again)} in round 2.")
 
 
 def _require(*modules: str) -> None:
@@ -134,7 +135,11 @@ def _train(arguments: dict[str, Any]) -> None:
     train(**arguments)
 
 
+def _best(report: Report) -> str:
+    return "none" if report.best is None else f"{report.best.value:.4f}"
+
+
 def _tell(report: Report, out: Path, say: Callable[[str], None]) -> None:
     for finding in report.findings:
-        say(f"  {finding.severity}: {finding.message}")
+        say(f"  {_SAID[finding.severity]}: {finding.message}")
     say(f"  Report: {out / 'report.html'}")
