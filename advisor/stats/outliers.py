@@ -187,6 +187,6 @@ def _arrangements(labels: IntArray) -> IntArray:
                     row[first] = -1
                 rows.append(row)
         return np.array(rows)
-    times = PERMUTATIONS if n <= 200 else 1999
+    times = PERMUTATIONS if n <= 200 else 1999 if n <= 400 else 999
     mixed = np.random.default_rng(SEED).permuted(np.tile(np.sort(labels), (times, 1)), axis=1)
     return np.vstack([labels, mixed])

@@ -28,8 +28,8 @@ class SpaceBoundary(Rule):
     best trial in the outer tenth of some range two times in three.
 
     ## What to do
-    Widen the range on that side: to where the trend of the better half turns, at least by half of the range (on a log scale of a decade or more
-    by a decade), at most by the range itself (two decades). Keep the other side.
+    Widen the range on that side: to where the trend of the better half turns, at least by half of the range (on a log scale of a
+    decade or more by a decade), at most by the range itself (two decades). Keep the other side.
 
     ## How sure
     The first test permutes the results over the trials and takes the largest statistic over all ends, so that chance alone raises a

@@ -89,8 +89,9 @@ class StabilityEdge(Rule):
         why = f"With warmup, rates up to {self.raise_to:g} times {edge:.3g} may train; without it {edge:.3g} fails"
         failing = outliers.failures(study).any
         which = [t for t in study.trials if t.id == best_id or (failing[t.index] and math.isfinite(best))]
+        below = f"a factor {edge / best:.2g} below" if edge > 1.1 * best else "right below"
         return self.finding(
-            f"The best {name}, {best:.3g}, lies a factor {edge / best:.2g} below {said}.",
+            f"The best {name}, {best:.3g}, lies {below} {said}.",
             action=f"Add warmup, and clip gradients, then search {name} up to {high:g}; lowering it is the last resort.",
             severity="critical",
             confidence=1 - region.p,
