@@ -23,9 +23,6 @@ LOG_NORM = (
     "Log the gradient norm before clipping at every step, as train/grad_norm (the advisor's training hook does), and clip at its "
     "90th percentile."
 )
-_FASTER = 1.5
-"""Growth of the learning rate between two neighbouring levels from which a jump of the loss is the schedule's doing."""
-
 
 # --- which trials ---------------------------------------------------------------------------------------------------------------
 
@@ -160,32 +157,39 @@ def diverged_early(study: Study, trial: Trial, step: int) -> bool:
     if step <= early_end(study, trial):
         return True
     alone = not math.isfinite(trial.fact("max_train_steps")) and last >= study.planned_steps(trial)
-    return alone and step >= 0.99 * last and step <= PROBE_STEPS
+    return alone and step >= 0.9 * last and step <= PROBE_STEPS
 
 
-def steady(study: Study, trial: Trial, steps: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
-    """Where, of the points at `steps` (n,), the learning rate had not just been raised; None if none was logged."""
+def rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArray | None:
+    """The learning rate at `steps` (n,), between the logged points in a straight line; None if fewer than two were logged."""
     rates = study.curve(trial, "learning_rate").finite
-    if len(rates) < 2:
-        return None
-    at = np.interp(steps, rates.steps, rates.values)
-    before = np.minimum.reduce([np.concatenate([np.full(k, at[0]), at[: len(at) - k]])[: len(at)] for k in range(1, 6)])
-    after = np.maximum.reduce([np.concatenate([at[k:], np.full(k, at[-1])])[-len(at) :] for k in range(2)])
-    return np.asarray(after <= _FASTER * np.maximum(before, 1e-300))
+    return np.interp(steps, rates.steps, rates.values) if len(rates) >= 2 else None
 
 
 # --- what to change ---------------------------------------------------------------------------------------------------------------
 
 
-def norms_after_start(study: Study, trials: Sequence[Trial]) -> FloatArray:
-    """The gradient norms of the trials after early training, finite and positive, one after the other; may be empty."""
-    parts = []
-    for trial in trials:
-        curve = study.curve(trial, "grad_norm").finite
-        if len(curve):
-            late = curve.values[curve.steps > EARLY * curve.steps[-1]]
-            parts.append(late[late > 0])
+def late_norm(study: Study, trial: Trial) -> Curve:
+    """The largest gradient norm of each logged window after early training; finite and positive, may be empty."""
+    return _late(study.peaks(trial, "grad_norm").finite)
+
+
+def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
+    """The gradient norms of the trials after early training, one after the other; finite and positive, may be empty."""
+    parts = [_late(study.curve(trial, "grad_norm").finite).values for trial in trials]
     return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _late(curve: Curve) -> Curve:
+    keep = (curve.steps > EARLY * curve.steps[-1:]) & (curve.values > 0)
+    return Curve(curve.steps[keep], curve.values[keep], curve.times[keep])
+
+
+def clip_action(norms: FloatArray) -> str:
+    """What to do, as a sentence."""
+    if len(norms) < jumps.FEWEST:
+        return LOG_NORM
+    return f"Clip gradients at a norm of {np.quantile(norms, 0.9):.3g}, the 90th percentile, and tune the threshold around it."
 
 
 def clip_changes(study: Study, norms: FloatArray) -> tuple[Change, ...]:

@@ -9,7 +9,7 @@ quarter of the series may be outliers before the scale itself follows them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -23,54 +23,72 @@ FEWEST = 20
 """Points below which a series does not show what moves are usual for it."""
 _HUGE = 1e100
 _TENFOLD = 10.0
-_WIDTHS = (2, 6, 18)
+_WIDTHS = (2, 6, 18, 54)
 """Points for which a jump must last, tried one after the other: never one, which may be a single odd minibatch."""
 _CHANCES = np.logspace(-12, 0, 97)
 _NORMAL_QUARTILE = 0.6745
 _MANY = 9
+_PLENTY = 80
+_FASTER = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
     """The upper tail of a series' values, as an exponential tail of the scale that the bulk shows."""
 
-    centre: float
-    """The median."""
+    base: float
+    """Where the tail begins."""
     scale: float
-    """Mean excess over the median, from the smaller half of the excesses."""
-    above: int
-    """Values above the median."""
+    """Mean excess over the base, from the smaller half of the excesses."""
+    tries: float
+    """Values above the base, any of which may be the largest."""
     freedom: float
     """Independent excesses that the scale comes from."""
 
     def p(self, value: float) -> float:
-        """How often the largest of the values would reach `value` by chance: exact for an exponential tail, at most 1."""
-        excess = value - self.centre
+        """How often the largest of the values would reach `value` by chance, at most 1: exact for an exponential tail."""
+        excess = value - self.base
         if not excess > 0:
             return 1.0
-        # log1p and exp keep p-values far below the smallest double apart from errors.
-        return min(1.0, self.above * math.exp(-self.freedom * math.log1p(excess / (self.freedom * self.scale))))
+        return min(1.0, self.tries * math.exp(-self.freedom * math.log1p(excess / (self.freedom * self.scale))))
 
     def limit(self, chance: float) -> float:
         """The value that the largest one passes with this probability."""
-        grown = math.expm1(math.log(max(self.above / chance, 1.0)) / self.freedom)
-        return self.centre + self.freedom * self.scale * grown
+        grown = math.expm1(math.log(max(self.tries / chance, 1.0)) / self.freedom)
+        return self.base + self.freedom * self.scale * grown
 
 
-def upper_tail(values: FloatArray, overlap: int = 1, *, symmetric: bool = False) -> Tail | None:
-    """The upper tail of values (n,), finite; None if fewer than 4 lie above their median.
-
-    overlap: in how many neighbouring values each observation takes part, which lessens what the scale is known from.
-    symmetric: whether the scale may be taken from the lower half of the values too, of which it is then known twice as well.
-    """
+def upper_tail(values: FloatArray) -> Tail | None:
+    """The upper tail of values (n,), finite, over their median; None if fewer than 4 lie above it."""
     centre = float(np.median(values)) if len(values) else 0.0
-    above = int(np.count_nonzero(values > centre))
+    excess = np.sort(values[values > centre]) - centre
+    return _tail(excess, centre, len(excess), 1.0) if len(excess) >= 4 else None
+
+
+def level_tail(moves: FloatArray, width: int) -> Tail | None:
+    """The upper tail of moves (n,) between levels of `width` points each; None if fewer than 4 lie above their median.
+
+    Its scale comes from falls as well as from rises, which noise makes alike. Where there are many moves it begins at their upper
+    quartile, where tails lighter than exponential show that they are. What neighbouring moves share lessens what the scale is known
+    from: counting half the width, no simulated noise, heavy-tailed or autocorrelated, broke the promise.
+    """
+    centre = float(np.median(moves)) if len(moves) else 0.0
+    above = int(np.count_nonzero(moves > centre))
     if above < 4:
         return None
-    excess = np.sort(np.abs(values - centre) if symmetric else values[values > centre] - centre)
-    half = len(excess) // 2
+    away = np.sort(np.abs(moves - centre))
+    overlap = (width + 1) // 2
+    half = len(away) // 2
+    if len(away) < _PLENTY * overlap or away[-1] <= away[half]:
+        return _tail(away, centre, above, overlap)
+    return _tail(away[half:] - away[half], centre + float(away[half]), above / 2, overlap)
+
+
+def _tail(excess: FloatArray, base: float, tries: float, overlap: float) -> Tail:
+    """From excesses (n,), sorted: those beyond the median are only counted, so that outliers among them do not tell."""
+    half = max(len(excess) // 2, 1)
     scale = (float(excess[:half].sum()) + (len(excess) - half) * float(excess[half - 1])) / half
-    return Tail(centre, max(scale, 1e-300), above, max(half / overlap, 1.0))
+    return Tail(base, max(scale, 1e-300), tries, max(half / overlap, 1.0))
 
 
 # --- jumps ----------------------------------------------------------------------------------------------------------------------
@@ -98,15 +116,15 @@ class Jump:
     """Whether shares are of the logarithm: so for a loss that had fallen tenfold or more."""
 
 
-def largest_jump(values: FloatArray, first: int, allowed: BoolArray | None = None) -> Jump | None:
+def largest_jump(values: FloatArray, first: int, rates: FloatArray | None = None) -> Jump | None:
     """The least likely jump of a loss (n,), finite, at index `first` or later; None for fewer than 20 points or without a fall.
 
-    allowed: shape (n,), where a jump counts; a loss may well jump where the learning rate was raised.
+    rates: the learning rate at each point (n,); a rise across which it grew by half or more is the schedule's doing and no jump.
     """
     if len(values) < FEWEST:
         return None
     y, log = _scaled(values)
-    jumps = [j for width in _WIDTHS if (j := _jump(y, width, first, allowed)) is not None]
+    jumps = [j for width in _WIDTHS if (j := _jump(y, width, first, rates)) is not None]
     if not jumps:
         return None
     p, index, before, after, limit, width, share = min(jumps)
@@ -127,7 +145,7 @@ def _exp(value: float) -> float:
 
 
 def _jump(
-    y: FloatArray, width: int, first: int, allowed: BoolArray | None
+    y: FloatArray, width: int, first: int, rates: FloatArray | None
 ) -> tuple[float, int, float, float, float, int, float] | None:
     back = width + 1
     at = np.arange(max(back, first), len(y) - width + 1)
@@ -136,18 +154,24 @@ def _jump(
     after = levels(y, width)[at]
     before = levels(y, back)[at - back]
     moves = after - before
-    tail = upper_tail(moves, (width + 1) // 2, symmetric=True)
-    open_to_choice = at if allowed is None else at[allowed[at]]
-    if tail is None or not len(open_to_choice):
+    tail = level_tail(moves, width)
+    if tail is None:
         return None
+    chosen = moves if rates is None else np.where(_raised(rates, back, width)[at - back], -np.inf, moves)
     lows = np.minimum.accumulate(levels(y, 3))
     fall = max(float(y[0]), float(np.median(y[:3]))) - lows[at - 3]
-    chosen = moves if allowed is None else np.where(allowed[at], moves, -np.inf)
     i = int(np.argmax(chosen))
-    if tail.p(float(fall[i])) > 0.05:
+    if not math.isfinite(chosen[i]) or tail.p(float(fall[i])) > 0.05:
         return None
     p, limit = tail.p(float(moves[i])), tail.limit(0.05)
-    return p, int(at[i]), float(before[i]), float(after[i]), limit, width, float(moves[i] / fall[i])
+    return p, int(at[i]), float(before[i]), float(after[i]), limit, width, float(moves[i] / max(fall[i], 1e-300))
+
+
+def _raised(rates: FloatArray, back: int, width: int) -> BoolArray:
+    """Whether the learning rate grew from the `back` points before to the `width` points after, shape (n - back - width + 1,)."""
+    before = sliding_window_view(rates, back).min(axis=1)[: len(rates) - back - width + 1]
+    after = sliding_window_view(rates, width).max(axis=1)[back:]
+    return np.asarray(after > _FASTER * np.maximum(before, 1e-300))
 
 
 def levels(values: FloatArray, width: int) -> FloatArray:
@@ -219,15 +243,20 @@ def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
     of many points is as good as normal.
     """
     low, known = _lower_spread(noise)
-    moves = levels(noise, width)
-    tail = upper_tail(moves, width) if width < _MANY else None
-    if tail is not None:
-        tail = Tail(tail.centre, tail.scale, max(math.ceil(tries / 2), 1), tail.freedom)
+    tail = level_tail(-noise, 1) if len(noise) >= _PLENTY else None
+    if tail is None:
         first = low * stats.t.isf(_CHANCES / 2, known)
+    else:
+        tail = replace(tail, tries=tail.tries / len(noise))
+        first = np.array([tail.limit(c / 2) for c in _CHANCES])
+    moves = levels(noise, width)
+    tail = level_tail(moves, width) if width < _MANY else None
+    if tail is not None:
+        tail = replace(tail, tries=tail.tries * tries / len(moves))
         return np.asarray(first + [tail.limit(c / 2) for c in _CHANCES], dtype=np.float64)
-    spread = float(np.median(np.abs(moves - np.median(moves)))) / _NORMAL_QUARTILE
+    spread = max(float(np.median(np.abs(moves - np.median(moves)))) / _NORMAL_QUARTILE, 1e-300)
     apart = max(2 * tries / width, 2.0)
-    return np.asarray(max(math.hypot(low, spread), 1e-300) * stats.t.isf(_CHANCES / apart, known), dtype=np.float64)
+    return np.asarray(np.hypot(first, spread * stats.t.isf(_CHANCES / apart, known)), dtype=np.float64)
 
 
 def _quieter(one: FloatArray, other: FloatArray) -> FloatArray:
@@ -267,6 +296,11 @@ class Outliers:
     """The ratio that the largest of all points passes by chance with the promised probability."""
     p: float
     """How often the bulk of the ratios would bring one as large as the largest."""
+
+    @property
+    def largest(self) -> float:
+        """The largest ratio."""
+        return float(self.ratios.max())
 
 
 def outliers(values: FloatArray, chance: float, factor: float, width: int = 31) -> Outliers | None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
-
-import numpy as np
 
 from advisor.finding import CurveEvidence, FigureEvidence, Finding, Goal, Line, Mark, MissingData
 from advisor.rule import Count, Factor, Rule, Share
-from advisor.stats import instability, jumps
-from advisor.study import Study, Trial
+from advisor.stats import blowups, instability
+from advisor.study import Study
 
 
 class StabilityEarly(Rule):
@@ -37,8 +34,10 @@ class StabilityEarly(Rule):
 
     ## How sure
     Noise is read off the run itself: an exponential tail of its own scale for the highest level, a t-distribution for the first
-    value; the level is shared among the trials judged. Confidence is one minus that p-value times the number of trials. Measured
-    false alarms: see ALARMS.
+    value; the promised level is shared among the trials judged. Confidence is one minus the p-value times their number. On
+    simulated runs that fall at once, late, slowly or never, with normal, skewed or heavy-tailed noise, 0 to 6 % fired, with
+    autocorrelated noise up to 8 %. A loss that first falls and then rises to less than where it began, as momentum makes it
+    ring, is not counted.
 
     *Example:* "The loss of trial-3 at lr 0.3, 3 times the best trial's, rose from 2.31 to 7.9 at step 40 instead of falling."
     """
@@ -60,38 +59,39 @@ class StabilityEarly(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
         near = instability.within_reach(study, self.reach)
-        seen = [s for t in near.trials[: self.trials] if (s := self._look(study, t)) is not None]
-        unstable = [s for s in seen if s.p * len(seen) <= self.false_alarms]
+        found = [blowups.at_start(study, t, self.lasting) for t in near.trials[: self.trials]]
+        seen = [b for b in found if b is not None]
+        unstable = [b for b in seen if b.p * len(seen) <= self.false_alarms and b.share >= self.material]
         if not unstable:
             _assess(seen)
             return
-        worst = min(unstable, key=lambda s: (s.p, -s.height))
-        which = [s.trial for s in unstable]
-        others = f"; so did {len(which) - 1} more of the {len(seen)} trials judged" if len(which) > 1 else ""
-        bound = f"up to {self.reach:g} times the best" if math.isfinite(near.best) else "all"
+        worst = min(unstable, key=lambda b: (b.p, -b.share, b.trial.index))
+        which = [b.trial for b in unstable]
+        p = min(worst.p * len(seen), 1.0)
+        others = (
+            f"; so was the start of {len(which) - 1} more of the {len(seen)} trials judged" if len(which) > 1 else ""
+        )
+        bound = f"learning rates up to {self.reach:g} times the best" if near.parameter else "all"
         yield self.finding(
             f"The loss of {worst.trial.name}{near.rate(worst.trial)} {worst.said}{others}.",
             action="Warm the learning rate up, over as few steps as train stably; lower the learning rate only as a last resort.",
             severity="warning" if near.spare(which) else "critical",
-            confidence=min(1 - worst.p * len(seen), 0.99),
+            confidence=min(1 - p, 0.99),
             trials=which,
             evidence=(
                 CurveEvidence(
                     metrics=(worst.metric,),
                     caption=f"The loss of {worst.trial.name} {worst.said}.",
                     trials=tuple(t.id for t in which[:5]),
-                    marks=(Mark(trial=worst.trial.id, step=worst.step, label="unstable"),),
+                    marks=tuple(Mark(trial=b.trial.id, step=b.step, label="unstable") for b in unstable[:5]),
                     lines=(Line(value=worst.limit, label="limit of noise"),) if math.isfinite(worst.limit) else (),
                 ),
                 FigureEvidence(
                     rows=(
-                        (
-                            "trials judged",
-                            f"{len(seen)} (learning rates: {bound}), of which {len(which)} unstable early",
-                        ),
-                        ("points early in training", f"{worst.points}"),
+                        ("trials judged", f"{len(seen)} ({bound}), of which {len(which)} unstable early"),
+                        ("points early in training", f"{worst.points} of {worst.trial.name}"),
                         ("first loss, highest level, limit of noise", worst.figures),
-                        ("p-value, over all trials judged", f"{min(worst.p * len(seen), 1):.2g}"),
+                        ("p-value, over all trials judged", f"{p:.2g}"),
                         (
                             "thresholds",
                             f"p {self.false_alarms:g}, rise {self.material:.0%} of the gain, {self.lasting} steps",
@@ -102,60 +102,11 @@ class StabilityEarly(Rule):
             changes=(*instability.warmup_changes(study), instability.probe_advice(near.best)),
         )
 
-    def _look(self, study: Study, trial: Trial) -> _Seen | None:
-        """What the trial's start shows; None if it logged nothing of its loss."""
-        curves = instability.loss_curves(study, trial)
-        if not curves:
-            return None
-        end = instability.early_end(study, trial)
-        dense = [(n, c) for n, c in curves if np.searchsorted(c.finite.steps, end, side="right") >= _FEWEST]
-        metric, curve = (dense or curves)[0]
-        finite = curve.finite
-        early = int(np.searchsorted(finite.steps, end, side="right"))
-        start = int(np.searchsorted(finite.steps, min(end, instability.PROBE_STEPS), side="right"))
-        seen = _Seen(trial, metric, start if start >= _FEWEST else 0)
-        at = instability.diverged_step(study, trial)
-        if at is not None and len(finite) and instability.diverged_early(study, trial, at):
-            first = float(finite.values[0])
-            return _Seen(
-                trial, metric, early, 0.0, at, math.inf, f"was {first:.4g} at first and not finite from step {at:,} on"
-            )
-        if not dense:
-            return seen
-        lasting = min(self.lasting, max(int(end - finite.steps[0]) // 5, 1))
-        width = int(np.count_nonzero(finite.steps[1:early] <= finite.steps[0] + lasting))
-        rise = jumps.early_rise(finite.values, early, max(width, 1))
-        if rise is None or rise.share < self.material:
-            return seen
-        step = int(finite.steps[rise.index])
-        said = f"rose from {rise.start:.4g} to {rise.level:.4g} at step {step:,} instead of falling"
-        figures = f"{rise.start:.4g}, {rise.level:.4g}, {rise.limit:.4g}"
-        return _Seen(trial, metric, early, rise.p, step, rise.level - rise.start, said, figures, rise.limit)
 
-
-_FEWEST = 3
-"""Points early in training that show a rise: the first, and two after it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    trial: Trial
-    metric: str
-    points: int
-    """Early in training, within the probe's steps; 0 where they are too few to show an instability that recovers."""
-    p: float = 1.0
-    step: int = 0
-    height: float = 0.0
-    said: str = ""
-    figures: str = "not finite"
-    limit: float = math.nan
-
-
-def _assess(seen: list[_Seen]) -> None:
+def _assess(seen: Sequence[blowups.Blowup]) -> None:
     """Raise MissingData if no trial logged enough of its start to be called stable."""
-    if any(s.points for s in seen):
+    if any(b.points for b in seen):
         return
-    what = (
-        "no trial logged a loss" if not seen else f"no trial logged {_FEWEST} losses in the first tenth of its training"
-    )
+    start = f"the first tenth of its training and the first {instability.PROBE_STEPS} steps"
+    what = f"no trial logged {blowups.FEWEST_EARLY} losses within {start}" if seen else "no trial logged a loss"
     raise MissingData(f"{what}; log the training loss at every step of the first {instability.PROBE_STEPS}")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
-
-import numpy as np
 
 from advisor.finding import CurveEvidence, FigureEvidence, Finding, Goal, Line, Mark, MissingData
 from advisor.rule import Count, Factor, Rule, Share
-from advisor.stats import instability, jumps
-from advisor.study import Study, Trial
+from advisor.stats import blowups, instability, jumps
+from advisor.study import Study
 
 
 class StabilityMid(Rule):
@@ -34,9 +31,11 @@ class StabilityMid(Rule):
     was not logged, log it first. A longer warmup mends some jumps that clipping does not.
 
     ## How sure
-    The bulk of the moves of the same curve, over windows of 2, 6 and 18 points, is continued by an exponential tail; the largest of
-    all moves of all trials judged passes the limit with the promised probability. Confidence is one minus that p-value. Where the
-    learning rate was not logged, a restart of its schedule cannot be told from a jump. Measured false alarms: see ALARMS.
+    The bulk of the moves of the same curve, over windows of 2, 6, 18 and 54 points, is continued by an exponential tail; the
+    largest of all moves of all trials judged passes the limit with the promised probability. Confidence is one minus that p-value.
+    On simulated falling curves of 22 to 1,500 points with normal, log-normal, heavy-tailed (Student's t with 2 or 3 degrees of
+    freedom) and autocorrelated noise at most 6 % fired, most of them never. Where the learning rate was not logged, a restart of
+    its schedule cannot be told from a jump, and with fewer than some 40 points only a collapse that stays is found.
 
     *Example:* "The loss of trial-3 jumped from 2.9 to 8.1 at step 29,400, which undid 74 % of what it had fallen."
     """
@@ -56,41 +55,41 @@ class StabilityMid(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
         near = instability.within_reach(study, self.reach)
-        seen = [s for t in near.trials[: self.trials] if (s := self._look(study, t)) is not None]
+        found = [blowups.in_mid_training(study, t) for t in near.trials[: self.trials]]
+        seen = [b for b in found if b is not None]
         if not seen:
             raise MissingData(
                 f"no trial logged {jumps.FEWEST} losses or evaluations; log the training loss, and the gradient norm, at every step"
             )
-        unstable = [s for s in seen if s.p * len(seen) <= self.false_alarms and s.share >= self.material]
+        unstable = [b for b in seen if b.p * len(seen) <= self.false_alarms and b.share >= self.material]
         if not unstable:
             return
-        rank = {t.index: i for i, t in enumerate(study.ranked())}
-        worst = min(unstable, key=lambda s: (s.p > 1e-6, -s.share, s.trial.index))
-        best = min(rank.get(s.trial.index, len(study.trials)) for s in unstable)
+        worst = min(unstable, key=lambda b: (b.p > 1e-6, -b.share, b.trial.index))
+        which = [b.trial for b in unstable]
         p = min(worst.p * len(seen), 1.0)
-        others = f"; so did {len(unstable) - 1} more of the {len(seen)} trials judged" if len(unstable) > 1 else ""
-        norms = instability.norms_after_start(study, [s.trial for s in unstable])
-        clip = f" at a norm of {np.quantile(norms, 0.9):.3g}, the 90th percentile" if len(norms) >= jumps.FEWEST else ""
-        action = f"Clip gradients{clip}, and tune the threshold around it." if clip else instability.LOG_NORM
-        norm = _norm_there(study, worst)
+        others = f"; {len(which) - 1} more of the {len(seen)} trials judged are unstable too" if len(which) > 1 else ""
+        best = bool({t.index for t in study.ranked()[:3]} & {t.index for t in which})
+        norms = instability.late_norms(study, which)
+        norm = blowups.norm_there(study, worst)
         yield self.finding(
-            f"The {worst.what} of {worst.trial.name}{near.rate(worst.trial)} {worst.said}{others}.",
-            action=action,
-            severity="critical" if best < 3 or not near.spare([s.trial for s in unstable]) else "warning",
+            f"The {worst.subject} of {worst.trial.name}{near.rate(worst.trial)} {worst.said}{others}.",
+            action=instability.clip_action(norms),
+            severity="critical" if best or not near.spare(which) else "warning",
             confidence=min(1 - p, 0.99),
-            trials=[s.trial for s in unstable],
+            trials=which,
             evidence=(
                 CurveEvidence(
                     metrics=(worst.metric, *([study.signals["grad_norm"]] if norm else [])),
-                    caption=f"The {worst.what} of {worst.trial.name} {worst.said}.",
-                    trials=tuple(s.trial.id for s in unstable[:5]),
-                    marks=tuple(Mark(trial=s.trial.id, step=s.step, label="jump") for s in unstable[:5]),
+                    caption=f"The {worst.subject} of {worst.trial.name} {worst.said}.",
+                    trials=tuple(t.id for t in which[:5]),
+                    marks=tuple(Mark(trial=b.trial.id, step=b.step, label="jump") for b in unstable[:5]),
                     lines=(Line(value=worst.limit, label="limit of noise"),) if math.isfinite(worst.limit) else (),
                 ),
                 FigureEvidence(
                     rows=(
-                        ("trials judged", f"{len(seen)}, of which {len(unstable)} unstable"),
+                        ("trials judged", f"{len(seen)}, of which {len(which)} unstable"),
                         ("points judged", f"{worst.points:,} of {worst.trial.name}"),
+                        ("level before, after, limit of noise", worst.figures),
                         ("p-value, over all trials judged", f"{p:.2g}"),
                         ("gradient norm there, over its running median", f"{norm:.3g}" if norm else "not logged"),
                         ("thresholds", f"p {self.false_alarms:g}, {self.material:.0%} of the fall"),
@@ -99,72 +98,3 @@ class StabilityMid(Rule):
             ),
             changes=instability.clip_changes(study, norms),
         )
-
-    def _look(self, study: Study, trial: Trial) -> _Seen | None:
-        """The trial's largest jump; None if its curves are too short to judge."""
-        curves = instability.loss_curves(study, trial)
-        at = instability.diverged_step(study, trial)
-        if at is not None and not instability.diverged_early(study, trial, at):
-            for metric, curve in curves:
-                before = curve.finite.values[curve.finite.steps < at]
-                if len(before) >= _FEWEST_BEFORE and float(np.median(before[-3:])) < before[0]:
-                    what = "objective" if metric == study.spec.objective.metric else "loss"
-                    said = f"was not finite from step {at:,} on, after it had improved"
-                    return _Seen(trial, metric, what, len(curve), 0.0, math.inf, at, said)
-        for metric, curve in curves:
-            finite = curve.finite
-            if len(finite) < jumps.FEWEST:
-                continue
-            first = int(np.searchsorted(finite.steps, instability.early_end(study, trial), side="right"))
-            allowed = instability.steady(study, trial, finite.steps.astype(np.float64))
-            jump = jumps.largest_jump(finite.values, first, allowed)
-            objective = metric == study.spec.objective.metric
-            what = "objective" if objective else "loss"
-            if jump is None:
-                return _Seen(trial, metric, what, len(finite))
-            sign = -1.0 if objective and not study.minimize else 1.0
-            step = int(finite.steps[jump.index])
-            of = "of its logarithm's fall" if jump.log else "of what it had gained"
-            levels = f"{sign * jump.before:.4g} to {sign * jump.after:.4g}"
-            said = f"jumped from {levels} at step {step:,}, which undid {jump.share:.0%} {of}"
-            return _Seen(
-                trial,
-                metric,
-                what,
-                len(finite),
-                jump.p,
-                jump.share,
-                step,
-                said,
-                sign * jump.limit if jump.limit else math.nan,
-            )
-        return None
-
-
-_FEWEST_BEFORE = 5
-"""Points before a divergence that show that the loss had fallen."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    trial: Trial
-    metric: str
-    what: str
-    points: int
-    p: float = 1.0
-    share: float = 0.0
-    step: int = 0
-    said: str = ""
-    limit: float = math.nan
-
-
-def _norm_there(study: Study, seen: _Seen) -> float | None:
-    """The largest ratio of the gradient norm to its running median in the five logged points around the jump."""
-    curve = study.peaks(seen.trial, "grad_norm").finite
-    keep = curve.values > 0
-    found = jumps.outliers(curve.values[keep], 0.5, 1.0)
-    if found is None:
-        return None
-    at = int(np.searchsorted(curve.steps[keep], seen.step))
-    around = found.ratios[max(at - 3, 0) : at + 2]
-    return float(around.max()) if len(around) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +11,7 @@ from advisor.finding import CurveEvidence, FigureEvidence, Finding, Goal, Histog
 from advisor.rule import Count, Factor, Rule, Share
 from advisor.space import FloatArray
 from advisor.stats import instability, jumps
-from advisor.study import Curve, Study, Trial
+from advisor.study import Study
 
 
 class StabilitySpikes(Rule):
@@ -34,7 +33,8 @@ class StabilitySpikes(Rule):
     ## How sure
     The limit continues the bulk of the logarithms of the ratios by an exponential tail, so that the largest of all points of all
     trials judged passes it with the promised probability; healthy norms are about log-normal, whose tail is lighter. Confidence
-    is one minus the p-value of the largest ratio. Measured false alarms: see ALARMS.
+    is one minus the p-value of the largest ratio. On simulated norms (log-normal,
+    log-Laplace, gamma, Gumbel, autocorrelated; 30 to 3,000 points) 0 to 4 % fired; eightfold outliers were found in nine of ten.
 
     *Example:* "The gradient norm of trial-3 exceeds 3 times its running median at 12 of 668 logged points, at most 60-fold."
     """
@@ -54,65 +54,55 @@ class StabilitySpikes(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
         near = instability.within_reach(study, self.reach)
-        curves = [(t, _after_start(study, t)) for t in near.trials[: self.trials]]
+        curves = [(t, instability.late_norm(study, t)) for t in near.trials[: self.trials]]
         curves = [(t, c) for t, c in curves if len(c) >= jumps.FEWEST]
         if not curves:
-            short = study.has("grad_norm")
             what = (
                 f"no trial logged {jumps.FEWEST} gradient norms after its start"
-                if short
+                if study.has("grad_norm")
                 else "no gradient norm was logged"
             )
-            raise MissingData(
-                f"{what}; log the norm before clipping at every step as train/grad_norm, which the advisor's training hook does"
-            )
+            raise MissingData(f"{what}; {instability.LOG_NORM[0].lower()}{instability.LOG_NORM[1:-1]}")
         chance = self.false_alarms / len(curves)
-        judged = [
-            _Spikes(t, c, o) for t, c in curves if (o := jumps.outliers(c.values, chance, self.factor)) is not None
-        ]
-        spiky = [s for s in judged if len(s.found.indices)]
+        judged = [(t, c, o) for t, c in curves if (o := jumps.outliers(c.values, chance, self.factor)) is not None]
+        spiky = [(t, c, o) for t, c, o in judged if len(o.indices)]
         if not spiky:
             return
-        worst = max(spiky, key=lambda s: (len(s.found.indices), s.largest))
-        norms = instability.norms_after_start(study, [s.trial for s in spiky])
-        p = min(1.0, worst.found.p * len(curves))
-        tenth = float(np.quantile(norms, 0.9))
-        metric = study.signals["grad_norm"]
-        count, all_ = len(worst.found.indices), len(worst.curve)
-        points = "point" if count == 1 else "points"
-        others = f"; so do those of {len(spiky) - 1} more of the {len(curves)} trials judged" if len(spiky) > 1 else ""
+        trial, curve, found = max(spiky, key=lambda s: (len(s[2].indices), s[2].largest))
+        which = [t for t, _, _ in spiky]
+        norms = instability.late_norms(study, which)
+        p = min(1.0, found.p * len(curves))
+        metric, count = study.signals["grad_norm"], len(found.indices)
+        where = f"{count} of {len(curve):,} logged point{'s' if count > 1 else ''}"
+        others = f"; so do those of {len(which) - 1} more of the {len(curves)} trials judged" if len(which) > 1 else ""
         yield self.finding(
-            f"The gradient norm of {worst.trial.name}{near.rate(worst.trial)} exceeds {worst.floor(self.factor):.2g} times its "
-            f"running median at {count} of {all_:,} logged {points}, at most {worst.largest:.3g}-fold{others}.",
-            action=f"Clip gradients at a norm of {tenth:.3g}, the 90th percentile, and tune the threshold around it.",
+            f"The gradient norm of {trial.name}{near.rate(trial)} exceeds {max(self.factor, found.limit):.2g} times its running "
+            f"median at {where}, at most {found.largest:.3g}-fold{others}.",
+            action=instability.clip_action(norms),
             severity="warning",
             confidence=min(1 - p, 0.99),
             subject=metric,
-            trials=[s.trial for s in spiky],
+            trials=which,
             evidence=(
                 CurveEvidence(
                     metrics=(metric,),
-                    caption=f"The norm of {worst.trial.name} leaves its running median {count} times.",
-                    trials=tuple(s.trial.id for s in spiky[:5]),
+                    caption=f"The norm of {trial.name} leaves its running median at {where}.",
+                    trials=tuple(t.id for t in which[:5]),
                     marks=tuple(
-                        Mark(
-                            trial=worst.trial.id,
-                            step=int(worst.curve.steps[i]),
-                            label=f"{worst.found.ratios[i]:.3g}-fold",
-                        )
-                        for i in worst.found.indices[:5]
+                        Mark(trial=trial.id, step=int(curve.steps[i]), label=f"{found.ratios[i]:.3g}-fold")
+                        for i in found.indices[:5]
                     ),
                 ),
                 _histogram(metric, norms),
                 FigureEvidence(
                     rows=(
-                        ("trials judged", f"{len(curves)}, of which {len(spiky)} with outliers"),
+                        ("trials judged", f"{len(curves)}, of which {len(which)} with outliers"),
                         (
                             "norms judged",
-                            f"{all_:,} of {worst.trial.name}, after the first {instability.EARLY:.0%} of its steps",
+                            f"{len(curve):,} of {trial.name}, after the first {instability.EARLY:.0%} of its steps",
                         ),
-                        ("largest ratio to the running median", f"{worst.largest:.3g}"),
-                        ("ratio that chance explains", f"{worst.found.limit:.3g}, with probability {chance:.2g}"),
+                        ("largest ratio to the running median", f"{found.largest:.3g}"),
+                        ("ratio that chance explains", f"{found.limit:.3g}, with probability {chance:.2g}"),
                         ("p-value, over all trials judged", f"{p:.2g}"),
                         ("smallest ratio that counts", f"{self.factor:g}"),
                     )
@@ -120,30 +110,6 @@ class StabilitySpikes(Rule):
             ),
             changes=instability.clip_changes(study, norms),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Spikes:
-    trial: Trial
-    curve: Curve
-    found: jumps.Outliers
-
-    @property
-    def largest(self) -> float:
-        return float(self.found.ratios.max())
-
-    def floor(self, factor: float) -> float:
-        """The ratio from which a point counts."""
-        return max(factor, self.found.limit)
-
-
-def _after_start(study: Study, trial: Trial) -> Curve:
-    """The largest norm of each logged window after early training; finite and positive."""
-    curve = study.peaks(trial, "grad_norm").finite
-    if not len(curve):
-        return curve
-    keep = (curve.steps > instability.EARLY * curve.steps[-1]) & (curve.values > 0)
-    return Curve(curve.steps[keep], curve.values[keep], curve.times[keep])
 
 
 def _histogram(metric: str, norms: FloatArray) -> HistogramEvidence:

@@ -1,0 +1,133 @@
+"""What one trial's loss shows of instability: a rise or a divergence at its start, a jump or a divergence in mid training."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.stats import instability, jumps
+from advisor.study import Curve, Study, Trial
+
+FEWEST_EARLY = 3
+"""Points early in training that can show a rise: the first, and two after it."""
+_FEWEST_BEFORE = 5
+"""Points before a divergence that show that the loss had fallen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blowup:
+    """The worst that was seen of a trial, and how likely chance alone would show it."""
+
+    trial: Trial
+    metric: str
+    """As logged."""
+    points: int
+    """Points that were judged; 0 where they are too few to call the trial stable."""
+    p: float = 1.0
+    """p-value among this trial's own points; 0 for a divergence."""
+    share: float = 0.0
+    """Size as a share of what the loss gained or had fallen; infinite for a divergence."""
+    step: int = 0
+    said: str = ""
+    """What happened, to follow the name of the trial in a sentence."""
+    figures: str = ""
+    """The levels before and after, and the limit of noise."""
+    limit: float = math.nan
+    """The level that noise passes once in twenty trials, in the metric's own unit; NaN without one."""
+    subject: str = "loss"
+    """`loss`, or `objective` where that is what showed it."""
+
+
+def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
+    """The rise or divergence of the trial's loss early in training; None if it logged none.
+
+    lasting: steps that a rise must last; one point where fewer steps apart were not logged.
+    """
+    curves = instability.loss_curves(study, trial)
+    if not curves:
+        return None
+    end = instability.early_end(study, trial)
+    judged = [(n, c) for n, c in curves if _count(c, end) >= FEWEST_EARLY]
+    metric, curve = (judged or curves)[0]
+    finite = curve.finite
+    early = _count(curve, end)
+    at = instability.diverged_step(study, trial)
+    if at is not None and len(finite) and instability.diverged_early(study, trial, at):
+        said = f"was {finite.values[0]:.4g} at first and not finite from step {at:,} on"
+        return Blowup(trial, metric, early, 0.0, math.inf, at, said, "not finite")
+    dense = _count(curve, min(end, instability.PROBE_STEPS))
+    quiet = Blowup(trial, metric, dense if dense >= FEWEST_EARLY else 0)
+    if not judged:
+        return quiet
+    steps = min(lasting, max(int(end - finite.steps[0]) // 5, 1))
+    width = int(np.count_nonzero(finite.steps[1:early] <= finite.steps[0] + steps))
+    rise = jumps.early_rise(finite.values, early, max(width, 1))
+    if rise is None:
+        return quiet
+    step = int(finite.steps[rise.index])
+    said = f"rose from {rise.start:.4g} to {rise.level:.4g} at step {step:,} instead of falling"
+    figures = f"{rise.start:.4g}, {rise.level:.4g}, {rise.limit:.4g}"
+    return Blowup(trial, metric, quiet.points, rise.p, rise.share, step, said, figures, rise.limit)
+
+
+def _count(curve: Curve, end: float) -> int:
+    """Finite points up to step `end`."""
+    return int(np.searchsorted(curve.finite.steps, end, side="right"))
+
+
+def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
+    """The largest jump, or the divergence, of the trial's loss after early training; None if its curves are too short to judge."""
+    curves = instability.loss_curves(study, trial)
+    found = _late_divergence(study, trial)
+    if found is not None:
+        return found
+    judged = [(n, c.finite) for n, c in curves if len(c.finite) >= jumps.FEWEST]
+    if not judged:
+        return None
+    metric, curve = judged[0]
+    first = int(np.searchsorted(curve.steps, instability.early_end(study, trial), side="right"))
+    rates = instability.rates_at(study, trial, curve.steps.astype(np.float64))
+    jump = jumps.largest_jump(curve.values, first, rates)
+    subject = _subject(study, metric)
+    if jump is None:
+        return Blowup(trial, metric, len(curve), subject=subject)
+    sign = -1.0 if subject == "objective" and not study.minimize else 1.0
+    before, after, limit = sign * jump.before, sign * jump.after, sign * jump.limit
+    step = int(curve.steps[jump.index])
+    of = "of its logarithm's fall" if jump.log else "of what it had gained"
+    said = f"jumped from {before:.4g} to {after:.4g} at step {step:,}, which undid {jump.share:.0%} {of}"
+    figures = f"{before:.4g}, {after:.4g}, {limit:.4g}"
+    return Blowup(trial, metric, len(curve), jump.p, jump.share, step, said, figures, limit, subject)
+
+
+def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
+    """A divergence after early training, of a loss that had fallen until then."""
+    at = instability.diverged_step(study, trial)
+    if at is None or instability.diverged_early(study, trial, at):
+        return None
+    for metric, curve in instability.loss_curves(study, trial):
+        before = curve.finite.values[curve.finite.steps < at]
+        if len(before) >= _FEWEST_BEFORE and float(np.median(before[-3:])) < before[0]:
+            said = f"was not finite from step {at:,} on, after it had improved"
+            subject = _subject(study, metric)
+            return Blowup(trial, metric, len(curve), 0.0, math.inf, at, said, "not finite", subject=subject)
+    return None
+
+
+def _subject(study: Study, metric: str) -> str:
+    objective = metric == study.spec.objective.metric and study.signals.get("valid_loss") != metric
+    return "objective" if objective else "loss"
+
+
+def norm_there(study: Study, blowup: Blowup) -> float | None:
+    """The largest ratio of the gradient norm to its running median in the five logged points around it; None without norms."""
+    curve = study.peaks(blowup.trial, "grad_norm").finite
+    keep = curve.values > 0
+    found = jumps.outliers(curve.values[keep], 0.5, 1.0)
+    if found is None:
+        return None
+    at = int(np.searchsorted(curve.steps[keep], blowup.step))
+    around = found.ratios[max(at - 3, 0) : at + 2]
+    return float(around.max()) if len(around) else None

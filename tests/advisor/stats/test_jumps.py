@@ -1,0 +1,159 @@
+"""Jumps, early rises and outliers of noisy series."""
+
+import numpy as np
+import pytest
+
+from advisor.stats import jumps
+
+RNG = np.random.default_rng(7)
+NOISES = {
+    "normal": lambda n: RNG.normal(size=n),
+    "heavy": lambda n: RNG.standard_t(3, size=n),
+    "skewed": lambda n: RNG.gamma(4, size=n) / 2 - 2,
+}
+
+
+def falling(n, noise, kind="normal"):
+    return 1 + 2 * np.exp(-5 * np.linspace(0, 1, n)) + noise * NOISES[kind](n)
+
+
+def test_the_tail_of_exponential_values_is_exact():
+    broke = 0
+    for _ in range(400):
+        values = RNG.exponential(size=200)
+        broke += jumps.upper_tail(values).p(values.max()) <= 0.05
+    assert 5 <= broke <= 35
+
+
+def test_the_limit_is_where_the_p_value_is_the_chance():
+    tail = jumps.upper_tail(RNG.normal(size=300))
+    assert tail.p(tail.limit(0.05)) == pytest.approx(0.05)
+
+
+def test_no_tail_without_values_above_the_median():
+    assert jumps.upper_tail(np.ones(50)) is None
+    assert jumps.upper_tail(np.empty(0)) is None
+
+
+@pytest.mark.parametrize("kind", NOISES)
+@pytest.mark.parametrize("n", [30, 120, 600])
+def test_falling_curves_rarely_jump(kind, n):
+    fired = 0
+    for _ in range(60):
+        found = jumps.largest_jump(falling(n, 0.2, kind), n // 10)
+        fired += found is not None and found.p <= 0.05 and found.share >= 0.1
+    assert fired <= 6
+
+
+@pytest.mark.parametrize(("n", "points"), [(60, 4), (600, 2), (600, 100)])
+def test_a_jump_is_found_where_it_is(n, points):
+    loss = falling(n, 0.03)
+    loss[n // 2 : n // 2 + points] += 1.5
+    found = jumps.largest_jump(loss, n // 10)
+    assert found.p < 0.01
+    assert abs(found.index - n // 2) <= 1
+    assert found.after - found.before == pytest.approx(1.5, abs=0.25)
+    assert found.share == pytest.approx(0.75, abs=0.2)
+
+
+def test_one_odd_point_is_no_jump():
+    loss = falling(300, 0.03)
+    loss[150] += 3
+    assert jumps.largest_jump(loss, 30).p > 0.05
+
+
+def test_a_jump_where_the_learning_rate_is_raised_is_passed_over():
+    loss = falling(300, 0.03)
+    loss[150:] += 1.5
+    assert jumps.largest_jump(loss, 30, np.full(300, 0.1)).p < 1e-6
+    found = jumps.largest_jump(loss, 30, np.where(np.arange(300) < 150, 0.01, 0.1))
+    assert found is None or found.p > 0.05
+
+
+def test_a_loss_that_never_fell_has_not_jumped():
+    loss = 2 + 0.1 * RNG.normal(size=300)
+    loss[150:] += 5
+    assert jumps.largest_jump(loss, 30) is None
+
+
+def test_a_loss_that_fell_tenfold_is_read_on_a_log_scale():
+    loss = 100 * np.exp(-8 * np.linspace(0, 1, 400)) * np.exp(0.03 * RNG.normal(size=400))
+    loss[300:320] *= 5
+    found = jumps.largest_jump(loss, 40)
+    assert found.log
+    assert found.p < 0.01
+    assert found.after / found.before == pytest.approx(5, rel=0.3)
+
+
+def test_units_do_not_matter():
+    loss = falling(300, 0.03)
+    loss[150:160] += 1
+    one, other = jumps.largest_jump(loss, 30), jumps.largest_jump(1000 * loss, 30)
+    assert one.p == pytest.approx(other.p)
+    assert one.share == pytest.approx(other.share)
+
+
+@pytest.mark.parametrize("kind", NOISES)
+@pytest.mark.parametrize(("n", "early", "width"), [(50, 5, 1), (400, 60, 10)])
+def test_starts_that_do_not_rise(kind, n, early, width):
+    for level in (falling, lambda n, s, k: 2.5 + s * NOISES[k](n)):
+        fired = 0
+        for _ in range(60):
+            found = jumps.early_rise(level(n, 0.1, kind), early, width)
+            fired += found is not None and found.p <= 0.05 and found.share >= 0.1
+        assert fired <= 8
+
+
+def test_a_rise_at_the_start():
+    loss = falling(200, 0.02)
+    loss[1:15] += 4
+    found = jumps.early_rise(loss, 20, 3)
+    assert found.p < 1e-4
+    assert 1 <= found.index < 15
+    assert found.level > 5 > found.limit > found.start
+    assert found.share > 1
+
+
+def test_an_overshoot_shorter_than_asked_for_is_none():
+    loss = falling(500, 0.02)
+    loss[1:3] *= 20
+    assert jumps.early_rise(loss, 50, 10).p > 0.05
+
+
+def test_a_noisy_unstable_start_is_seen_against_the_quiet_rest():
+    loss = np.concatenate([[0.695], 0.9 + 0.15 * RNG.normal(size=8), 0.69 + 0.005 * RNG.normal(size=42)])
+    assert jumps.early_rise(loss, 6, 1).p < 0.05
+
+
+def test_outliers_of_norms():
+    norms = np.exp(0.2 * RNG.normal(size=500)) * np.linspace(2, 0.3, 500)
+    assert not len(jumps.outliers(norms, 0.05, 3.0).indices)
+    norms[[100, 250, 400]] *= 12
+    found = jumps.outliers(norms, 0.05, 3.0)
+    assert sorted(found.indices) == [100, 250, 400]
+    assert found.largest > 8 > found.limit
+
+
+def test_norms_that_always_scatter_have_no_outliers():
+    fired = sum(len(jumps.outliers(RNG.lognormal(0, 1, size=300), 0.05, 3.0).indices) > 0 for _ in range(100))
+    assert fired <= 8
+
+
+@pytest.mark.parametrize(
+    ("values", "index"),
+    [([], None), ([1, 2], None), ([1, np.nan, 2], None), ([1, 2, np.inf, np.nan], 2), ([np.nan], 0)],
+)
+def test_divergence(values, index):
+    assert jumps.diverged_at(np.array(values, dtype=float)) == index
+
+
+@pytest.mark.parametrize(
+    "values", [np.ones(50), np.zeros(50), np.tile([1e308, -1e308], 25), np.tile([1e-308, 1e308], 25)]
+)
+def test_odd_series_raise_nothing(values):
+    with np.errstate(all="raise", under="ignore"):
+        jumps.largest_jump(values, 5)
+        jumps.early_rise(values, 10, 2)
+        jumps.largest_jump(values[:3], 0)
+        jumps.early_rise(values[:2], 1, 1)
+        jumps.outliers(np.abs(values) + 1e-300, 0.05, 3.0)

@@ -1,0 +1,178 @@
+"""The rule `stability-early`."""
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.plan import plan
+from advisor.spec import Parameter
+
+RNG = np.random.default_rng(3)
+STEPS = np.concatenate([np.arange(500), np.arange(500, 10_000, 20)])
+
+
+def healthy(noise=0.05, steps=STEPS):
+    return 2.3 * np.exp(-np.asarray(steps) / 2000) + 0.5 + noise * RNG.normal(size=len(steps))
+
+
+def blown(height=4.0, steps=STEPS):
+    """Rises early, recovers by step 900."""
+    return healthy(steps=steps) + height * np.clip(np.asarray(steps) / 60, 0, 1) * np.exp(-np.asarray(steps) / 300)
+
+
+def study_of(losses, lrs=None, *, steps=STEPS, status=None, objective=None, direction="minimize", **kwargs):
+    lrs = lrs or [0.1 * 3**i for i in range(len(losses))]
+    evaluated = objective or [
+        np.nanmin(np.where(np.isfinite(x), x, np.nan)) if np.isfinite(x).any() else np.nan for x in losses
+    ]
+    return make_study(
+        [{"lr": lr} for lr in lrs],
+        {"val/loss": [[e] for e in evaluated], "train/loss": losses},
+        steps={"train/loss": [steps[: len(x)] for x in losses], "val/loss": [[int(steps[len(x) - 1])] for x in losses]},
+        status=status,
+        direction=direction,
+        **kwargs,
+    )
+
+
+def test_fires_on_a_rise_that_recovers_and_asks_for_a_warmup():
+    study = study_of([healthy(), blown()], objective=[0.5, 0.9])
+    said = verdict("stability-early", study)
+    assert said.status == "fired"
+    (finding,) = said.findings
+    assert finding.trials == ("run1",)
+    assert finding.severity == "warning"
+    assert finding.confidence > 0.95
+    assert "3 times the best trial's" in finding.message
+    assert finding.goal == "stability"
+    (spec,) = plan(study, [said]).specs
+    warmup = spec.parameters["warmup_steps"]
+    assert (warmup.type, warmup.scale, warmup.low, warmup.high) == ("int", "log", 10, 998)
+    assert any("500 steps" in note for note in spec.notes)
+
+
+def test_the_best_trial_itself_makes_it_critical():
+    (finding,) = verdict("stability-early", study_of([blown(), healthy()], objective=[0.5, 0.9])).findings
+    assert finding.severity == "critical"
+
+
+def test_a_single_run_is_judged():
+    assert verdict("stability-early", study_of([blown()])).status == "fired"
+    assert verdict("stability-early", study_of([healthy()])).status == "quiet"
+
+
+def test_not_a_number_early():
+    loss = healthy()
+    loss[40:] = np.nan
+    study = study_of([healthy(), loss], objective=[0.5, float("nan")])
+    (finding,) = verdict("stability-early", study).findings
+    assert "not finite from step 40 on" in finding.message
+    assert finding.trials == ("run1",)
+
+
+def test_a_run_that_ended_with_its_divergence():
+    loss = np.append(2.3 + 0.3 * np.arange(12.0), np.nan)
+    study = study_of([loss], objective=[float("nan")])
+    assert verdict("stability-early", study).status == "fired"
+
+
+def test_a_tagged_divergence_without_a_non_finite_value():
+    loss = healthy()[:60]
+    tags = [{"max_train_steps": "10000"}]
+    study = study_of([loss], status=["diverged"], objective=[2.0], tags=tags)
+    assert verdict("stability-early", study).status == "fired"
+
+
+def test_a_divergence_far_above_the_best_rate_proves_nothing():
+    loss = healthy()
+    loss[40:] = np.nan
+    study = study_of([healthy(), loss], [0.1, 5.0], objective=[0.5, float("nan")])
+    assert verdict("stability-early", study).status == "quiet"
+    assert verdict("stability-early", study, reach=100.0).status == "fired"
+
+
+def test_a_first_step_that_overshoots_and_is_back_is_quiet():
+    loss = healthy()
+    loss[1:4] = [17, 6, 3.5]
+    assert verdict("stability-early", study_of([loss])).status == "quiet"
+
+
+def test_a_run_that_never_learns_is_quiet():
+    assert verdict("stability-early", study_of([2.3 + 0.05 * RNG.normal(size=len(STEPS))])).status == "quiet"
+
+
+def test_a_late_divergence_is_not_early():
+    loss = healthy()
+    loss[-100:] = np.nan
+    assert verdict("stability-early", study_of([loss], objective=[float("nan")])).status == "quiet"
+
+
+def test_a_blank_evaluation_is_no_divergence():
+    study = make_study(
+        [{"lr": 0.1}],
+        {"val/loss": [[2.0, np.nan, np.nan]], "train/loss": [healthy()]},
+        steps={"train/loss": [STEPS], "val/loss": [[100, 200, 300]]},
+        status=["complete"],
+    )
+    assert verdict("stability-early", study).status == "quiet"
+
+
+def test_sparse_logging_is_not_assessed_unless_it_shows_an_instability_all_the_same():
+    sparse = np.arange(0, 100_000, 1000)
+    fine = study_of([healthy(steps=sparse)], steps=sparse)
+    said = verdict("stability-early", fine)
+    assert said.status == "not-assessed"
+    assert "every step of the first 500" in said.reason
+    loss = healthy(steps=sparse)
+    loss[1:] = np.nan
+    assert verdict("stability-early", study_of([loss], steps=sparse, objective=[float("nan")])).status == "fired"
+
+
+def test_without_a_loss_it_cannot_tell():
+    study = make_study([{"lr": 0.1}], {"val/accuracy": [[0.5]]}, objective="val/accuracy", direction="maximize")
+    assert verdict("stability-early", study).status == "not-assessed"
+
+
+def test_an_objective_alone_is_judged_either_way_up():
+    accuracy = np.concatenate([[0.5], np.full(8, 0.11) + 0.005 * RNG.normal(size=8), np.linspace(0.2, 0.8, 91)])
+    for sign, direction in ((1, "maximize"), (-1, "minimize")):
+        study = make_study([{"lr": 0.1}], {"m": [sign * accuracy]}, objective="m", direction=direction, every=10)
+        assert verdict("stability-early", study).status == "fired", direction
+
+
+def test_a_warmup_given_as_a_share_keeps_its_unit():
+    space = {
+        "lr": Parameter(low=0.01, high=1, scale="log"),
+        "warmup_share": Parameter(role="fixed", value=0.02, type="float"),
+    }
+    study = make_study(
+        [{"lr": 0.1, "warmup_share": 0.02}],
+        {"val/loss": [[1.0]], "train/loss": [blown()]},
+        steps={"train/loss": [STEPS], "val/loss": [[10_000]]},
+        space=space,
+    )
+    said = verdict("stability-early", study)
+    (spec,) = plan(study, [said]).specs
+    assert spec.parameters["warmup_share"].high == pytest.approx(0.1)
+    assert "warmup_steps" not in spec.parameters
+
+
+def test_the_order_and_the_unit_do_not_matter():
+    losses = [healthy(), blown(), healthy()]
+    one = verdict("stability-early", study_of(losses, [0.1, 0.3, 0.05], objective=[0.5, 0.9, 0.7]))
+    turned = verdict("stability-early", study_of(losses[::-1], [0.05, 0.3, 0.1], objective=[0.7, 0.9, 0.5]))
+    scaled = verdict("stability-early", study_of([100 * x for x in losses], [0.1, 0.3, 0.05], objective=[50, 90, 70]))
+    found = [said.findings[0].confidence for said in (one, turned, scaled)]
+    assert found == pytest.approx([found[0]] * 3)
+
+
+@pytest.mark.parametrize("noise", ["normal", "heavy"])
+def test_it_keeps_its_promise(noise):
+    steps = np.arange(0, 4000, 20)
+    draw = RNG.normal if noise == "normal" else lambda size: RNG.standard_t(3, size=size)
+    fired = 0
+    for i in range(120):
+        level = 2.3 if i % 2 else 2.3 - 1.5 * np.clip(steps / 4000 - 0.2, 0, 1)
+        losses = [level + 0.1 * draw(size=len(steps)) for _ in range(3)]
+        fired += verdict("stability-early", study_of(losses, steps=steps, objective=[1, 2, 3])).status == "fired"
+    assert fired <= 11

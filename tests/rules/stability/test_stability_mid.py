@@ -1,0 +1,150 @@
+"""The rule `stability-mid`."""
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.plan import plan
+
+RNG = np.random.default_rng(5)
+STEPS = np.arange(0, 20_000, 50)
+N = len(STEPS)
+
+
+def falling(noise=0.05):
+    return 0.5 + 2 * np.exp(-STEPS / 4000) + noise * RNG.normal(size=N)
+
+
+def jumping(height=1.5, lasting=20, noise=0.05):
+    loss = falling(noise)
+    loss[200 : 200 + lasting] += height
+    return loss
+
+
+def study_of(losses, lrs=None, norms=None, extra=None, **kwargs):
+    lrs = lrs or [0.1 * 2**i for i in range(len(losses))]
+    curves = {"val/loss": [[x[-1]] for x in losses], "train/loss": losses}
+    steps = {"train/loss": [STEPS] * len(losses), "val/loss": [[int(STEPS[-1])]] * len(losses)}
+    for name, values in {"train/grad_norm": norms, **(extra or {})}.items():
+        if values is not None:
+            curves[name], steps[name] = values, [STEPS] * len(losses)
+    return make_study([{"lr": lr} for lr in lrs], curves, steps=steps, **kwargs)
+
+
+def test_fires_on_a_jump_and_asks_for_clipping_at_the_90th_percentile():
+    norms = np.exp(0.1 * RNG.normal(size=N))
+    norms[200:203] = 30
+    study = study_of([jumping()], norms=[norms])
+    said = verdict("stability-mid", study)
+    (finding,) = said.findings
+    assert "at step 10,0" in finding.message
+    assert "train/grad_norm" in finding.evidence[0].metrics
+    (spec,) = plan(study, [said]).specs
+    clip = spec.parameters["grad_clip_norm"]
+    tenth = np.quantile(norms[41:], 0.9)
+    assert clip.scale == "log"
+    assert clip.low < tenth < clip.high
+    assert np.sqrt(clip.low * clip.high) == pytest.approx(tenth, rel=0.02)
+
+
+def test_without_gradient_norms_the_advice_is_to_log_them():
+    (finding,) = verdict("stability-mid", study_of([jumping()])).findings
+    (change,) = finding.changes
+    assert change.kind == "advise"
+    assert "train/grad_norm" in change.text
+
+
+@pytest.mark.parametrize("lasting", [2, 40, N])
+def test_short_and_lasting_jumps_are_found(lasting):
+    assert verdict("stability-mid", study_of([jumping(lasting=lasting)])).status == "fired"
+
+
+def test_a_late_divergence_counts():
+    loss = falling()
+    loss[300:] = np.nan
+    study = make_study(
+        [{"lr": 0.1}],
+        {"val/loss": [[1.0, np.nan]], "train/loss": [loss]},
+        steps={"train/loss": [STEPS], "val/loss": [[5000, 19_000]]},
+    )
+    (finding,) = verdict("stability-mid", study).findings
+    assert "not finite from step 15,000 on" in finding.message
+    assert finding.severity == "critical"
+
+
+def test_an_early_divergence_does_not():
+    loss = falling()
+    loss[5:] = np.nan
+    study = make_study(
+        [{"lr": 0.1}],
+        {"val/loss": [[np.nan]], "train/loss": [loss]},
+        steps={"train/loss": [STEPS], "val/loss": [[19_000]]},
+    )
+    assert verdict("stability-mid", study).status != "fired"
+
+
+def overfitting():
+    return falling() + np.clip(STEPS - 8000, 0, None) / 15_000
+
+
+QUIET = {
+    "one odd minibatch": jumping(lasting=1),
+    "slow overfitting": overfitting(),
+    "periodic noise": falling() + 0.3 * np.sin(STEPS / 300),
+    "always heavy-tailed": 0.5 + 2 * np.exp(-STEPS / 4000) + 0.3 * RNG.standard_t(2, size=N),
+    "never learns": 2.3 + 0.1 * RNG.normal(size=N),
+    "a small jump": jumping(height=0.1, noise=0.005),
+}
+
+
+@pytest.mark.parametrize("loss", QUIET.values(), ids=QUIET.keys())
+def test_stays_quiet(loss):
+    assert verdict("stability-mid", study_of([loss])).status == "quiet"
+
+
+def test_a_restart_of_the_learning_rate_is_the_schedules_doing():
+    rate = 0.1 * np.tile(0.5 * (1 + np.cos(np.linspace(0, np.pi, N // 2))), 2)
+    loss = jumping(lasting=60)
+    assert verdict("stability-mid", study_of([loss], extra={"train/learning_rate": [rate]})).status == "quiet"
+    assert verdict("stability-mid", study_of([loss], extra={"train/learning_rate": [0 * rate + 0.1]})).status == "fired"
+
+
+def test_the_evaluations_serve_where_the_training_loss_is_too_short():
+    accuracy = np.concatenate([np.linspace(0.2, 0.8, 30), np.full(30, 0.1)]) + 0.003 * RNG.normal(size=60)
+    for sign, direction in ((1, "maximize"), (-1, "minimize")):
+        study = make_study([{"lr": 0.1}], {"m": [sign * accuracy]}, objective="m", direction=direction)
+        (finding,) = verdict("stability-mid", study).findings
+        assert "The objective of trial-0" in finding.message, direction
+
+
+def test_too_few_points_are_not_assessed():
+    study = make_study([{"lr": 0.1}], {"val/loss": [[3.0, 2.0, 1.0]]})
+    said = verdict("stability-mid", study)
+    assert said.status == "not-assessed"
+    assert "20 losses" in said.reason
+
+
+def test_trials_with_far_higher_rates_are_not_judged():
+    assert verdict("stability-mid", study_of([falling(), jumping(lasting=N)], [0.1, 9.0])).status == "quiet"
+    assert verdict("stability-mid", study_of([falling(), jumping(lasting=N)], [0.1, 0.3])).status == "fired"
+
+
+def test_the_order_and_the_unit_do_not_matter():
+    losses = [falling(), jumping(), falling()]
+    one = verdict("stability-mid", study_of(losses)).findings[0]
+    other = verdict("stability-mid", study_of([7 * x for x in losses[::-1]], [0.4, 0.2, 0.1])).findings[0]
+    assert (one.confidence, one.trials) == (other.confidence, other.trials)
+
+
+@pytest.mark.parametrize("kind", ["normal", "heavy", "autocorrelated"])
+def test_it_keeps_its_promise(kind):
+    fired = 0
+    for _ in range(80):
+        losses = []
+        for _ in range(3):
+            noise = RNG.standard_t(3, size=N) if kind == "heavy" else RNG.normal(size=N)
+            if kind == "autocorrelated":
+                noise = np.convolve(noise, 0.8 ** np.arange(20))[:N]
+            losses.append(falling(0) + 0.1 * noise)
+        fired += verdict("stability-mid", study_of(losses)).status == "fired"
+    assert fired <= 7

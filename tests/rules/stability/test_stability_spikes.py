@@ -1,0 +1,117 @@
+"""The rule `stability-spikes`."""
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.plan import plan
+from advisor.spec import Parameter
+
+RNG = np.random.default_rng(9)
+N = 500
+
+
+def norms(spread=0.2, spikes=(), size=10.0):
+    values = np.exp(spread * RNG.normal(size=N)) * np.linspace(3, 0.5, N)
+    values[list(spikes)] *= size
+    return values
+
+
+def study_of(curves, lrs=None, name="train/grad_norm", **kwargs):
+    lrs = lrs or [0.1 * 2**i for i in range(len(curves))]
+    objective = [[1.0 + i] for i in range(len(curves))]
+    kwargs.setdefault("steps", {name: [np.arange(len(c)) for c in curves], "val/loss": [[N]] * len(curves)})
+    return make_study([{"lr": lr} for lr in lrs], {"val/loss": objective, name: curves}, **kwargs)
+
+
+def test_fires_and_asks_for_clipping_around_the_90th_percentile():
+    curve = norms(spikes=[120, 300, 450])
+    study = study_of([curve])
+    said = verdict("stability-spikes", study)
+    (finding,) = said.findings
+    assert "at 3 of 450 logged points" in finding.message or "at 3 of 449 logged points" in finding.message
+    histogram = next(e for e in finding.evidence if e.kind == "histogram")
+    tenth = np.quantile(curve[50:], 0.9)
+    assert histogram.lines[0].value == pytest.approx(tenth, rel=0.02)
+    assert sum(histogram.counts) == pytest.approx(450, abs=1)
+    (spec,) = plan(study, [said]).specs
+    clip = spec.parameters["grad_clip_norm"]
+    assert (clip.type, clip.scale, clip.role) == ("float", "log", "nuisance")
+    assert clip.low < tenth < clip.high
+
+
+def test_a_threshold_that_the_study_searches_gets_the_new_range():
+    space = {"lr": Parameter(low=0.01, high=1, scale="log"), "clip": Parameter(low=50.0, high=100.0, type="float")}
+    study = make_study(
+        [{"lr": 0.1, "clip": 60.0}],
+        {"val/loss": [[1.0]], "train/grad_norm": [norms(spikes=[120, 300])]},
+        steps={"train/grad_norm": [np.arange(N)], "val/loss": [[N]]},
+        space=space,
+    )
+    (spec,) = plan(study, [verdict("stability-spikes", study)]).specs
+    assert spec.parameters["clip"].high < 50
+    assert "grad_clip_norm" not in spec.parameters
+
+
+def test_the_largest_norm_of_each_window_counts():
+    mean, largest = norms(), norms(0.1)
+    largest[[200, 400]] = 40
+    steps = {k: [np.arange(N)] for k in ("train/grad_norm", "train/grad_norm.max")} | {"val/loss": [[N]]}
+    curves = {"val/loss": [[1.0]], "train/grad_norm": [mean], "train/grad_norm.max": [largest]}
+    assert verdict("stability-spikes", make_study([{"lr": 0.1}], curves, steps=steps)).status == "fired"
+    del curves["train/grad_norm.max"], steps["train/grad_norm.max"]
+    assert verdict("stability-spikes", make_study([{"lr": 0.1}], curves, steps=steps)).status == "quiet"
+
+
+QUIET = {
+    "log-normal": norms(),
+    "widely log-normal": norms(0.8),
+    "a large start": norms(spikes=range(15), size=50),
+    "a level that changes": np.concatenate([norms(0.1)[:250], 5 * norms(0.1)[250:]]),
+    "mild": norms(0.05, spikes=[200, 300], size=2.0),
+    "constant": np.ones(N),
+    "zero": np.zeros(N) + 1e-300,
+}
+
+
+@pytest.mark.parametrize("curve", QUIET.values(), ids=QUIET.keys())
+def test_stays_quiet(curve):
+    assert verdict("stability-spikes", study_of([curve])).status == "quiet"
+
+
+def test_without_norms_it_names_what_to_log():
+    said = verdict("stability-spikes", make_study([{"lr": 0.1}], {"val/loss": [[1.0, 0.5]]}))
+    assert said.status == "not-assessed"
+    assert "train/grad_norm" in said.reason
+    few = study_of([np.ones(5)])
+    assert "20 gradient norms" in verdict("stability-spikes", few).reason
+
+
+def test_non_finite_and_vanishing_norms_are_left_out():
+    curve = norms(spikes=[120, 300])
+    curve[[60, 200]] = np.nan, np.inf
+    curve[350] = 0
+    (finding,) = verdict("stability-spikes", study_of([curve])).findings
+    assert finding.trials == ("run0",)
+
+
+def test_trials_with_far_higher_rates_are_not_judged():
+    assert verdict("stability-spikes", study_of([norms(), norms(spikes=[99, 300])], [0.01, 1])).status == "quiet"
+
+
+def test_the_order_and_the_unit_do_not_matter():
+    curves = [norms(), norms(spikes=[120, 300]), norms()]
+    one = verdict("stability-spikes", study_of(curves, [0.1, 0.2, 0.4])).findings[0]
+    other = verdict("stability-spikes", study_of([1e6 * c for c in curves[::-1]], [0.4, 0.2, 0.1])).findings[0]
+    assert (one.confidence, "trial-1" in one.message) == (other.confidence, "trial-1" in other.message)
+
+
+@pytest.mark.parametrize("kind", ["log-normal", "log-laplace", "gamma"])
+def test_it_keeps_its_promise(kind):
+    draw = {
+        "log-normal": lambda: np.exp(0.4 * RNG.normal(size=300)),
+        "log-laplace": lambda: np.exp(0.3 * RNG.laplace(size=300)),
+        "gamma": lambda: RNG.gamma(2, size=300),
+    }[kind]
+    fired = sum(verdict("stability-spikes", study_of([draw() for _ in range(3)])).status == "fired" for _ in range(100))
+    assert fired <= 8
