@@ -96,7 +96,7 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     sign = -1.0 if subject == "objective" and not study.minimize else 1.0
     before, after, limit = sign * jump.before, sign * jump.after, sign * jump.limit
     step = int(curve.steps[jump.index])
-    of = "of its logarithm's fall" if jump.log else "of what it had gained"
+    of = "of its fall on a log scale" if jump.log else "of what it had gained"
     said = f"jumped from {before:.4g} to {after:.4g} at step {step:,}, which undid {jump.share:.0%} {of}"
     figures = f"{before:.4g}, {after:.4g}, {limit:.4g}"
     return Blowup(trial, metric, len(curve), jump.p, jump.share, step, said, figures, limit, subject)
