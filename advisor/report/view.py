@@ -151,7 +151,9 @@ def gaps(report: Report) -> tuple[str, ...]:
 def _axes(report: Report) -> Group:
     names = list(report.spec.searched)
     shown = names[:MOST_AXES]
-    figures = tuple(axis_figure(report, _axis_evidence(report, n), f"axis-{i}") for i, n in enumerate(shown))
+    figures = tuple(
+        axis_figure(report, _axis_evidence(report, n), f"axis-{i}", isolate=True) for i, n in enumerate(shown)
+    )
     note = f"The first {MOST_AXES} of {len(names)} hyperparameters are drawn." if len(names) > MOST_AXES else None
     return Group("Objective against each hyperparameter", figures, open=True, note=note)
 

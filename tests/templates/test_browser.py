@@ -228,8 +228,7 @@ def test_a_large_study_settles_quickly(open_page: Open, tmp_path: Path) -> None:
 # --- for everyone ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 602])
+@pytest.mark.parametrize(("theme", "width"), [("light", 1200), ("dark", 602)])
 def test_axe_finds_nothing(open_page: Open, page_file: Path, theme: str, width: int) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python")
     page, _ = open_page(page_file, color_scheme=theme, viewport={"width": width, "height": 900}, bypass_csp=True)

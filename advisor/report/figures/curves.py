@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from advisor.finding import CurveEvidence, Line, Mark
 from advisor.report.figures.scale import Limits, Scale, curve_limits
-from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt, left_margin
+from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt, left_margin, text_width
 from advisor.report.model import CurveSet, Report, TrialCurve
 from advisor.report.text import clean, count, number, shorten
 from advisor.space import FloatArray
@@ -52,7 +53,9 @@ def curve_figures(report: Report, evidence: CurveEvidence, ident: str, *, late: 
 
 
 def _comparable(chosen: Sequence[tuple[CurveSet, list[TrialCurve]]]) -> bool:
-    """Whether two metrics can stand on one axis: what most of one takes is less than ten times what most of both takes."""
+    """Whether two metrics can stand on one axis: the same quantity by their names, and neither is flat beside the other."""
+    if len({re.split(r"[^a-z0-9]+", s.metric.lower())[-1] for s, _ in chosen}) > 1:
+        return False
     middles = []
     for _, curves in chosen:
         values = np.concatenate([_values(c) for c in curves])
@@ -191,24 +194,42 @@ def _draw_lines(frame: Frame, lines: Sequence[Line], left: float) -> None:
 
 
 def _draw_marks(frame: Frame, marks: Sequence[Mark], shown: Sequence[_Shown]) -> None:
+    """Rings on the curves, each with its label where there is room for it; a label that many share is written once."""
     assert frame.x is not None
     assert frame.y is not None
+    written: set[str] = set()
+    taken: list[tuple[float, float]] = []  # left end and base line of the labels so far
     for mark in marks:
-        for s in shown:
-            if s.curve.trial != mark.trial:
-                continue
-            near = [i for i in range(len(s.values)) if math.isfinite(s.values[i]) and frame.y.takes(s.values[i])]
-            if not near:
-                continue
+        spot = _spot(frame, mark, shown)
+        if spot is None:
+            continue
+        (x, y), colour = spot
+        label = shorten(clean(mark.label), 40)
+        frame.add("circle", f"spot s{colour}", cx=x, cy=y, r=5)
+        if label in written:
+            continue
+        width = text_width(label)
+        right = x + 8 + width > _RIGHT
+        left = x - 8 - width if right else x + 8
+        rows = [row for row in (y - 8, y + 16, y - 22, y + 30) if row > _TOP + 8]
+        free = [row for row in rows if all(abs(row - r) > 12 or abs(left - at) > width + 6 for at, r in taken)]
+        if free:
+            written.add(label)
+            taken.append((left, free[0]))
+            frame.text(x - 8 if right else x + 8, free[0], label, "halo", "end" if right else "start", mark.label)
+
+
+def _spot(frame: Frame, mark: Mark, shown: Sequence[_Shown]) -> tuple[tuple[float, float], int] | None:
+    """Where on the first curve of its trial a mark stands, and the curve's colour."""
+    assert frame.x is not None
+    assert frame.y is not None
+    for s in shown:
+        near = [i for i in range(len(s.values)) if frame.y.takes(s.values[i])] if s.curve.trial == mark.trial else []
+        if near:
             i = min(near, key=lambda i: abs(s.curve.steps[i] - mark.step))
             step = mark.step if frame.x.takes(mark.step) else frame.x.low
-            x, y = frame.x(step), frame.y(float(s.values[i]))
-            frame.add("circle", f"spot s{s.colour}", cx=x, cy=y, r=5)
-            right = x > WIDTH * 0.6
-            up = y > _TOP + 24
-            place = (x - 8 if right else x + 8, y - 8 if up else y + 16)
-            frame.text(*place, shorten(clean(mark.label), 40), "halo", "end" if right else "start", mark.label)
-            break
+            return (frame.x(step), frame.y(float(s.values[i]))), s.colour
+    return None
 
 
 def _cut(limits: Limits, shown: Sequence[_Shown]) -> list[str]:

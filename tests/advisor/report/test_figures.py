@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 import xml.etree.ElementTree as ET
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.finding import AxisEvidence, CurveEvidence, Finding, HistogramEvidence, Line, Verdict
+from advisor.finding import AxisEvidence, CurveEvidence, Finding, HistogramEvidence, Line, Mark, Verdict
 from advisor.report import Report
 from advisor.report.figures import Figure
 from advisor.report.figures.axis import MOST_DOTS, axis_figure
@@ -228,15 +229,15 @@ def test_curves_end_where_the_data_ends(report: Report) -> None:
 
 def test_what_is_cut_off_is_said() -> None:
     study = make_study(6, dense=False, statuses={0: "diverged", 1: "complete", 2: "complete"})
-    made = make_report(study, naming_all(study))
+    made = make_report(study, naming_all(study, "validation/error"))
     figures = [f for g in (made.findings[0].evidence) for f in curve_figures(made, g, "x")]  # type: ignore[arg-type]
     said = " ".join(figures[0].notes)
     assert "Values up to 1e12 are cut off at the top." in said
     assert "Gaps are values that were not finite." in said
 
 
-def naming_all(study: Study) -> list[Verdict]:
-    evidence = CurveEvidence(metrics=("validation/error",), caption="c", trials=tuple(t.id for t in study.trials))
+def naming_all(study: Study, *metrics: str) -> list[Verdict]:
+    evidence = CurveEvidence(metrics=metrics, caption="c", trials=tuple(t.id for t in study.trials))
     finding = Finding(
         rule="r",
         goal="stability",
@@ -250,12 +251,35 @@ def naming_all(study: Study) -> list[Verdict]:
     return [Verdict(rule="r", status="fired", findings=(finding,))]
 
 
-def test_two_metrics_of_one_range_share_a_plot_and_others_do_not(report: Report) -> None:
+def test_one_quantity_on_two_sets_of_data_shares_a_plot_and_two_quantities_do_not(report: Report) -> None:
     trials = report.figures.best_trials[:1]
-    apart = CurveEvidence(metrics=("validation/error", "train/loss"), caption="c", trials=trials)
-    same = CurveEvidence(metrics=("train/loss", "train/grad_norm"), caption="c", trials=trials)
+    apart = CurveEvidence(metrics=("train/loss", "train/grad_norm"), caption="c", trials=trials)
     assert len(curve_figures(report, apart, "x")) == 2
-    assert len(curve_figures(report, same, "x")) == 1
+    study = make_study(3, dense=False, statuses=dict.fromkeys(range(3), "complete"))
+    twin = {**study.metrics, "train/error": study.metrics["validation/error"]}
+    made = make_report(dataclasses.replace(study, metrics=twin), naming_all(study, "validation/error", "train/error"))
+    (figure,) = curve_figures(made, made.findings[0].evidence[0], "x")  # type: ignore[arg-type]
+    assert len(paths(figure, "crv")) == 6
+    assert len(paths(figure, "d1")) == 3
+
+
+def test_the_best_of_each_tenth_is_underlined(report: Report) -> None:
+    figure = axis_figure(report, AxisEvidence(parameter="dropout", caption="c"), "x", isolate=True)
+    y = values(root(figure).get("data-y") or "")
+    (bars,) = paths(figure, "iso")
+    heights = [py for _, py in points(bars)]
+    assert len(heights) == 10
+    assert report.best is not None
+    assert max(heights) == pytest.approx(y(report.best.value), abs=0.06)
+
+
+def test_marks_that_lie_together_are_labelled_once(report: Report) -> None:
+    trials = report.figures.best_trials
+    marks = tuple(Mark(trial=t, step=5000, label="best level") for t in trials)
+    evidence = CurveEvidence(metrics=("validation/error",), caption="c", trials=trials, marks=marks)
+    (figure,) = curve_figures(report, evidence, "x")
+    assert [t.text or t[0].tail for t in root(figure).iter("text")].count("best level") == 1
+    assert sum("spot" in (c.get("class") or "") for c in root(figure).iter("circle")) == 5
 
 
 def test_bars_add_up_and_marks_are_labelled() -> None:
