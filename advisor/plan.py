@@ -77,7 +77,8 @@ def _slug(text: str) -> str:
 def plan(study: Study, verdicts: Iterable[Verdict]) -> Plan:
     """The next studies for what was found in this one; with nothing to change, the best trial is repeated with other seeds."""
     findings = sorted((f for v in verdicts for f in v.findings), key=_priority)
-    draft = _Draft(_base(study))
+    base = _base(study)
+    draft = _Draft(base, base)
     for stage in STAGES:
         draft.add_stage(stage, [f for f in findings if f.goal in stage.goals])
     specs = draft.specs or _repeat_best(study, draft.current)
@@ -96,6 +97,8 @@ def _priority(finding: Finding) -> tuple[int, int, float]:
 class _Draft:
     """The studies so far, and who changed what in them."""
 
+    start: StudySpec
+    """The study before any change."""
     current: StudySpec
     specs: list[StudySpec] = field(default_factory=list)
     deferred: list[Deferred] = field(default_factory=list)
@@ -137,6 +140,8 @@ class _Draft:
         if isinstance(change, SetRange):
             change = self._keep_owned_sides(change, finding.rule)
         if taken and not (isinstance(change, SetRange) and _sides(change, self.current)):
+            if self._agrees(change):
+                return False
             self._defer(finding, f"{_target(change)} was already set by {', '.join(sorted(taken))}")
             return False
         try:
@@ -149,6 +154,13 @@ class _Draft:
         self.owners.update({side: finding.rule for side in _sides(change, self.current) if side not in self.owners})
         self.current = after
         return True
+
+    def _agrees(self, change: Change) -> bool:
+        """Whether a rule of higher priority has already moved the same field the same way."""
+        if not isinstance(change, SetField):
+            return False
+        before, now = getattr(self.start, change.field), getattr(self.current, change.field)
+        return before is not None and (now - before) * (change.value - before) > 0
 
     def _keep_owned_sides(self, change: SetRange, rule: str) -> SetRange:
         """The change without the ends of the range that a rule of higher priority has set."""

@@ -68,6 +68,15 @@ def test_a_contradiction_is_put_off_with_its_reason():
     assert [(d.rule, "already set by edge" in d.reason) for d in made.deferred] == [("flat", True)]
 
 
+def test_two_rules_that_agree_are_no_contradiction():
+    longer = SetField(field="max_train_steps", value=700, why="late best steps")
+    made = plan(study(), [found("still", "steps", STEPS), found("position", "steps", longer)])
+    assert (made.specs[0].max_train_steps, made.deferred) == (900, ())
+    shorter = SetField(field="max_train_steps", value=100, why="flat")
+    made = plan(study(), [found("still", "steps", STEPS), found("flat", "steps", shorter)])
+    assert [d.rule for d in made.deferred] == ["flat"]
+
+
 def test_an_unsure_finding_changes_nothing():
     made = plan(study(), [found("edge", "boundary", wider(), confidence=0.3)])
     assert made.specs[0].goal.startswith("Measure trial variance")
