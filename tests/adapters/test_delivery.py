@@ -159,6 +159,7 @@ def answers(port: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("flask") is None, reason='needs MLflow\'s server: pip install "tuning-advisor[ui]"'
 )
