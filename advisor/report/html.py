@@ -91,6 +91,7 @@ def _environment(report: Report) -> jinja2.Environment:
     )
     known = _known_names(report)
     environment.filters |= {
+        "breakable": _breakable,
         "clean": text.clean,
         "count": text.count,
         "name": _name,
@@ -120,6 +121,11 @@ def _name(value: str, length: int = 40) -> Markup:
     return (
         Markup("<bdi>{}</bdi>").format(cut) if cut == whole else Markup('<bdi title="{}">{}</bdi>').format(whole, cut)
     )
+
+
+def _breakable(value: str) -> Markup:
+    """A name that may be broken after its slashes and underscores."""
+    return Markup("<wbr>").join(re.split(r"(?<=[/_])", text.clean(value)))
 
 
 def _setting(value: Any) -> Markup:

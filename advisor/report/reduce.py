@@ -14,7 +14,10 @@ COLUMNS = 400
 """Columns of the screen that a curve is reduced to."""
 
 _LOG_FROM = 1000
-"""Last step over first step from which the axis of steps is logarithmic."""
+"""Last step over first step from which the axis of steps may be logarithmic."""
+
+_LARGEST_GAP = 0.2
+"""Share of a logarithmic axis that may lie empty between two logged steps; with more the axis is linear."""
 
 
 def reduce_curve(
@@ -50,10 +53,9 @@ def curve_set(study: Study, metric: str, signal: Signal | None, trials: list[Tri
     logged = [(t, steps, values) for t, steps, values in logged if len(steps)]
     if not logged:
         return None
-    last = max(int(steps[-1]) for _, steps, _ in logged)
-    positive = [int(steps[steps > 0][0]) for _, steps, _ in logged if steps[-1] > 0]
-    first = min(positive, default=1)
-    log = last >= _LOG_FROM * first
+    every = np.unique(np.concatenate([steps for _, steps, _ in logged]))
+    last, first = int(every[-1]), int(every[every > 0][0]) if every[-1] > 0 else 1
+    log = last >= _LOG_FROM * first and _largest_gap(every[every > 0]) <= _LARGEST_GAP
     curves = []
     for trial, steps, values in logged:
         part = np.log(np.maximum(steps, first) / first) / math.log(last / first) if log else steps / max(last, 1)
@@ -61,6 +63,12 @@ def curve_set(study: Study, metric: str, signal: Signal | None, trials: list[Tri
         curves.append(TrialCurve(trial=trial.id, steps=kept_steps, values=kept_values))
     name = "objective" if metric == study.spec.objective.metric else signal
     return CurveSet(metric=metric, signal=name, scale="log" if log else "linear", curves=tuple(curves))
+
+
+def _largest_gap(steps: IntArray) -> float:
+    """The widest gap between two steps (n,), all positive, as a share of a logarithmic axis over them."""
+    logs = np.log(steps)
+    return float(np.diff(logs).max() / (logs[-1] - logs[0]))
 
 
 def _with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, FloatArray]:

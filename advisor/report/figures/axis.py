@@ -56,19 +56,20 @@ def axis_figure(report: Report, evidence: AxisEvidence, ident: str, *, isolate: 
     top = _TOP + (_LANE if failed else 0)
     bottom = frame.height - _BOTTOM
     frame.y = limits.scale(bottom, top)
-    left = max(left_margin(frame.y), 46.0 if failed else 0.0)
+    ticks = frame.y.ticks(5)
+    left = max(left_margin(ticks), 46.0 if failed else 0.0)
     numeric = _numeric(domain, rows, name)
     if numeric:
         limits_x = _x_limits(domain, evidence, rows, name)
         frame.x = limits_x.scale(left, _RIGHT)
         place = _on_scale(frame.x)
         _draw_ranges(frame, domain, evidence, top=_TOP, bottom=bottom)
-        frame.y_axis(f"{_extreme(report)} {report.spec.objective.metric}", left, _RIGHT)
+        frame.y_axis(f"{_extreme(report)} {report.spec.objective.metric}", left, _RIGHT, ticks)
         frame.x_axis(name, bottom)
     else:
         options = _options(domain, rows, name)
         place = _in_columns(options, left)
-        frame.y_axis(f"{_extreme(report)} {report.spec.objective.metric}", left, _RIGHT)
+        frame.y_axis(f"{_extreme(report)} {report.spec.objective.metric}", left, _RIGHT, ticks)
         _draw_columns(frame, options, name, left, bottom)
     placed = [_Placed(i, r, x) for i, r in enumerate(rows) if (x := place(i, r.params.get(name))) is not None]
     notes = _draw_trials(frame, placed, evidence, report, left)

@@ -96,9 +96,10 @@ def _figure(
     frame = Frame()
     bottom = frame.height - _BOTTOM
     frame.y = limits.scale(bottom, _TOP)
-    left = left_margin(frame.y)
+    ticks = frame.y.ticks(5)
+    left = left_margin(ticks)
     frame.x = _step_scale([c for _, curves in group for c in curves], group[0][0].scale, left)
-    frame.y_axis(" and ".join(s.metric for s, _ in group), left, _RIGHT)
+    frame.y_axis(" and ".join(s.metric for s, _ in group), left, _RIGHT, ticks)
     frame.x_axis("step", bottom)
     indices = {r.id: i for i, r in enumerate(report.figures.trials)}
     for s in reversed(shown):

@@ -59,8 +59,10 @@ def _frame(counts: Sequence[int]) -> tuple[Frame, float, float]:
     bottom = frame.height - _BOTTOM
     most = max([*counts, 1])
     frame.y = Scale(0, most * 1.12, bottom, _TOP)
-    left = left_margin(frame.y)
-    frame.y_axis("count", left, _RIGHT, most=min(5, most))
+    step = next(s for e in range(20) for s in (10**e, 2 * 10**e, 5 * 10**e) if s * 5 >= most)
+    ticks = [(float(n), f"{n:,}") for n in range(0, most + 1, step)]
+    left = left_margin(ticks)
+    frame.y_axis("count", left, _RIGHT, ticks)
     return frame, left, bottom
 
 

@@ -8,7 +8,7 @@ from advisor.report.diff import describe
 from advisor.report.figures.scale import Scale, padded, tick_label
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt
 from advisor.report.model import Report
-from advisor.report.text import clean, count, shorten
+from advisor.report.text import capital, clean, shorten, spelled
 from advisor.space import as_number
 from advisor.spec import Parameter
 
@@ -36,7 +36,7 @@ def range_figure(report: Report, ident: str) -> Figure | None:
     for i, (name, before, after) in enumerate(rows):
         _draw_row(frame, report, name, before, after, _TOP + _ROW * i)
     changed = sum(not _same(a, b) for _, a, b in pairs)
-    caption = f"{count(changed, 'hyperparameter changes', 'hyperparameters change')} in the next study."
+    caption = capital(f"{spelled(changed, 'hyperparameter changes', 'hyperparameters change')} in the next study.")
     notes = (f"The first {len(rows)} of {len(numeric)} ranges are drawn.",) if len(numeric) > len(rows) else ()
     legend = (Key("k-old", "range searched"), Key("k-new", "next range"), Key("k-tick", f"best {BEST} trials"))
     svg = frame.render(ident, "The next search space over the one that was searched", caption)

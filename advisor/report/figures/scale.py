@@ -71,8 +71,10 @@ def _labels(values: Sequence[float], *, log: bool) -> list[str]:
     if log or largest >= 1e6 or 0 < largest < 1e-3:
         return [tick_label(v) for v in values]
     gaps = [b - a for a, b in pairwise(values)]
-    decimals = max(0, -math.floor(math.log10(min(gaps)) + 1e-6)) if gaps else 3
-    if gaps and abs(round(min(gaps), decimals) - min(gaps)) > 1e-3 * min(gaps):
+    if not gaps:
+        return [tick_label(v) for v in values]
+    decimals = max(0, -math.floor(math.log10(min(gaps)) + 1e-6))
+    if abs(round(min(gaps), decimals) - min(gaps)) > 1e-3 * min(gaps):
         decimals += 1
     return [f"{v:,.{decimals}f}" for v in values]
 
@@ -124,7 +126,8 @@ def padded(low: float, high: float, *, log: bool, by: float = 0.04) -> Limits:
 def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
     """Limits for final values of many trials (n,): the good end is always shown, bad outliers are not.
 
-    A value is an outlier beyond three interquartile ranges from the quartile on the bad side, as in a box plot's far fence.
+    A value is an outlier beyond three interquartile ranges from the quartile on the bad side, as in a box plot's far fence; ten
+    where there are fewer than 20 trials.
     """
     finite = values[np.isfinite(values)]
     if len(finite) == 0:
@@ -133,7 +136,8 @@ def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
     turned = np.log10(finite) if log else finite
     turned = turned if minimize else -turned
     best, q1, q3, worst = np.quantile(turned, [0, 0.25, 0.75, 1])
-    fence = q3 + 3 * max(q3 - q1, (q3 - best) / 4)
+    # The quartiles of a few trials are rough, so that only what is very far out counts there.
+    fence = q3 + (3 if len(finite) >= 20 else 10) * max(q3 - q1, (q3 - best) / 4)
     if worst > fence and len(finite) > 4:
         worst = turned[turned <= fence].max()
     ends = sorted((float(best), float(worst)) if minimize else (float(-best), float(-worst)))

@@ -84,10 +84,9 @@ class Frame:
         """A straight line."""
         self.add("path", cls, d=f"M{fmt(x1)} {fmt(y1)}L{fmt(x2)} {fmt(y2)}")
 
-    def y_axis(self, label: str, left: float, right: float, most: int = 5) -> None:
+    def y_axis(self, label: str, left: float, right: float, ticks: Sequence[tuple[float, str]]) -> None:
         """Horizontal grid lines with their labels, and the axis' name above them."""
         assert self.y is not None
-        ticks = self.y.ticks(most)
         grid = "".join(f"M{fmt(left)} {fmt(self.y(v))}H{fmt(right)}" for v, _ in ticks)
         self.add("path", "gridline", d=grid)
         for value, tick in ticks:
@@ -145,9 +144,9 @@ def _describe(scale: Scale) -> str:
     return f"{kind} {scale.low!r} {scale.high!r} {fmt(scale.start)} {fmt(scale.end)}"
 
 
-def left_margin(scale: Scale, most: int = 5) -> float:
+def left_margin(ticks: Iterable[tuple[float, str]]) -> float:
     """Room for the labels of a vertical axis."""
-    return max((text_width(label) for _, label in scale.ticks(most)), default=0.0) + 14
+    return max((text_width(label) for _, label in ticks), default=0.0) + 14
 
 
 def dots(points: Iterable[tuple[float, float]]) -> str:

@@ -60,3 +60,18 @@ def test_the_histogram_marks_the_90th_percentile() -> None:
     assert sum(histogram.counts) == len(logged)
     assert histogram.p90 == np.quantile(logged, 0.9)
     assert norm_histogram(make_study(8, dense=False), list(study.trials)) is None
+
+
+def test_the_axis_of_steps_is_logarithmic_only_where_that_shows_more() -> None:
+    study = make_study(1, statuses={0: "complete"})
+
+    def scale(steps: list[int]) -> str:
+        metrics = {"m": block([(steps, [1.0] * len(steps))])}
+        reduced = curve_set(type(study)(study.spec, study.trials, metrics), "m", None, list(study.trials))
+        assert reduced is not None
+        return reduced.scale
+
+    assert scale(list(range(10_000))) == "log"
+    assert scale(list(range(200, 10_000, 200))) == "linear"
+    assert scale([1, *range(700, 57_000, 700)]) == "linear"
+    assert scale([0]) == scale([5]) == "linear"
