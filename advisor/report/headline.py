@@ -33,16 +33,15 @@ def headline(report: Report) -> str:
         return "No trial has ended yet, so there is nothing to judge."
     critical = [f for f in report.findings if f.severity == "critical"]
     if counts.feasible == 0:
-        return "No trial gave a usable result" + (f": {_topics(critical)} must be mended first." if critical else ".")
+        return "No trial gave a result to judge" + (f": {_topics(critical)} must be mended first." if critical else ".")
     if critical:
         verb = "Fix" if len(critical) > 1 else "Fix one problem"
         what = f" {spelled(len(critical), 'problem')}" if len(critical) > 1 else ""
         return f"{verb}{what} before running more trials: {_topics(critical)}."
     warnings = [f for f in report.findings if f.severity == "warning"]
     if warnings:
-        thing = "change would" if len(warnings) == 1 else "changes would"
-        words = spelled(len(warnings), thing, thing)
-        return f"Nothing is broken, and {words} make the next study better: {_topics(warnings)}."
+        words = spelled(len(warnings), "finding is", "findings are")
+        return f"Nothing has to be fixed first, and {words} worth acting on: {_topics(warnings)}."
     return _quiet(report)
 
 
@@ -83,7 +82,7 @@ def best_sentence(report: Report) -> str:
     if best is None:
         return f"There is no value of {metric} to compare. {failed}".strip()
     where = ", ".join(f"{shorten(clean(n), 30)} {shorten(setting(v, 3), 30)}" for n, v in list(best.params.items())[:4])
-    of = "the only usable trial" if counts.feasible == 1 else f"{count(counts.feasible, 'usable trial')}"
+    of = "the only trial with a result" if counts.feasible == 1 else f"{count(counts.feasible, 'trial')} with a result"
     start = f"The best {metric} is {number(best.value)}"
     start += f", in {of}" if counts.feasible == 1 else f", the {_extreme(report)} of {of}"
     return f"{start}{', at ' + where if where else ''}. {failed}".strip()
@@ -144,7 +143,7 @@ def key_figures(report: Report) -> tuple[tuple[str, str, str], ...]:
     elif len(values) > 1:
         note = f"next best {number(values[1])}"
     else:
-        note = "nothing to compare with" if best else "no usable trial"
+        note = "nothing to compare with" if best else "no trial with a result"
     searched = len(report.spec.searched)
     checks = len(report.verdicts)
     ran = sum(v.status in ("fired", "quiet") for v in report.verdicts)
@@ -153,7 +152,7 @@ def key_figures(report: Report) -> tuple[tuple[str, str, str], ...]:
         (
             "Trials",
             f"{counts.total:,}",
-            f"{counts.failed:,} failed" if counts.failed else f"{counts.feasible:,} usable",
+            f"{counts.failed:,} failed" if counts.failed else f"{counts.feasible:,} with a result",
         ),
         ("Hyperparameters searched", f"{searched}", _space_note(report, searched)),
         _best_step_figure(report),

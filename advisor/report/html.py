@@ -92,6 +92,7 @@ def _environment(report: Report) -> jinja2.Environment:
     known = _known_names(report)
     environment.filters |= {
         "breakable": _breakable,
+        "capital": text.capital,
         "clean": text.clean,
         "count": text.count,
         "name": _name,

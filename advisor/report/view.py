@@ -84,7 +84,7 @@ def _card(report: Report, finding: Finding, ident: str) -> Card:
         figures=tuple(_evidence_figures(report, finding, ident)),
         rows=tuple(row for e in finding.evidence if isinstance(e, FigureEvidence) for row in e.rows),
         diff=diff_changes(report.spec, finding.changes),
-        reasons=reasons(finding.changes),
+        reasons=tuple(r for r in reasons(finding.changes) if r.rstrip(".") != clean(finding.action).rstrip(".")),
         advice=tips,
         summary=info.summary if info else "",
         why=info.why if info else "",
@@ -140,11 +140,11 @@ def gaps(report: Report) -> tuple[str, ...]:
     if not report.spec.searched:
         said.append("No hyperparameter is varied, so there is no plot of the objective against one.")
     if not report.figures.curves:
-        said.append("No usable trial logged a curve.")
+        said.append("No trial with a result logged a curve.")
     if report.figures.grad_norm is None:
         said.append("No gradient norm was logged, so it cannot be drawn; `TuningLogger` logs it.")
     if not best_positions(report):
-        said.append("No usable trial has more than one evaluation, so the best step is not known.")
+        said.append("No trial has more than one evaluation, so the best step is not known.")
     return tuple(said)
 
 

@@ -218,7 +218,7 @@ def _draw_trials(
     notes = []
     if beyond:
         lies = "trial lies" if len(beyond) == 1 else "trials lie"
-        notes.append(f"{len(beyond)} usable {lies} beyond the vertical axis, drawn at its edge.")
+        notes.append(f"{len(beyond)} {lies} beyond the vertical axis, drawn at its edge.")
     if len(thinned) < len(inside):
         notes.append(f"{len(thinned):,} of {count(len(inside), 'dot')} are drawn; the others lie on these.")
     return notes

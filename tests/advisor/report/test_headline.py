@@ -38,7 +38,7 @@ UNKNOWN = Verdict(rule="u", status="not-assessed", reason="no data")
         (["running"], "No trial has ended yet, so there is nothing to judge."),
         (["no_data"], "The one trial has not logged a value of the objective."),
         (["no_data"] * 3, "None of the 3 trials logged a value of the objective."),
-        (["infeasible"] * 3, "No trial gave a usable result."),
+        (["infeasible"] * 3, "No trial gave a result to judge."),
         (["complete"], "One trial has a result: too few to judge a search by."),
     ],
 )
@@ -57,7 +57,7 @@ def test_without_findings_by_what_the_trials_gave(statuses: list[Status], said: 
         ([finding("note", "steps")], "No problem was found, and one remark is worth a look: the length of training."),
         (
             [finding("warning", "steps")],
-            "Nothing is broken, and one change would make the next study better: the length of training.",
+            "Nothing has to be fixed first, and one finding is worth acting on: the length of training.",
         ),
         ([finding("critical", "boundary", "lr")], "Fix one problem before running more trials: the range of lr."),
         (
@@ -70,7 +70,7 @@ def test_without_findings_by_what_the_trials_gave(statuses: list[Status], said: 
         ),
     ],
 )
-def test_with_usable_trials_by_what_was_found(verdicts: list[Verdict], said: str) -> None:
+def test_with_results_by_what_was_found(verdicts: list[Verdict], said: str) -> None:
     assert headline(make_report(make_study(12, dense=False), verdicts)) == said
 
 
