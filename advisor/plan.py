@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from advisor.finding import AddParameter, Advise, Change, Finding, FixParameter, Goal, SetField, SetRange, Verdict
+from advisor.space import is_learning_rate
 from advisor.spec import Parameter, Sampler, StudySpec
 from advisor.study import Study
 
@@ -79,10 +80,23 @@ def plan(study: Study, verdicts: Iterable[Verdict]) -> Plan:
     findings = sorted((f for v in verdicts for f in v.findings), key=_priority)
     base = _base(study)
     draft = _Draft(base, base)
-    for stage in STAGES:
+    for stage in _in_order(findings):
         draft.add_stage(stage, [f for f in findings if f.goal in stage.goals])
     specs = draft.specs or _repeat_best(study, draft.current)
     return Plan(specs=tuple(_with_notes(specs, draft.notes)), deferred=tuple(draft.deferred))
+
+
+def _in_order(findings: Sequence[Finding]) -> Sequence[Stage]:
+    """The stages, by priority; but where lower learning rates than any tried do better, they are searched first.
+
+    Instability matters only where it keeps the learning rate too low (playbook: "Identifying unstable workloads"). While the best
+    trials crowd the low end of the learning rates, the unstable ones above them keep nobody from anything.
+    """
+    lower = any(f.goal == "boundary" and f.side == "low" and is_learning_rate(f.subject or "") for f in findings)
+    if not lower:
+        return STAGES
+    stability, space = STAGES[1], STAGES[2]
+    return [space if s is stability else stability if s is space else s for s in STAGES]
 
 
 def _priority(finding: Finding) -> tuple[int, int, float]:

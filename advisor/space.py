@@ -192,3 +192,22 @@ def counts_training(name: str) -> bool:
         "restart",
         "logging",
     }
+
+
+def is_learning_rate(name: str) -> bool:
+    """Whether a hyperparameter of this name is a learning rate itself, not the shape of its schedule."""
+    words = set(re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()))
+    shape = {
+        "decay",
+        "schedule",
+        "scheduler",
+        "warmup",
+        "min",
+        "final",
+        "end",
+        "factor",
+        "gamma",
+        "multiplier",
+        "exponent",
+    }
+    return bool({"lr", "learningrate"} & words or {"learning", "rate"} <= words) and not words & shape

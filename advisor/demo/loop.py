@@ -92,7 +92,7 @@ def _fresh(out: Path) -> None:
 
 
 def _round(spec: StudySpec, file: Path, uri: str, out: Path, seed: int) -> Report:
-    _run_trials(spec, uri, seed)
+    _run_trials(spec, uri, out.parent / "checkpoints", seed)
     report = analyze(
         spec.study,
         tracking_uri=uri,
@@ -104,7 +104,7 @@ def _round(spec: StudySpec, file: Path, uri: str, out: Path, seed: int) -> Repor
     return report
 
 
-def _run_trials(spec: StudySpec, uri: str, seed: int) -> None:
+def _run_trials(spec: StudySpec, uri: str, checkpoints: Path, seed: int) -> None:
     """Every trial of the study in a pool of processes, each repeated `spec.seeds` times."""
     from rich.progress import track
 
@@ -122,6 +122,7 @@ def _run_trials(spec: StudySpec, uri: str, seed: int) -> None:
         "evaluate_every": spec.evaluate_every or 20,
         "experiment": spec.study,
         "tracking_uri": uri,
+        "checkpoint_dir": str(checkpoints),
     }
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(_train, {**job, **shared}) for job in jobs]

@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from advisor_pytorch import TuningLogger
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
+
+from advisor_pytorch import TuningLogger
 
 OBJECTIVE = "val/error"
 BATCH_SIZE = 64
@@ -47,6 +48,7 @@ def train(
     name: str,
     experiment: str,
     tracking_uri: str,
+    checkpoint_dir: str,
 ) -> None:
     """Train once with these hyperparameters, logging into the experiment."""
     torch.manual_seed(seed)
@@ -78,6 +80,8 @@ def train(
         max_train_steps=max_train_steps,
         batch_size=BATCH_SIZE,
         seed=seed,
+        checkpoints=3,
+        checkpoint_dir=checkpoint_dir,
     ) as log:
         for step in range(1, max_train_steps + 1):
             batch = torch.randint(len(x), (BATCH_SIZE,), generator=order)

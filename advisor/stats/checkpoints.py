@@ -75,6 +75,8 @@ def _checkpoints(trial: Trial) -> tuple[list[float], float | None] | None:
     """(steps kept, step chosen) as the run noted them; None where it noted none, or nothing that can be read."""
     try:
         noted = json.loads(trial.facts.get("checkpoints", ""))
+        if noted["policy"] == "none":  # the hook kept none; the user may have kept some himself
+            return None
         steps = [s for entry in noted["kept"] if math.isfinite(s := as_number(entry["step"]))]
         chosen = as_number(noted.get("chosen"))
     except (ValueError, KeyError, TypeError, AttributeError):

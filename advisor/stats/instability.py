@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.finding import AddParameter, Advise, Change, SetRange
-from advisor.space import FloatArray, as_number
+from advisor.space import FloatArray, as_number, is_learning_rate
 from advisor.spec import Parameter
 from advisor.stats import jumps
 from advisor.study import Curve, Study, Trial
@@ -32,31 +31,13 @@ def learning_rates(study: Study) -> tuple[str, FloatArray] | None:
 
     Of several (one per optimizer) the one that the best trial has.
     """
-    named = [name for name, p in study.searched.items() if _is_learning_rate(name)]
+    named = [name for name, p in study.searched.items() if is_learning_rate(name)]
     if not named:
         return None
     best = study.ranked()[:1]
     name = next((n for n in named if best and n in best[0].params), named[0])
     values = np.array([as_number(t.params.get(name)) for t in study.trials], dtype=np.float64)
     return name, np.where(values > 0, values, np.nan)
-
-
-def _is_learning_rate(name: str) -> bool:
-    words = set(re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()))
-    other = {
-        "decay",
-        "schedule",
-        "scheduler",
-        "warmup",
-        "min",
-        "final",
-        "end",
-        "factor",
-        "gamma",
-        "multiplier",
-        "exponent",
-    }
-    return bool({"lr", "learningrate"} & words or {"learning", "rate"} <= words) and not words & other
 
 
 @dataclass(frozen=True, slots=True)

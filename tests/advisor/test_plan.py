@@ -68,6 +68,29 @@ def test_a_contradiction_is_put_off_with_its_reason():
     assert [(d.rule, "already set by edge" in d.reason) for d in made.deferred] == [("flat", True)]
 
 
+def test_lower_learning_rates_come_before_the_instability_of_higher_ones():
+    change = wider(low=1e-9, high=0.1)
+    lower = Finding(
+        rule="edge",
+        goal="boundary",
+        severity="warning",
+        confidence=0.9,
+        subject="lr",
+        side="low",
+        message="Low.",
+        action="Do it.",
+        playbook="P",
+        changes=(change,),
+    )
+    clip = Parameter(role="nuisance", type="float", low=0.1, high=1.0, why="spikes")
+    spikes = found("spikes", "stability", AddParameter(name="grad_clip_norm", parameter=clip))
+    goals = [s.goal for s in plan(study(), [spikes, Verdict(rule="edge", status="fired", findings=(lower,))]).specs]
+    assert [g.partition(":")[0] for g in goals] == ["Search the right space", "Make training stable"]
+    higher = lower.model_copy(update={"side": "high"})
+    goals = [s.goal for s in plan(study(), [spikes, Verdict(rule="edge", status="fired", findings=(higher,))]).specs]
+    assert [g.partition(":")[0] for g in goals] == ["Make training stable", "Search the right space"]
+
+
 def test_two_rules_that_agree_are_no_contradiction():
     longer = SetField(field="max_train_steps", value=700, why="late best steps")
     made = plan(study(), [found("still", "steps", STEPS), found("position", "steps", longer)])
