@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from advisor.version import __version__
+
 if TYPE_CHECKING:
     from advisor.analysis import analyze
     from advisor.errors import AdvisorError
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from advisor.spec import StudySpec
     from advisor.study import Study
 
-__version__ = "0.1.0"
 __all__ = ["AdvisorError", "Report", "Rule", "Study", "StudySpec", "__version__", "analyze"]
 
 _HOMES = {

@@ -29,8 +29,9 @@ def make_study(
     seeds: Sequence[int] | None = None,
     every: int = 100,
 ) -> Study:
-    """A study of len(params) trials; `curves[metric][i]` are the values of trial i (None: not logged), a number is a curve of one point.
+    """A study of len(params) trials; `curves[metric][i]` are the values of trial i; None: not logged.
 
+    A number is a curve of one point.
     Steps are `every`, 2 * `every`, ... unless `steps` gives them (one list for all metrics, or a list per metric and trial).
     """
     count = len(params)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from advisor import __version__
 from advisor.errors import AdvisorError
+from advisor.version import __version__
 
 if TYPE_CHECKING:
     from advisor.importers.tables import ImportSummary

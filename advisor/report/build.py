@@ -12,7 +12,6 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
-import advisor
 from advisor.finding import CurveEvidence, Verdict
 from advisor.plan import Deferred, file_names
 from advisor.report.model import (
@@ -34,6 +33,7 @@ from advisor.space import Value
 from advisor.spec import StudySpec
 from advisor.spec_yaml import dump
 from advisor.study import Signal, Study, Trial
+from advisor.version import __version__
 
 BEST_TRIALS = 5
 """Trials whose training curves are always shown."""
@@ -197,7 +197,7 @@ def _provenance(study: Study, command: str | None) -> Provenance:
         started=min((t.started for t in study.trials if t.started is not None), default=None),
         ended=max((t.ended for t in study.trials if t.ended is not None), default=None),
         command=None if command is None else encodable(command),
-        versions={"tuning-advisor": advisor.__version__, **{n: v for n in ("numpy", "scipy") if (v := _version(n))}},
+        versions={"tuning-advisor": __version__, **{n: v for n in ("numpy", "scipy") if (v := _version(n))}},
     )
 
 

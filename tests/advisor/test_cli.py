@@ -127,7 +127,11 @@ def test_the_next_study_can_be_sampled(advisor, uri, tmp_path):
     assert len(advisor("sample", first, "-n", "2", "--format", "table")[1].splitlines()) == 3
 
 
-STUDY = "study: s\nobjective: {{metric: {metric}, direction: minimize}}\nparameters:\n  {name}: {{low: 1e-6, high: 1, scale: log}}\n"
+STUDY = """study: s
+objective: {{metric: {metric}, direction: minimize}}
+parameters:
+  {name}: {{low: 1e-6, high: 1, scale: log}}
+"""
 
 
 @pytest.mark.parametrize(
