@@ -19,6 +19,8 @@ Value: TypeAlias = bool | int | float | str
 """A hyperparameter's value as it stands in a study file."""
 
 FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
 
 Kind = Literal["float", "int", "categorical", "bool"]
 Scale = Literal["linear", "log"]

@@ -10,16 +10,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from advisor.space import FloatArray, Value
+from advisor.space import BoolArray, FloatArray, IntArray, Value
 from advisor.spec import Parameter, StudySpec
-
-IntArray: TypeAlias = NDArray[np.int64]
-BoolArray: TypeAlias = NDArray[np.bool_]
 
 Status = Literal["complete", "diverged", "infeasible", "stopped", "no_data", "running"]
 """As `advisor.contract.STATUSES`."""

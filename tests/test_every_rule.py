@@ -13,7 +13,15 @@ from advisor.registry import load_rules
 
 CHECKOUT = Path(__file__).parents[1]
 RULES = load_rules()
-ALLOWED = {"advisor.rule", "advisor.finding", "advisor.study", "advisor.space", "advisor.spec", "advisor.stats"}
+ALLOWED = {
+    "advisor.rule",
+    "advisor.finding",
+    "advisor.study",
+    "advisor.space",
+    "advisor.spec",
+    "advisor.stats",
+    "advisor.readings",
+}
 
 
 def path_of(rule):

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from advisor.report.model import CurveSet, NormHistogram, TrialCurve
-from advisor.space import FloatArray
-from advisor.study import IntArray, Signal, Study, Trial
+from advisor.space import FloatArray, IntArray
+from advisor.study import Signal, Study, Trial
 
 COLUMNS = 400
 """Columns of the screen that a curve is reduced to."""

@@ -16,8 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy import stats
 from scipy.ndimage import median_filter
 
-from advisor.space import FloatArray
-from advisor.study import BoolArray, IntArray
+from advisor.space import BoolArray, FloatArray, IntArray
 
 FEWEST = 20
 """Points below which a series does not show what moves are usual for it."""

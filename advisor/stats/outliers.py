@@ -8,8 +8,8 @@ from itertools import combinations
 
 import numpy as np
 
-from advisor.space import FloatArray
-from advisor.study import BoolArray, IntArray, Study
+from advisor.space import BoolArray, FloatArray, IntArray
+from advisor.study import Study
 
 SEED = 0
 PERMUTATIONS = 4999

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import rankdata
 
-from advisor.space import Domain, FloatArray, Value, hard_limits
+from advisor.space import BoolArray, Domain, FloatArray, IntArray, Value, hard_limits
 from advisor.stats import outliers
-from advisor.study import BoolArray, IntArray, Study, Trial
+from advisor.study import Study, Trial
 
 SEED = 0
 DRAWS = 2000

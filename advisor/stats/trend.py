@@ -14,9 +14,8 @@ import numpy as np
 from scipy import stats
 from scipy.ndimage import median_filter
 
-from advisor.space import FloatArray
+from advisor.space import BoolArray, FloatArray, IntArray
 from advisor.stats.curve import noise
-from advisor.study import BoolArray, IntArray
 
 FEWEST = 8
 """Evaluations below which a curve's end cannot be told from its noise."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from advisor import contract
 from advisor.errors import AdvisorError
-from advisor.space import FloatArray, Value
+from advisor.space import FloatArray, IntArray, Value
 from advisor.spec import Direction, Objective, Parameter, StudySpec
-from advisor.study import CurveBlock, IntArray, Status, Study, Trial
+from advisor.study import CurveBlock, Status, Study, Trial
 from advisor.tracking import infer, names
 from advisor.tracking.runs import Experiment, Points, Run
 

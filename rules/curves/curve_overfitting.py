@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from advisor.finding import AddParameter, CurveEvidence, FigureEvidence, Finding, Goal, Mark, MissingData
-from advisor.rule import Rule, Share
-from advisor.stats.curve import FEWEST
-from advisor.stats.overfit import (
+from advisor.readings.overfit import (
     Overfit,
     beyond_chance,
     only_low_settings,
@@ -17,6 +15,8 @@ from advisor.stats.overfit import (
     setting_winners,
     validation_curves,
 )
+from advisor.rule import Rule, Share
+from advisor.stats.curve import FEWEST
 from advisor.study import Study, Trial
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from advisor.finding import Advise, CurveEvidence, FigureEvidence, Finding, Goal, Mark, SetField
+from advisor.readings import ends
 from advisor.rule import Count, Factor, Rule, Share
-from advisor.stats import ends
 from advisor.study import Study
 
 

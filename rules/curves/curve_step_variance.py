@@ -19,9 +19,9 @@ from advisor.finding import (
     SetSchedule,
     Severity,
 )
+from advisor.readings.luck import FEWEST, Around, Luck, around_best, ranking_luck, rate_at_end, training_jumps
 from advisor.rule import Count, Rule, Share
 from advisor.stats.curve import change_since
-from advisor.stats.luck import FEWEST, Around, Luck, around_best, ranking_luck, rate_at_end, training_jumps
 from advisor.study import Study, Trial
 
 _DISTINCT = 1.96 * 2**0.5

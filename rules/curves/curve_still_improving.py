@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.finding import Advise, CurveEvidence, FigureEvidence, Finding, Goal, SetField
+from advisor.readings import ends
 from advisor.rule import Count, Rule, Share
-from advisor.stats import ends
 from advisor.study import Study
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from advisor.finding import Advise, CurveEvidence, FigureEvidence, Finding, Goal, Mark, MissingData
+from advisor.readings.checkpoints import Left, read_left
 from advisor.rule import Count, Rule, Share
-from advisor.stats.checkpoints import Left, read_left
 from advisor.stats.curve import FEWEST
 from advisor.study import Study, Trial
 

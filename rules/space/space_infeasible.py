@@ -21,8 +21,9 @@ from advisor.finding import (
     MissingData,
     SetRange,
 )
+from advisor.readings import instability
 from advisor.rule import Rule, Share
-from advisor.stats import instability, outliers, space
+from advisor.stats import outliers, space
 from advisor.study import Study
 
 BUG = "Look for a bug in the training code or the data: trials fail wherever the study looked."

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from advisor.finding import CurveEvidence, FigureEvidence, Finding, Goal, Line, Mark, MissingData
+from advisor.readings import blowups, instability
 from advisor.rule import Count, Factor, Rule, Share
-from advisor.stats import blowups, instability
 from advisor.study import Study
 
 

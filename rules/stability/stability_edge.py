@@ -9,8 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.finding import AxisEvidence, FigureEvidence, Finding, Goal, Line, MissingData, SetRange
+from advisor.readings import instability
 from advisor.rule import Factor, Rule, Share
-from advisor.stats import instability, outliers, space
+from advisor.stats import outliers, space
 from advisor.study import Study
 
 

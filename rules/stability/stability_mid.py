@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from advisor.finding import CurveEvidence, FigureEvidence, Finding, Goal, Line, Mark, MissingData
+from advisor.readings import blowups, instability
 from advisor.rule import Count, Factor, Rule, Share
-from advisor.stats import blowups, instability, jumps
+from advisor.stats import jumps
 from advisor.study import Study
 
 

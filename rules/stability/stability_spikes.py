@@ -8,9 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.finding import CurveEvidence, FigureEvidence, Finding, Goal, HistogramEvidence, Line, Mark, MissingData
+from advisor.readings import instability
 from advisor.rule import Count, Factor, Rule, Share
 from advisor.space import FloatArray
-from advisor.stats import instability, jumps
+from advisor.stats import jumps
 from advisor.study import Study
 
 

@@ -18,8 +18,9 @@ from advisor.finding import (
     MissingData,
     SetField,
 )
+from advisor.readings import ends
 from advisor.rule import Count, Factor, Rule, Share
-from advisor.stats import ends, trend
+from advisor.stats import trend
 from advisor.study import Study
 
 

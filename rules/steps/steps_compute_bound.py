@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from advisor.finding import Advise, CurveEvidence, FigureEvidence, Finding, Goal
+from advisor.readings import ends
 from advisor.rule import Count, Rule, Share
-from advisor.stats import ends
 from advisor.study import Study
 
 _ROUNDS = (

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.stats import instability, jumps
+from advisor.readings import instability
+from advisor.stats import jumps
 from advisor.study import Curve, Study, Trial
 
 FEWEST_EARLY = 3
