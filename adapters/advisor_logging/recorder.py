@@ -1,14 +1,14 @@
-"""What an adapter holds: takes points from the training thread, spools them in its own thread, starts the shipper, ends the run."""
+"""What an adapter holds: takes points from the training thread, spools them in its own thread, hires the shipper, ends the run."""
 
 from __future__ import annotations
 
+import contextlib
 import getpass
-import json
 import logging
+import math
 import os
 import queue
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -19,23 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from advisor_logging.process import ShipperProcess, hire
 from advisor_logging.redact import one_line, redact
-from advisor_logging.shipper import LEFT, LINGER_S
+from advisor_logging.shipper import LINGER_S
 from advisor_logging.spool import EVALUATION, STEPS, Row, SpoolWriter, encode_event, encode_rows, read_json, write_json
 
 logger = logging.getLogger("advisor")
 
 MAX_WAITING_CHUNKS = 10_000
 """Beyond this many, the disk has hung; what comes then is counted as lost instead of filling the memory."""
-
-_BOOTSTRAP = (
-    "import json, sys; job = json.loads(sys.stdin.readline()); "
-    "sys.path.extend(p for p in job['path'] if p not in sys.path); "  # behind its own, so that nothing is shadowed
-    "from advisor_logging.shipper import main; main(job)"
-)
-_QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "CUDA_VISIBLE_DEVICES": ""}
-# The shipper backs off by itself; MLflow's own seven retries would keep it blind for minutes.
-_DEFAULTS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30", "GIT_PYTHON_REFRESH": "quiet"}
+CLOSE_POLL_S = 0.01
 
 
 class Chunk(Protocol):
@@ -73,11 +66,10 @@ class Recorder:
     """Records one run. Nothing here waits for the store or the disk on the caller's thread, except `close`."""
 
     def __init__(self, settings: RunSettings, see: Callable[[int, Mapping[str, float]], None]) -> None:
-        """Open a spool and start the shipper; `see` is called with the step and values of every row, in the writer thread.
+        """Open a spool and hire a shipper; `see` is called with the step and values of every row, in the writer thread.
 
         Raises OSError when no spool can be written.
         """
-        self._pid = os.getpid()
         self._see = see
         self._uri = resolve_tracking_uri(settings.tracking_uri)
         self.id = uuid.uuid4().hex[:12]
@@ -88,9 +80,9 @@ class Recorder:
         self._warned: set[str] = set()
         self._lost_rows = 0
         self._status: dict[str, Any] = {}
-        self._watched_at = self._started_at = 0.0
-        self._shipper: subprocess.Popen[str] | None = None
-        self._start_shipper()
+        self._watched_at = self._replaced_at = -math.inf
+        self._shipper: ShipperProcess | None = None
+        self._hire_shipper()
         self._thread = threading.Thread(target=self._write, name="advisor-writer", daemon=True)
         self._thread.start()
 
@@ -117,9 +109,7 @@ class Recorder:
     @property
     def run_id(self) -> str | None:
         """The MLflow run, once the shipper has opened it."""
-        if self.folder.exists():
-            self._status = read_json(self.folder / "status.json") or self._status
-        run_id = self._status.get("run_id")
+        run_id = self._read_status().get("run_id")
         return None if run_id is None else str(run_id)
 
     def drain(self, timeout_s: float) -> None:
@@ -142,46 +132,36 @@ class Recorder:
             self._spool.close()
         except OSError as error:
             self.warn("spool", f"the end of the run could not be written to {self.folder} ({one_line(error)})")
-        if self._is_delivered(timeout_s):
-            self._tidy()
+        if self._is_delivered(timeout_s) and self._shipper is not None:
+            if note := self._status.get("note"):
+                self.warn("note", str(note))
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self._shipper.keep()
             return
-        (self.folder / LEFT).touch()
-        if self._is_delivered(0.0):  # it ended just before it could see that it is left alone
-            self._tidy()
-            return
-        self._say_what_is_left(timeout_s)
-
-    def _tidy(self) -> None:
-        run_id = self.run_id
-        if note := self._status.get("note"):
-            self.warn("note", str(note))
-        logger.debug("advisor: run %s is delivered", run_id)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _say_what_is_left(self, timeout_s: float) -> None:
-        self.run_id  # noqa: B018 - reads the status
+        goes_on = ""
+        if self._shipper is not None and self._shipper.is_alive():
+            goes_on = f"a background process goes on trying for {LINGER_S / 60:g} minutes, afterwards "
+            self._shipper.dismiss()
         why = self._status.get("error") or "it is slow"
         self.warn(
             "left",
             f"MLflow at {self._uri} did not take everything within {timeout_s:g} s ({why}); the rest lies in {self.folder}: "
-            f"a background process goes on trying for {LINGER_S / 60:g} minutes, afterwards `{Path(sys.executable).name} -m "
-            f"advisor_logging {self.folder}` delivers it",
+            f"{goes_on}`{Path(sys.executable).name} -m advisor_logging {self.folder}` delivers it",
         )
 
     def _is_delivered(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
-        while True:
-            left = max(0.0, deadline - time.monotonic())
-            if self._shipper is None or self._shipper.poll() is not None:
-                if self._shipper is not None and self._shipper.returncode == 0:
-                    return True
-                if left == 0.0 or not self._restart_shipper():
-                    return False
-            try:
-                assert self._shipper is not None
-                self._shipper.wait(left)
-            except subprocess.TimeoutExpired:
+        while not self._read_status().get("delivered"):
+            if time.monotonic() > deadline or not self._has_shipper():
                 return False
+            time.sleep(CLOSE_POLL_S)
+        return True
+
+    def _read_status(self) -> dict[str, Any]:
+        """What the shipper last reported."""
+        with contextlib.suppress(OSError, ValueError):
+            self._status = read_json(self.folder / "status.json") or self._status
+        return self._status
 
     # In the writer thread.
 
@@ -214,50 +194,29 @@ class Recorder:
         if time.monotonic() - self._watched_at < 1.0:
             return
         self._watched_at = time.monotonic()
-        if self._shipper is not None and self._shipper.poll() is not None:
-            self._restart_shipper()
-        try:
-            self._status = read_json(self.folder / "status.json")
-        except (OSError, ValueError):
-            return
-        if error := self._status.get("error"):
+        self._has_shipper()
+        if error := self._read_status().get("error"):
             self.warn(
                 "store",
                 f"MLflow at {self._uri} is unwell ({error}); training goes on, points are kept in {self.folder} and sent later",
             )
 
-    def _start_shipper(self) -> None:
-        self._started_at = time.monotonic()
-        script = Path(sys.argv[0] or ".").absolute().parent if sys.argv else Path.cwd()
-        job = {
-            "folder": str(self.folder),
-            "tracking_uri": self._uri,  # over a pipe, since others can read command lines, and may hold a password
-            "trainer": self._pid,
-            "script_folder": str(script),
-            "path": [p for p in sys.path if p],
-        }
+    def _has_shipper(self) -> bool:
+        """Whether a shipper is at work; one that died is replaced, at most every ten seconds."""
+        if self._shipper is not None and self._shipper.is_alive():
+            return True
+        if time.monotonic() - self._replaced_at < 10.0:
+            return False
+        self._replaced_at = time.monotonic()
+        return self._hire_shipper()
+
+    def _hire_shipper(self) -> bool:
         try:
-            self._shipper = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOTSTRAP],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                start_new_session=True,  # Ctrl-C ends the training, not the delivery of what it wrote
-                env={**_DEFAULTS, **os.environ, **_QUIET},
-            )
-            assert self._shipper.stdin is not None
-            self._shipper.stdin.write(json.dumps(job) + "\n")
-            self._shipper.stdin.close()
+            self._shipper = hire(self._uri, self.folder)
         except OSError as error:
             self.warn("shipper", f"points stay in {self.folder}: no process to deliver them ({one_line(error)})")
-
-    def _restart_shipper(self) -> bool:
-        """Start a shipper that died again, at most every ten seconds."""
-        if time.monotonic() - self._started_at < 10.0:
             return False
-        self._start_shipper()
-        return self._shipper is not None
+        return True
 
 
 def resolve_tracking_uri(given: str | None) -> str:

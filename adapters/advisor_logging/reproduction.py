@@ -1,8 +1,11 @@
-"""What is needed to run a training again: the state of its code and of its environment. Gathered by the shipper as it starts."""
+"""What is needed to run a training again: the state of its code and of its environment. Gathered by the shipper as a run starts."""
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import TypedDict
@@ -34,7 +37,12 @@ def gather(folders: list[Path]) -> Reproduction:
     dirty = bool(root and commit and _git(Path(root), "status", "--porcelain", "--untracked-files=no"))
     if len(diff) > DIFF_CHARACTERS:
         diff = diff[:DIFF_CHARACTERS] + f"\n[cut off: the diff has {len(diff)} characters]\n"
-    return {"git_commit": commit, "git_dirty": dirty, "git_diff": redact(diff), "requirements": _requirements()}
+    return {
+        "git_commit": commit,
+        "git_dirty": dirty,
+        "git_diff": redact(diff),
+        "requirements": _requirements(_installed_in()),
+    }
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
@@ -48,6 +56,12 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return done.stdout.decode(errors="replace").strip()
 
 
-def _requirements() -> str:
-    lines = {f"{d.name}=={d.version}" for d in metadata.distributions() if d.name}
+@lru_cache(maxsize=1)
+def _requirements(folders: tuple[tuple[str, int], ...]) -> str:
+    """One line a distribution; `folders` are where they may lie, each with the time of its last change."""
+    lines = {f"{d.name}=={d.version}" for d in metadata.distributions(path=[folder for folder, _ in folders]) if d.name}
     return "\n".join(sorted(lines, key=str.lower)) + "\n"
+
+
+def _installed_in() -> tuple[tuple[str, int], ...]:
+    return tuple((path, os.stat(path).st_mtime_ns) for path in sys.path if os.path.exists(path))

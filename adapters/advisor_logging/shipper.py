@@ -1,4 +1,4 @@
-"""The process that carries a spool to MLflow: of low priority, outlives the trainer, and never makes it wait.
+"""The process that carries spools to MLflow, one after another: of low priority, outlives the trainer, never makes it wait.
 
 It runs apart because importing and driving MLflow in a thread of the trainer would take turns with the training at the
 interpreter lock, and because what a killed trainer has written must still arrive. Whatever goes wrong with the store, it starts
@@ -8,11 +8,14 @@ again from what is acknowledged; sending a point twice stores it once, since its
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import select
 import shutil
 import sys
 import time
 from collections.abc import Mapping
+from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,6 @@ from advisor_logging.spool import (
     STEPS,
     Acknowledged,
     Frame,
-    Position,
     acknowledge,
     read_acknowledged,
     read_frames,
@@ -34,14 +36,14 @@ from advisor_logging.spool import (
 from advisor_logging.store import MAX_METRICS, Store
 from advisor_logging.windows import Point, Windows
 
-POLL_S = 0.25
+POLL_S = 0.05
 SEND_EVERY_S = 2.0
 """Points wait this long for company, unless a full batch is there or the run ends."""
 LINGER_S = 600.0
 """How long after the trainer's end an unreachable store is tried again."""
 MAX_BACK_OFF_S = 30.0
-LEFT = "left"
-"""A file in the spool by which the trainer says that it waits no longer, so that the shipper tidies up."""
+STANDBY_POLL_S = 1.0
+"""How often an idle shipper looks whether its trainer is still there."""
 
 
 class Shipper:
@@ -186,23 +188,44 @@ def lock(folder: Path) -> int | None:
     return descriptor
 
 
-def main(job: Mapping[str, Any]) -> None:
-    """Deliver what `job` says: {"folder", "tracking_uri", "trainer": process id, "script_folder"}. Exit status 0: delivered."""
-    folder = Path(job["folder"])
+def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
+    """Deliver one spool after another: each of `lines` is {"folder", "script_folder"}; null, or the trainer's end, ends it.
+
+    `trainer` is {"process": its id, "tracking_uri"}. Exit status 1: a spool could not be delivered, 2: another process delivers it.
+    """
     os.nice(10)
-    if lock(folder) is None:
+    job = _next_job(lines, trainer["process"])
+    while job is not None:
+        folder = Path(job["folder"])
+        _ship(folder, Path(job["script_folder"]), trainer)
+        job = _next_job(lines, trainer["process"])
+        # The trainer has seen that all is delivered, and removed it; or it waits no longer, or is gone, and nobody else will.
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _next_job(lines: RawIOBase, trainer: int) -> dict[str, Any] | None:
+    """Stand by for the next line; None if there will be none."""
+    while True:
+        gone = os.getppid() != trainer  # asked before looking, so that a line written just before its end is read
+        if select.select([lines], [], [], 0.0 if gone else STANDBY_POLL_S)[0]:
+            job: dict[str, Any] | None = json.loads(lines.readline() or b"null")
+            return job
+        if gone:
+            return None
+
+
+def _ship(folder: Path, script_folder: Path, trainer: Mapping[str, Any]) -> None:
+    """Deliver one spool, or exit."""
+    descriptor = lock(folder)
+    if descriptor is None:
         sys.exit(2)
     try:
         if not (folder / "reproduction.json").exists():
             # Now, before MLflow's slow import: the working tree may change under a long training.
-            write_json(folder / "reproduction.json", gather([Path.cwd(), Path(job["script_folder"])]))
-        delivered = Shipper(folder, job["tracking_uri"], job["trainer"]).deliver()
+            write_json(folder / "reproduction.json", gather([Path.cwd(), script_folder]))
+        if not Shipper(folder, trainer["tracking_uri"], trainer["process"]).deliver():
+            sys.exit(1)
     except Exception as error:
         write_json(folder / "status.json", {**read_json(folder / "status.json"), "error": one_line(error)})
         raise
-    if delivered and (os.getppid() != job["trainer"] or (folder / LEFT).exists()):
-        shutil.rmtree(folder, ignore_errors=True)
-    sys.exit(0 if delivered else 1)
-
-
-__all__ = ["LEFT", "LINGER_S", "Position", "Shipper", "lock", "main"]
+    os.close(descriptor)

@@ -106,8 +106,8 @@ def test_a_spool_that_was_left_is_delivered_by_hand(
         log.evaluate({"val/error": 0.5})
     assert log._recorder is not None
     assert log._recorder._shipper is not None
-    log._recorder._shipper.kill()
-    log._recorder._shipper.wait()
+    log._recorder._shipper._process.kill()
+    log._recorder._shipper._process.wait()
     (folder,) = spools(tmp_path)
     command = [sys.executable, "-m", "advisor_logging", str(folder)]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -108,7 +108,7 @@ def test_exceptions_end_a_run_and_reach_the_user(uri: str, start: Start, train: 
     for log, (error, status, mlflow_status, message) in zip(logs, endings, strict=True):
         assert log._recorder is not None
         assert log._recorder._shipper is not None
-        assert log._recorder._shipper.wait(60) == 0
+        assert log._recorder._shipper._process.wait(60) == 0
         client = MlflowClient(uri)
         experiment = client.get_experiment_by_name(type(error).__name__)
         assert experiment is not None

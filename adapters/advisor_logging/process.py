@@ -1,0 +1,133 @@
+"""The shipper process as its trainer holds it: hired for a run, idle after it, hired again for the next one.
+
+                      ┌───────────── hire ◄────────────┐
+    hire ──► started ─┴► busy with a run ── keep ──► idle
+                                └─────── dismiss ──────┴─────► delivers what it still has, and ends
+
+Importing MLflow and opening its store takes seconds of CPU, as long as many a short run: only the first run pays them. A process
+that makes several runs at once has a shipper for each. All of them end when the trainer does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple, Self
+
+_BOOTSTRAP = (
+    "import json, sys; lines = open(0, 'rb', buffering=0); trainer = json.loads(lines.readline()); "
+    "sys.path.extend(p for p in trainer['path'] if p not in sys.path); "  # behind its own, so that nothing is shadowed
+    "from advisor_logging.shipper import main; main(trainer, lines)"
+)
+_QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "CUDA_VISIBLE_DEVICES": ""}
+# The shipper backs off by itself; MLflow's own seven retries would keep it blind for minutes.
+_DEFAULTS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30", "GIT_PYTHON_REFRESH": "quiet"}
+
+
+class Surroundings(NamedTuple):
+    """What a shipper has from its trainer for good. Where any of it has changed, another one is needed."""
+
+    tracking_uri: str
+    environment: dict[str, str]
+    """All of it: credentials, proxies and certificates go by too many names to list."""
+    cwd: str
+    path: list[str]
+
+    @classmethod
+    def now(cls, tracking_uri: str) -> Self:
+        """Those of a process that would be started at this moment."""
+        return cls(tracking_uri, dict(os.environ), os.getcwd(), [p for p in sys.path if p])
+
+
+class ShipperProcess:
+    """One shipper, in the process that started it."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        """Start it. Raises OSError when the system gives no process."""
+        self._surroundings = surroundings
+        self._database: tuple[int, int] | None = None
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _BOOTSTRAP],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,  # Ctrl-C ends the training, not the delivery of what it wrote
+            env={**_DEFAULTS, **surroundings.environment, **_QUIET},
+        )
+        # Over a pipe, since others can read command lines, and the address may hold a password.
+        self._say({"process": os.getpid(), "tracking_uri": surroundings.tracking_uri, "path": surroundings.path})
+
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        return self._process.poll() is None
+
+    def deliver(self, folder: Path) -> None:
+        """Give it the spool in `folder`. Raises OSError when it has ended."""
+        script = Path(sys.argv[0] or ".").absolute().parent if sys.argv else Path.cwd()
+        self._say({"folder": str(folder), "script_folder": str(script)})
+
+    def keep(self) -> None:
+        """Hold it ready for the next run, now that it has delivered the last one."""
+        self._database = _identity(self._surroundings.tracking_uri)
+        _idle.append(self)
+
+    def fits(self, surroundings: Surroundings) -> bool:
+        """Whether it, idle, can serve a run with these."""
+        # It has the database open: one that has been put in its place, or deleted, is not what it would write to.
+        same_database = self._database == _identity(surroundings.tracking_uri)
+        return self.is_alive() and self._surroundings == surroundings and same_database
+
+    def dismiss(self) -> None:
+        """Want no more of it: it delivers what it still has, removes that spool and ends."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            # Said in words: the pipe's end is not seen as long as a fork of the trainer has a copy of it.
+            self._say(None)
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        _dismissed.append(self)
+
+    def _say(self, line: object) -> None:
+        print(json.dumps(line), file=self._process.stdin, flush=True)
+
+
+_idle: list[ShipperProcess] = []
+_dismissed: list[ShipperProcess] = []
+os.register_at_fork(after_in_child=_idle.clear)  # they go on working for the parent
+
+
+def hire(tracking_uri: str, folder: Path) -> ShipperProcess:
+    """A shipper that delivers the spool in `folder`: an idle one that fits, else a new one. Raises OSError."""
+    _dismissed[:] = [one for one in _dismissed if one.is_alive()]  # asking is what frees an ended process
+    surroundings = Surroundings.now(tracking_uri)
+    while (shipper := _pop_idle()) is not None:
+        if shipper.fits(surroundings):
+            with contextlib.suppress(OSError):
+                shipper.deliver(folder)
+                return shipper
+        shipper.dismiss()
+    shipper = ShipperProcess(surroundings)
+    shipper.deliver(folder)
+    return shipper
+
+
+def _pop_idle() -> ShipperProcess | None:
+    try:
+        return _idle.pop()  # in one stroke: other threads may be hiring too
+    except IndexError:
+        return None
+
+
+def _identity(tracking_uri: str) -> tuple[int, int] | None:
+    """Which file an SQLite address leads to just now; None where it leads to none."""
+    path, _, _ = tracking_uri.removeprefix("sqlite:///").partition("?")
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,159 @@
+"""Who delivers which run: a shipper stays for the next run of its trainer, as long as nothing has changed, and ends with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+
+from advisor import contract
+from advisor_logging import process
+from advisor_pytorch import TuningLogger
+
+Start = Callable[..., TuningLogger]
+Train = Callable[..., None]
+
+TRAINER = """
+import os, sys, time, torch
+from advisor_logging import process
+from advisor_pytorch import TuningLogger
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+with TuningLogger(model, optimizer, params={}, objective="val/error", experiment="test", tracking_uri=sys.argv[1]):
+    optimizer.step()
+(idle,) = process._idle
+child = os.fork()  # it holds a copy of the pipe to the shipper, and stays
+if child == 0:
+    assert process._idle == []
+    time.sleep(600)
+print(idle._process.pid, child, flush=True)
+time.sleep(600)
+"""
+
+
+def pid(log: TuningLogger) -> int:
+    assert log._recorder is not None
+    assert log._recorder._shipper is not None
+    return log._recorder._shipper._process.pid
+
+
+def runs(uri: str, experiment: str = "test") -> list[Run]:
+    client = MlflowClient(uri)
+    found = client.get_experiment_by_name(experiment)
+    return [] if found is None else list(client.search_runs([found.experiment_id], order_by=["start_time ASC"]))
+
+
+def check_whole(uri: str, run: Run, steps: int) -> None:
+    client = MlflowClient(uri)
+    points = client.get_metric_history(run.info.run_id, contract.TRAIN_LOSS)
+    assert [p.step for p in points] == list(range(steps))
+    assert run.info.status == "FINISHED"
+    assert run.data.tags[contract.TAG_STATUS] == "complete"
+    assert [a.path for a in client.list_artifacts(run.info.run_id, "reproduce")] != []
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def ends(pid: int, within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not is_running(pid)
+
+
+def make_run(start: Start, train: Train, uri: str | None, steps: int = 5, **given: object) -> TuningLogger:
+    with start(uri, max_train_steps=steps, **given) as log:
+        train(log, steps)
+        log.evaluate({"val/error": 0.5})
+    return log
+
+
+def test_one_process_delivers_runs_in_turn_and_another_those_at_the_same_time(
+    uri: str, tmp_path: Path, start: Start, train: Train
+) -> None:
+    first = make_run(start, train, uri, steps=400)
+    with sqlite3.connect(tmp_path / "mlflow.db", timeout=0.0) as database:
+        database.execute("BEGIN EXCLUSIVE")  # it stands by without a lock
+    with start(uri, max_train_steps=300) as second:
+        train(second, 300)
+        second.evaluate({"val/error": 0.5})
+        beside = make_run(start, train, uri, steps=200)
+    assert pid(first) == pid(second) != pid(beside)
+    assert sorted(one._process.pid for one in process._idle) == sorted([pid(first), pid(beside)])
+    for run, steps in zip(runs(uri), (400, 300, 200), strict=True):
+        check_whole(uri, run, steps)
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+def test_what_changes_between_runs_is_honoured(
+    uri: str, tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch, start: Start, train: Train
+) -> None:
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    shutil.copy(empty_store, tmp_path / "other.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    first = make_run(start, train, None)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", other)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "named")
+    second = make_run(start, train, None, experiment=None)
+    assert [run.info.run_id for run in runs(uri)] == [first.run_id]
+    assert [run.info.run_id for run in runs(other, "named")] == [second.run_id]
+    (tmp_path / "other.db").unlink()
+    shutil.copy(empty_store, tmp_path / "new.db")
+    (tmp_path / "new.db").rename(tmp_path / "other.db")
+    third = make_run(start, train, None, experiment=None)
+    with sqlite3.connect(tmp_path / "other.db") as database:
+        assert database.execute("SELECT run_uuid, status FROM runs").fetchall() == [(third.run_id, "FINISHED")]
+    assert ends(pid(first), 10), "one that does not fit any more is let go"
+    assert ends(pid(second), 10)
+
+
+def test_a_shipper_that_died_is_replaced(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, start: Start, train: Train
+) -> None:
+    first = make_run(start, train, uri)
+    os.kill(pid(first), signal.SIGKILL)
+    assert ends(pid(first), 10)
+    with start(uri, max_train_steps=100) as second:
+        died = pid(second)
+        assert died != pid(first)
+        train(second, 100)
+        second.evaluate({"val/error": 0.5})
+        os.kill(died, signal.SIGKILL)
+    assert pid(second) != died
+    for run, steps in zip(runs(uri), (5, 100), strict=True):
+        check_whole(uri, run, steps)
+    assert list((tmp_path / "spool").iterdir()) == []
+    assert not any(Path(f"/proc/{one}").exists() for one in (pid(first), died)), "a zombie is left"
+    assert caplog.messages == []
+
+
+def test_an_idle_shipper_ends_with_its_trainer_and_never_serves_a_fork(uri: str, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", TRAINER, uri], stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None
+        shipper, child = map(int, trainer.stdout.readline().split())
+        try:
+            assert is_running(shipper)
+            assert is_running(child)
+            os.kill(trainer.pid, signal.SIGKILL)
+            assert ends(shipper, 10)
+            assert is_running(child)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            trainer.kill()
+    assert list((tmp_path / "spool").iterdir()) == []
+    assert len(runs(uri)) == 1
