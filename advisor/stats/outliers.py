@@ -3,55 +3,30 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Literal, TypeAlias
 
 import numpy as np
+from scipy.stats import beta
 
 from advisor.space import BoolArray, FloatArray, IntArray
-from advisor.study import Study
+
+Side: TypeAlias = Literal["low", "high"]
 
 SEED = 0
 PERMUTATIONS = 4999
+_BOTH: tuple[Side, ...] = ("low", "high")
 _EXACT = 6000
 """Arrangements up to which all are enumerated."""
 
 
-@dataclass(frozen=True)
-class Failures:
-    """Which trials failed, and how; each of shape (number of trials,). A trial that does not count (running, no data) did not."""
+def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: BoolArray) -> BoolArray:
+    """Which trials are uncharacteristically bad, (n,): no better than their own start, and worse in training or set apart.
 
-    diverged: BoolArray
-    """Ended with a non-finite objective or loss."""
-    crashed: BoolArray
-    """Crashed or ran out of memory."""
-    stuck: BoolArray
-    """Uncharacteristically bad: never got better than at its first evaluation, far from all trials that did."""
-
-    @property
-    def any(self) -> BoolArray:
-        """Failed one way or another."""
-        return self.diverged | self.crashed | self.stuck
-
-
-def failures(study: Study) -> Failures:
-    """The failed trials of a study, each kind apart."""
-    diverged = np.array([t.status == "diverged" for t in study.trials], dtype=np.bool_)
-    crashed = np.array([t.status == "infeasible" for t in study.trials], dtype=np.bool_)
-    diverged |= study.ended & ~crashed & ~np.isfinite(study.costs)
-    starts = np.full(len(study.trials), np.nan)
-    for trial in study.trials:
-        curve = study.cost_curve(trial).finite
-        if len(curve) > 1:
-            starts[trial.index] = curve.values[0]
-    return Failures(diverged, crashed, stuck(study.costs, starts, study.feasible))
-
-
-def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray) -> BoolArray:
-    """Which trials are uncharacteristically bad, (n,): no better than their own start, and set apart from the trials that learned.
-
-    costs, starts: (n,), NaN where unknown. Apart means a gap wider than all that learned lie from each other; so a sweep over many
-    decades, where results fall off bit by bit to nothing learned, has none. At least 3 trials must have learned.
+    costs, starts: (n,), NaN where unknown. worse: (n,), whose training loss ended above where it began. Apart means a gap wider
+    than all trials that learned lie from each other; so a sweep over many decades, where results fall off bit by bit to nothing
+    learned, has none. At least 3 trials must have learned.
     """
     none = np.zeros(len(costs), dtype=np.bool_)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -63,7 +38,12 @@ def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray) -> BoolArr
             return none
         worst = costs[learned].max()
         spread = worst - costs[learned].min()
-        return np.asarray(idle & (costs - worst > spread), dtype=np.bool_)
+        return np.asarray(idle & (worse | (costs - worst > spread)), dtype=np.bool_)
+
+
+def chance_of_share(failed: int, total: int, share: float) -> float:
+    """Probability that at least this share of further trials fails, after `failed` of `total` did (Jeffreys' prior)."""
+    return float(beta.sf(share, failed + 0.5, total - failed + 0.5))
 
 
 # --- from which value on do trials fail? ----------------------------------------------------------------------------------------
@@ -74,7 +54,7 @@ class Region:
     """A one-sided region of one axis in which trials fail."""
 
     axis: int
-    side: str
+    side: Side
     """`low` or `high`: the end of the axis that it reaches to."""
     edge: float
     """Position of the failed trial nearest to the rest."""
@@ -95,7 +75,7 @@ def regions(
     purity: float | None = None,
     best: int | None = None,
     near: FloatArray | None = None,
-    sides: tuple[tuple[str, ...], ...] | None = None,
+    sides: tuple[tuple[Side, ...], ...] | None = None,
 ) -> list[Region]:
     """Where failed trials lie on one side of a threshold, most certain first; one region an axis and side.
 
@@ -117,7 +97,7 @@ def regions(
     table = _arrangements(labels)
     found, largest = [], np.zeros(len(table))
     for axis in range(d):
-        for side in sides[axis] if sides is not None else ("low", "high"):
+        for side in sides[axis] if sides is not None else _BOTH:
             u = positions[:, axis] if side == "high" else -positions[:, axis]
             order = np.argsort(np.where(np.isnan(u), -np.inf, u), kind="stable")
             order = order[np.isfinite(u[order])]
@@ -129,7 +109,7 @@ def regions(
             largest = np.maximum(largest, score)
             if mine[0] > 0:
                 found.append((float(mine[0]), _region(axis, side, positions[order, axis], failed[order], int(cut[0]))))
-    out = [(s, _with_p(r, float(np.mean(largest >= s - 1e-9)))) for s, r in found]
+    out = [(s, replace(r, p=float(np.mean(largest >= s - 1e-9)))) for s, r in found]
     return [r for _, r in sorted(out, key=lambda sr: (-sr[0], sr[1].axis, sr[1].side))]
 
 
@@ -153,7 +133,7 @@ def _scan(
     return score, cut
 
 
-def _region(axis: int, side: str, positions: FloatArray, failed: BoolArray, cut: int) -> Region:
+def _region(axis: int, side: Side, positions: FloatArray, failed: BoolArray, cut: int) -> Region:
     inside = positions[:cut][~failed[:cut]]
     beyond = positions[cut:][failed[cut:]]
     return Region(
@@ -165,10 +145,6 @@ def _region(axis: int, side: str, positions: FloatArray, failed: BoolArray, cut:
         total=len(failed) - cut,
         p=1.0,
     )
-
-
-def _with_p(region: Region, p: float) -> Region:
-    return Region(**{**region.__dict__, "p": min(p, 1.0)})
 
 
 def _arrangements(labels: IntArray) -> IntArray:

@@ -3,86 +3,26 @@
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import dataclass
 from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
 
-from advisor.space import BoolArray, Domain, FloatArray, IntArray, Value, hard_limits
-from advisor.stats import outliers
-from advisor.study import Study, Trial
+from advisor.space import Domain, FloatArray, IntArray, hard_limits
+from advisor.stats import surface
+from advisor.stats.outliers import Side
 
 SEED = 0
 DRAWS = 2000
 """Draws from the posterior of a response."""
+SURFACE = 0.25
+"""Share of the false alarms that the response surface may raise: it is asked second, for what one axis at a time cannot show."""
 DEGREE = 3
 """Degree of the polynomial along one axis."""
 _DECAY = 0.25
 """Prior variance of a degree over that of the degree below: smooth responses before wiggly ones."""
 _GRID = np.linspace(0, 1, 41)
-_BUDGET = re.compile(r"(^|_)(max|total|num|n|train)?_?(train_)?(steps|epochs?|iterations|iters|updates)$")
-
-
-# --- what was tried -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The distinct settings that a study tried, n of them; repeats of one (other seeds) are pooled: no new evidence."""
-
-    trials: tuple[tuple[Trial, ...], ...]
-    costs: FloatArray
-    """Shape (n,): (lower) median cost of a setting's trials that did not fail; NaN where at least half of them failed."""
-    failed: BoolArray
-    """Shape (n,): at least half of the trials diverged, crashed or got no further than where they started."""
-    numeric: dict[str, FloatArray]
-    """Positions (n,) in the range of each searched number; NaN where a setting lacks it."""
-    choices: dict[str, FloatArray]
-    """The same for searched categories: the index of the choice over the last index."""
-
-    def __len__(self) -> int:
-        return len(self.trials)
-
-
-def settings(study: Study) -> Settings:
-    """The settings of the trials that ended, in an order that does not depend on when they ran."""
-    failed = outliers.failures(study).any
-    pools: dict[tuple[Value, ...], list[Trial]] = {}
-    for trial in study.trials:
-        if study.ended[trial.index]:
-            pools.setdefault(tuple(trial.params.get(name, "") for name in study.searched), []).append(trial)
-    rows = [_pool(group, study.costs, failed) for group in pools.values()]
-    first = [group[0] for group in pools.values()]
-    positions = {name: study.positions(name, first) for name in study.searched}
-    costs = np.array([cost for cost, _ in rows])
-    order = np.lexsort((*positions.values(), costs)) if rows else np.empty(0, np.int64)
-    groups = list(pools.values())
-    numeric = {n: positions[n][order] for n, p in study.searched.items() if p.numeric}
-    return Settings(
-        trials=tuple(tuple(groups[i]) for i in order),
-        costs=costs[order],
-        failed=np.array([bad for _, bad in rows], dtype=np.bool_)[order],
-        numeric=numeric,
-        choices={n: positions[n][order] for n in positions if n not in numeric},
-    )
-
-
-def _pool(group: list[Trial], costs: FloatArray, failed: BoolArray) -> tuple[float, bool]:
-    index = np.array([t.index for t in group])
-    bad = failed[index] | ~np.isfinite(costs[index])
-    if 2 * bad.sum() >= len(index):
-        return math.nan, True
-    fine = np.sort(costs[index][~bad])
-    return float(fine[(len(fine) - 1) // 2]), False
-
-
-def is_budget(name: str) -> bool:
-    """Whether a hyperparameter of this name is the length of the training, where more is always better: max_train_steps, epochs."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_").replace("/", "_").replace(".", "_")
-    return bool(_BUDGET.search(words)) and not re.search("warm|decay|accum|every|log|eval", words)
 
 
 # --- do the best crowd an end? --------------------------------------------------------------------------------------------------
@@ -145,6 +85,47 @@ def _centred_ranks(positions: FloatArray) -> FloatArray:
         ranks[known] -= ranks[known].mean()
     size = np.sqrt((ranks**2).sum())
     return ranks / size if size > 0 else ranks
+
+
+class Crowded(NamedTuple):
+    """An end of an axis that good trials crowd and at which the response is best."""
+
+    axis: int
+    side: Side
+    probability: float
+    """That the best value lies at the end."""
+    p: float
+    """How often chance alone crowds any end as much."""
+
+
+def crowded(
+    numeric: list[FloatArray],
+    choices: list[FloatArray],
+    costs: FloatArray,
+    edge: float,
+    certainty: float,
+    level: float,
+) -> list[Crowded]:
+    """The crowded ends of axes, positions (n,) in 0..1, surest first; costs (n,), NaN where a trial failed.
+
+    One axis at a time by `crowding` and `responses`; where there are several axes, also by the response `surface`, which sees
+    effects that hold only where another hyperparameter is good. It gets a quarter of the level then.
+    """
+    values, several = scores(costs), len(numeric) + len(choices) > 1
+    p = crowding(np.stack(numeric, axis=1), values) / (1 - SURFACE if several else 1)
+    found = {}
+    if p.min() <= level:
+        for axis, response in enumerate(responses(numeric, choices, values, edge)):
+            ends: tuple[tuple[int, Side, float], ...] = ((0, "low", response.low), (1, "high", response.high))
+            for column, side, probability in ends:
+                if probability >= certainty and p[axis, column] <= level:
+                    found[axis] = Crowded(axis, side, probability, float(p[axis, column]))
+    if several:
+        for end in surface.ends(numeric, choices, values, edge, certainty):
+            chance = end.p * len(numeric) / SURFACE
+            if chance <= level and end.axis not in found:
+                found[end.axis] = Crowded(end.axis, end.side, end.probability, chance)
+    return sorted(found.values(), key=lambda c: (c.p, -c.probability, c.axis))
 
 
 # --- the response along an axis -------------------------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.finding import Advise, AxisEvidence, Change, FigureEvidence, Finding, Goal, Line, MissingData, SetRange
-from advisor.readings import instability
+from advisor.readings import instability, settings
 from advisor.rule import Factor, Rule, Share
 from advisor.space import Domain
-from advisor.stats import outliers, space
+from advisor.stats import outliers
 from advisor.study import Study
 
 
@@ -53,7 +53,7 @@ class SpaceBoundaryInfeasible(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per hyperparameter."""
-        tried = space.settings(study)
+        tried = settings.read(study)
         names = list(tried.numeric)
         if not names:
             raise MissingData("no trial varied a number; log the hyperparameters that the study searches")
@@ -62,7 +62,9 @@ class SpaceBoundaryInfeasible(Rule):
         if not tried.failed.any():
             return
         found = instability.learning_rates(study)
-        sides = tuple(("high",) if found and n == found[0] else ("low", "high") for n in names)
+        sides: tuple[tuple[outliers.Side, ...], ...] = tuple(
+            ("high",) if found and n == found[0] else ("low", "high") for n in names
+        )
         near = np.array([self._near(study.spec.parameters[n]) for n in names])
         best = int(np.nanargmin(tried.costs))
         positions = np.stack(list(tried.numeric.values()), axis=1)
@@ -81,7 +83,7 @@ class SpaceBoundaryInfeasible(Rule):
         return math.log10(self.factor) / decades, 1 / decades
 
     def _finding(
-        self, study: Study, tried: space.Settings, name: str, region: outliers.Region, is_rate: bool
+        self, study: Study, tried: settings.Settings, name: str, region: outliers.Region, is_rate: bool
     ) -> Finding:
         domain = study.spec.parameters[name]
         assert domain.low is not None
@@ -105,7 +107,7 @@ class SpaceBoundaryInfeasible(Rule):
             severity="note" if is_rate else "warning",
             confidence=1 - region.p,
             subject=name,
-            side=region.side,  # type: ignore[arg-type]
+            side=region.side,
             trials=[best],
             evidence=(
                 AxisEvidence(

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
-from scipy.stats import beta
 
 from advisor.finding import (
     Advise,
@@ -21,7 +20,7 @@ from advisor.finding import (
     MissingData,
     SetRange,
 )
-from advisor.readings import instability
+from advisor.readings import failures, instability, settings
 from advisor.rule import Rule, Share
 from advisor.stats import outliers, space
 from advisor.study import Study
@@ -69,7 +68,7 @@ class SpaceInfeasible(Rule):
         ended = int(study.ended.sum())
         if not ended:
             raise MissingData("no trial has ended with a result; wait for the first ones")
-        kinds = outliers.failures(study)
+        kinds = failures.failures(study)
         count = int(kinds.any.sum())
         if count < self.share * ended:
             return
@@ -89,9 +88,9 @@ class SpaceInfeasible(Rule):
             f"{count} of {ended} trial{'s' if ended > 1 else ''} failed ({told}){place}.",
             action=_sentence(changes[0]),
             severity="critical" if count >= self.everywhere * ended else "warning",
-            confidence=float(beta.sf(self.share, count + 0.5, ended - count + 0.5)),
+            confidence=outliers.chance_of_share(count, ended, self.share),
             subject=found[0][0] if place else None,
-            side=found[0][1].side if place else None,  # type: ignore[arg-type]
+            side=found[0][1].side if place else None,
             trials=[t for t in study.trials if kinds.any[t.index]],
             evidence=(
                 *evidence,
@@ -112,7 +111,7 @@ class SpaceInfeasible(Rule):
 
     def _regions(self, study: Study) -> list[tuple[str, outliers.Region]]:
         """The regions that chance does not explain, by hyperparameter, clearest first; none that holds the best trial."""
-        tried = space.settings(study)
+        tried = settings.read(study)
         if not tried.numeric or tried.failed.all():
             return []
         names, best = list(tried.numeric), int(np.nanargmin(tried.costs))

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.finding import AxisEvidence, FigureEvidence, Finding, Goal, Line, MissingData, SetRange
-from advisor.readings import instability
+from advisor.readings import failures, instability, settings
 from advisor.rule import Factor, Rule, Share
-from advisor.stats import outliers, space
+from advisor.stats import outliers
 from advisor.study import Study
 
 
@@ -61,8 +61,8 @@ class StabilityEdge(Rule):
         if found is None:
             raise MissingData("no learning rate was varied among the trials; try some above and below the present one")
         name, rates = found
-        tried = space.settings(study)
-        crashed = outliers.failures(study).crashed
+        tried = settings.read(study)
+        crashed = failures.failures(study).crashed
         rows = [i for i, group in enumerate(tried.trials) if not all(crashed[t.index] for t in group)]
         logs = np.log10([rates[tried.trials[i][0].index] for i in rows])
         failed, costs = tried.failed[rows], tried.costs[rows]
@@ -88,7 +88,7 @@ class StabilityEdge(Rule):
         said = f"{edge:.3g}, from where {region.failed} of {region.total} settings fail"
         low, high = float(f"{best / 2:.3g}"), float(f"{self.raise_to * edge:.3g}")
         why = f"With warmup, rates up to {self.raise_to:g} times {edge:.3g} may train; without it {edge:.3g} fails"
-        failing = outliers.failures(study).any
+        failing = failures.failures(study).any
         which = [t for t in study.trials if t.id == best_id or (failing[t.index] and math.isfinite(best))]
         below = f"a factor {edge / best:.2g} below" if edge > 1.1 * best else "right below"
         return self.finding(

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from studies import make_study
 
 from advisor.stats import outliers
 
 
-def test_kinds_of_failure_are_told_apart() -> None:
-    curves = [[2.0, 1.0], [2.0, np.nan], [2.0, 1.1], [2.0, 1.2], [2.0, 2.0], [2.0, 1.3], None, [2.0]]
-    status = ["complete", "diverged", "complete", "complete", "complete", "infeasible", "no_data", "running"]
-    params = [{"lr": 0.1 * (i + 1)} for i in range(len(curves))]
-    found = outliers.failures(make_study(params, {"val/loss": curves}, status=status))
-    assert np.flatnonzero(found.diverged).tolist() == [1]
-    assert np.flatnonzero(found.crashed).tolist() == [5]
-    assert np.flatnonzero(found.stuck).tolist() == [4]
-
-
 def test_a_sweep_that_falls_off_bit_by_bit_has_no_outliers() -> None:
     costs = np.linspace(0.1, 2.3, 12)  # the last one learned nothing
-    assert not outliers.stuck(costs, np.full(12, 2.3), np.ones(12, dtype=np.bool_)).any()
+    fine = np.ones(12, dtype=np.bool_)
+    assert not outliers.stuck(costs, np.full(12, 2.3), fine, ~fine).any()
 
 
 def test_stuck_trials_are_a_gap_away_from_those_that_learned() -> None:
     costs = np.array([-0.92, -0.91, -0.90, -0.74, -0.12, -0.12])
-    found = outliers.stuck(costs, np.full(6, -0.12), np.ones(6, dtype=np.bool_))
+    fine = np.ones(6, dtype=np.bool_)
+    found = outliers.stuck(costs, np.full(6, -0.12), fine, ~fine)
     assert found.tolist() == [False, False, False, False, True, True]
+
+
+def test_a_training_loss_that_ends_above_its_start_needs_no_gap() -> None:
+    costs = np.linspace(0.1, 2.3, 12)
+    fine, worse = np.ones(12, dtype=np.bool_), np.arange(12) >= 6
+    assert np.flatnonzero(outliers.stuck(costs, np.full(12, 2.3), fine, worse)).tolist() == [11]
+
+
+def test_share_of_failures_has_a_probability() -> None:
+    assert outliers.chance_of_share(1, 1, 0.1) > 0.9
+    assert outliers.chance_of_share(0, 20, 0.1) < 0.1
+    assert outliers.chance_of_share(5, 20, 0.1) > outliers.chance_of_share(3, 20, 0.1)
 
 
 def test_separation_has_the_exact_p_value() -> None:

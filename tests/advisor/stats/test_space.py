@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from studies import make_study
 
 from advisor.space import Domain
 from advisor.stats import space
@@ -67,20 +66,3 @@ def test_widen_is_bounded_however_far_the_trend_goes() -> None:
     wide = Domain(low=1e-8, high=1e-1, scale="log")
     assert space.widen("learning_rate", wide, "high", math.inf) == pytest.approx((1e-8, 10))
     assert space.widen("x", Domain(low=0.0, high=1.0), "high", math.inf) == (0, 2)
-
-
-def test_repeats_of_one_setting_are_one_setting() -> None:
-    params = [{"lr": 0.1}, {"lr": 0.1}, {"lr": 0.1}, {"lr": 0.2}]
-    tried = space.settings(make_study(params, {"val/loss": [[3.0], [1.0], [2.0], [4.0]]}))
-    assert len(tried) == 2
-    assert tried.costs.tolist() == [2, 4]
-
-
-@pytest.mark.parametrize("name", ["max_train_steps", "epochs", "num_epochs", "training_iterations", "trainSteps"])
-def test_budgets_are_known_by_name(name: str) -> None:
-    assert space.is_budget(name)
-
-
-@pytest.mark.parametrize("name", ["warmup_steps", "decay_epochs", "learning_rate", "eval_steps", "accumulation_steps"])
-def test_other_counts_are_no_budgets(name: str) -> None:
-    assert not space.is_budget(name)

@@ -106,9 +106,9 @@ def test_keeps_its_promise_where_nothing_matters() -> None:
     fired = [
         verdict("space-boundary", random_study(rng, n, lambda u: rng.standard_normal(), names)).status == "fired"
         for n, names in ((6, 1), (12, 2), (25, 5))
-        for _ in range(100)
+        for _ in range(70)
     ]
-    assert np.mean(fired) <= 0.07  # 0.05 and two standard errors of 300 studies
+    assert np.mean(fired) <= 0.08  # 0.05 and two standard errors of 210 studies
 
 
 def test_keeps_its_promise_where_the_optimum_is_inside() -> None:

@@ -1,0 +1,71 @@
+"""The settings of the hyperparameters that a study tried, as arrays."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.readings import failures
+from advisor.space import BoolArray, FloatArray, Value
+from advisor.study import Study, Trial
+
+_BUDGET = re.compile(r"(^|_)(max|total|num|n|train)?_?(train_)?(steps|epochs?|iterations|iters|updates)$")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The distinct settings that a study tried, n of them; repeats of one (other seeds) are pooled: no new evidence."""
+
+    trials: tuple[tuple[Trial, ...], ...]
+    costs: FloatArray
+    """Shape (n,): (lower) median cost of a setting's trials that did not fail; NaN where at least half of them failed."""
+    failed: BoolArray
+    """Shape (n,): at least half of the trials diverged, crashed or got no further than where they started."""
+    numeric: dict[str, FloatArray]
+    """Positions (n,) in the range of each searched number; NaN where a setting lacks it."""
+    choices: dict[str, FloatArray]
+    """The same for searched categories: the index of the choice over the last index."""
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+
+def read(study: Study) -> Settings:
+    """The settings of the trials that ended, in an order that does not depend on when they ran."""
+    failed = failures.failures(study).any
+    pools: dict[tuple[Value, ...], list[Trial]] = {}
+    for trial in study.trials:
+        if study.ended[trial.index]:
+            pools.setdefault(tuple(trial.params.get(name, "") for name in study.searched), []).append(trial)
+    rows = [_pool(group, study.costs, failed) for group in pools.values()]
+    first = [group[0] for group in pools.values()]
+    positions = {name: study.positions(name, first) for name in study.searched}
+    costs = np.array([cost for cost, _ in rows])
+    order = np.lexsort((*positions.values(), costs)) if rows else np.empty(0, np.int64)
+    groups = list(pools.values())
+    numeric = {n: positions[n][order] for n, p in study.searched.items() if p.numeric}
+    return Settings(
+        trials=tuple(tuple(groups[i]) for i in order),
+        costs=costs[order],
+        failed=np.array([bad for _, bad in rows], dtype=np.bool_)[order],
+        numeric=numeric,
+        choices={n: positions[n][order] for n in positions if n not in numeric},
+    )
+
+
+def _pool(group: list[Trial], costs: FloatArray, failed: BoolArray) -> tuple[float, bool]:
+    index = np.array([t.index for t in group])
+    bad = failed[index] | ~np.isfinite(costs[index])
+    if 2 * bad.sum() >= len(index):
+        return math.nan, True
+    fine = np.sort(costs[index][~bad])
+    return float(fine[(len(fine) - 1) // 2]), False
+
+
+def is_budget(name: str) -> bool:
+    """Whether a hyperparameter of this name is the length of the training, where more is always better: max_train_steps, epochs."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_").replace("/", "_").replace(".", "_")
+    return bool(_BUDGET.search(words)) and not re.search("warm|decay|accum|every|log|eval", words)
