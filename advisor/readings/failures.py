@@ -10,6 +10,9 @@ from advisor.space import BoolArray, FloatArray
 from advisor.stats import outliers
 from advisor.study import Study
 
+MATERIAL = 0.1
+"""Smallest rise of a training loss that makes training worse than nothing, as a share of what the best training gained."""
+
 
 @dataclass(frozen=True)
 class Failures:
@@ -20,7 +23,7 @@ class Failures:
     crashed: BoolArray
     """Crashed or ran out of memory."""
     stuck: BoolArray
-    """Uncharacteristically bad: never got better than at its first evaluation, far from all trials that did."""
+    """Uncharacteristically bad: never got better than at its first evaluation, and trained worse or lies far from all others."""
 
     @property
     def any(self) -> BoolArray:
@@ -30,20 +33,29 @@ class Failures:
 
 def failures(study: Study) -> Failures:
     """The failed trials of a study, each kind apart."""
+    count = len(study.trials)
     diverged = np.array([t.status == "diverged" for t in study.trials], dtype=np.bool_)
     crashed = np.array([t.status == "infeasible" for t in study.trials], dtype=np.bool_)
     diverged |= study.ended & ~crashed & ~np.isfinite(study.costs)
-    starts = np.full(len(study.trials), np.nan)
-    worse = np.zeros(len(study.trials), dtype=np.bool_)
+    starts, rises, drops = np.full(count, np.nan), np.zeros(count), np.zeros(count)
     for trial in study.trials:
         curve = study.cost_curve(trial).finite
         if len(curve) > 1:
             starts[trial.index] = curve.values[0]
-        worse[trial.index] = ends_above_start(study.curve(trial, "train_loss").values)
+        rises[trial.index], drops[trial.index] = rise_and_drop(study.curve(trial, "train_loss").values)
+    drop = np.max(drops[study.feasible], initial=0.0)
+    worse = ~(rises <= MATERIAL * drop) & (rises != 0)
     return Failures(diverged, crashed, outliers.stuck(study.costs, starts, study.feasible, worse))
 
 
-def ends_above_start(losses: FloatArray) -> bool:
-    """Whether a training loss (n,) ends above where it began: the median of its last tenth above its first value."""
-    late = losses[-max(len(losses) // 10, 1) :]
-    return len(losses) >= 10 and not float(np.median(late)) <= losses[0]
+def rise_and_drop(losses: FloatArray) -> tuple[float, float]:
+    """How far a training loss (n,) ended above its first value, by the median of its last tenth, and how far it ever fell below.
+
+    0 and 0 for fewer than 10 points; a loss that ended non-finite rose without limit.
+    """
+    if len(losses) < 10 or not np.isfinite(losses[0]):
+        return 0.0, 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        rise = float(np.median(losses[-(len(losses) // 10) :]) - losses[0])
+        fall = float(losses[0] - np.nanmin(losses))
+    return (rise if np.isfinite(rise) else np.inf), (fall if np.isfinite(fall) else 0.0)

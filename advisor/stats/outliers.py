@@ -24,8 +24,8 @@ _EXACT = 6000
 def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: BoolArray) -> BoolArray:
     """Which trials are uncharacteristically bad, (n,): no better than their own start, and worse in training or set apart.
 
-    costs, starts: (n,), NaN where unknown. worse: (n,), whose training loss ended above where it began. Apart means a gap wider
-    than all trials that learned lie from each other; so a sweep over many decades, where results fall off bit by bit to nothing
+    costs, starts: (n,), NaN where unknown. worse: (n,), whose training loss ended well above where it began. Apart means a gap
+    wider than all trials that learned lie from each other; so a sweep over many decades, where results fall off bit by bit to nothing
     learned, has none. At least 3 trials must have learned.
     """
     none = np.zeros(len(costs), dtype=np.bool_)

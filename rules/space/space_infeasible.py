@@ -33,9 +33,10 @@ class SpaceInfeasible(Rule):
 
     ## What it looks at
     Trials whose objective or loss was not a number at the end, trials that crashed or ran out of memory, and trials that never got
-    better than at their first evaluation and are set apart from all that did by a gap wider than these lie from each other; a sweep
-    over many decades whose results fall off bit by bit has none of the last kind. Each kind is counted. Then it looks for the one
-    hyperparameter and side that separates failed from other trials best.
+    better than at their first evaluation and either ended with a training loss well above its first value or are set apart from
+    all that did learn by a gap wider than these lie from each other; a sweep over many decades whose results fall off bit by bit
+    has none of the last kind. Each kind is counted. Then it looks for the one hyperparameter and side that separates failed from
+    other trials best.
 
     ## Why it matters
     Trials that fail are wasted, and a sampler that spends half of its budget on them samples the good region half as densely. If
