@@ -231,7 +231,7 @@ def _show_import(summary: ImportSummary) -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("demo-out"), show_default=True, help="Output folder."
 )
-@click.option("--trials", type=click.IntRange(min=6, max=200), default=16, show_default=True, help="Trials a round.")
+@click.option("--trials", type=click.IntRange(min=6, max=200), default=20, show_default=True, help="Trials a round.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 def demo(out: Path, trials: int, seed: int) -> None:
     """Tune a small network on real data in two rounds: a study in a wrong space, then the one that the advisor writes.
