@@ -25,8 +25,8 @@ def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: Boo
     """Which trials are uncharacteristically bad, (n,): no better than their own start, and worse in training or set apart.
 
     costs, starts: (n,), NaN where unknown. worse: (n,), whose training loss ended well above where it began. Apart means a gap
-    wider than all trials that learned lie from each other; so a sweep over many decades, where results fall off bit by bit to nothing
-    learned, has none. At least 3 trials must have learned.
+    wider than all trials that learned lie from each other; so a sweep over many decades, where results fall off bit by bit to
+    nothing learned, has none. At least 4 trials must have learned: fewer say little of how far results spread.
     """
     none = np.zeros(len(costs), dtype=np.bool_)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -34,7 +34,7 @@ def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: Boo
         # 2 % of the best gain: a first evaluation is noisy, and the best of many such looks like progress.
         idle = feasible & np.isfinite(starts) & ~(gain > 0.02 * np.nanmax(np.where(feasible, gain, -np.inf), initial=0))
         learned = feasible & np.isfinite(starts) & ~idle
-        if learned.sum() < 3 or not idle.any():
+        if learned.sum() < 4 or not idle.any():
             return none
         worst = costs[learned].max()
         spread = worst - costs[learned].min()
