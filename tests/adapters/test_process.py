@@ -107,19 +107,20 @@ def test_what_changes_between_runs_is_honoured(
     shutil.copy(empty_store, tmp_path / "other.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     first = make_run(start, train, None)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", other)
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "named")
     second = make_run(start, train, None, experiment=None)
-    assert [run.info.run_id for run in runs(uri)] == [first.run_id]
-    assert [run.info.run_id for run in runs(other, "named")] == [second.run_id]
-    (tmp_path / "other.db").unlink()
-    shutil.copy(empty_store, tmp_path / "new.db")
-    (tmp_path / "new.db").rename(tmp_path / "other.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", other)
     third = make_run(start, train, None, experiment=None)
-    with sqlite3.connect(tmp_path / "other.db") as database:
-        assert database.execute("SELECT run_uuid, status FROM runs").fetchall() == [(third.run_id, "FINISHED")]
+    assert [run.info.run_id for run in runs(uri)] == [first.run_id]
+    assert [run.info.run_id for run in runs(uri, "named")] == [second.run_id]
+    assert [run.info.run_id for run in runs(other, "named")] == [third.run_id]
     assert ends(pid(first), 10), "one that does not fit any more is let go"
     assert ends(pid(second), 10)
+    (idle,) = process._idle
+    assert idle.fits(process.Surroundings.now(other))
+    shutil.copy(empty_store, tmp_path / "new.db")
+    (tmp_path / "new.db").rename(tmp_path / "other.db")
+    assert not idle.fits(process.Surroundings.now(other))
 
 
 def test_a_shipper_that_died_is_replaced(
@@ -127,7 +128,7 @@ def test_a_shipper_that_died_is_replaced(
 ) -> None:
     first = make_run(start, train, uri)
     os.kill(pid(first), signal.SIGKILL)
-    assert ends(pid(first), 10)
+    os.waitid(os.P_PID, pid(first), os.WEXITED | os.WNOWAIT)
     with start(uri, max_train_steps=100) as second:
         died = pid(second)
         assert died != pid(first)
