@@ -14,6 +14,9 @@ from advisor.errors import AdvisorError
 from advisor.space import FloatArray, Value
 from advisor.spec import StudySpec
 
+MOST = 1_000_000
+"""Trials in a sequence: more than any study has, few enough to skip them one by one."""
+
 
 def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, Value]]:
     """`count` trials of the study, after the first `skip` of its sequence: {parameter: value}, fixed parameters included.
@@ -21,8 +24,10 @@ def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, 
     The same study gives the same trials on every platform and whatever the order of its parameters; asking for more continues the
     sequence. A parameter whose condition (`when`) does not hold in a trial is left out of it.
     """
-    if count < 0 or skip < 0:
-        raise AdvisorError("the number of trials and the number to skip must not be negative")
+    if count < 0 or skip < 0 or count + skip > MOST:
+        raise AdvisorError(
+            f"the numbers of trials to draw and to skip must not be negative, nor more than {MOST:,} together"
+        )
     searched = sorted(spec.searched)
     fixed = {name: p.value for name, p in spec.parameters.items() if p.role == "fixed" and p.value is not None}
     for position in _positions(spec, len(searched), count, skip):
@@ -56,11 +61,6 @@ def _existing(spec: StudySpec, values: dict[str, Value]) -> dict[str, Value]:
     return present
 
 
-def _exists(spec: StudySpec, name: str, values: dict[str, Value], depth: int = 0) -> bool:
+def _exists(spec: StudySpec, name: str, values: dict[str, Value]) -> bool:
     conditions = spec.parameters[name].when or {}
-    if depth > len(spec.parameters):
-        raise AdvisorError(f"the conditions of parameter {name!r} run in a circle")
-    return all(
-        values.get(parent) == wanted and _exists(spec, parent, values, depth + 1)
-        for parent, wanted in conditions.items()
-    )
+    return all(values.get(parent) == wanted and _exists(spec, parent, values) for parent, wanted in conditions.items())

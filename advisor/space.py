@@ -48,13 +48,25 @@ class Domain(BaseModel):
                 raise ValueError("give either low and high or choices, not both")
             if self.low >= self.high:
                 raise ValueError(f"low ({self.low:g}) must be less than high ({self.high:g})")
+            if not math.isfinite(self.high - self.low):
+                raise ValueError("the range is too wide for numbers of double precision")
+            if self.type == "int" and math.ceil(self.low) > math.floor(self.high):
+                raise ValueError(f"no whole number lies between {self.low:g} and {self.high:g}")
             if self.scale == "log" and self.low <= 0:
                 raise ValueError(f"a log scale needs low > 0, not {self.low:g}")
             if self.type in ("categorical", "bool"):
                 raise ValueError(f"a {self.type} parameter takes choices, not low and high")
-        if self.choices is not None and len(self.choices) == 0:
-            raise ValueError("choices must not be empty")
+        if self.choices is not None:
+            self._check_choices(self.choices)
         return self
+
+    def _check_choices(self, choices: tuple[Value, ...]) -> None:
+        if len(choices) == 0:
+            raise ValueError("choices must not be empty")
+        if len({(type(c), c) for c in choices}) < len(choices):
+            raise ValueError("a choice is there twice")
+        if self.type == "int" and not all(isinstance(c, int) for c in choices):
+            raise ValueError("the choices of an int parameter must be whole numbers")
 
     @property
     def numeric(self) -> bool:

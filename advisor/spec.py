@@ -37,6 +37,8 @@ class Parameter(Domain):
     def _check_role(self) -> Self:
         if self.role == "fixed" and self.value is None:
             raise ValueError("a fixed parameter needs a value")
+        if self.type == "int" and isinstance(self.value, float) and not self.value.is_integer():
+            raise ValueError(f"an int parameter cannot have the value {self.value:g}")
         if self.role != "fixed" and self.value is not None:
             raise ValueError(f"a {self.role} parameter is searched: give low and high or choices, not a value")
         if self.role != "fixed" and not (self.numeric or self.options):
@@ -85,12 +87,28 @@ class StudySpec(BaseModel):
     @model_validator(mode="after")
     def _check_conditions(self) -> Self:
         for name, parameter in self.parameters.items():
-            for parent in parameter.when or {}:
+            for parent, wanted in (parameter.when or {}).items():
                 if parent not in self.parameters:
                     raise ValueError(f"parameter {name!r} depends on {parent!r}, which is not in the study")
-                if parent == name:
-                    raise ValueError(f"parameter {name!r} depends on itself")
+                options = self.parameters[parent].options
+                if options and wanted not in options:
+                    raise ValueError(
+                        f"parameter {name!r} waits for {parent} = {wanted!r}, which is none of its choices"
+                    )
+            if name in self._ancestors(name):
+                raise ValueError(f"the conditions of parameter {name!r} run in a circle")
         return self
+
+    def _ancestors(self, name: str) -> set[str]:
+        """The parameters that `name` depends on, directly or through others."""
+        found: set[str] = set()
+        waiting = list(self.parameters[name].when or {})
+        while waiting:
+            parent = waiting.pop()
+            if parent not in found:
+                found.add(parent)
+                waiting += list(self.parameters[parent].when or {}) if parent in self.parameters else []
+        return found
 
     @property
     def searched(self) -> dict[str, Parameter]:

@@ -84,6 +84,8 @@ def analyze(
     from advisor.analysis import analyze as run
     from advisor.cli.progress import progress
 
+    if str(out) in ("", "."):
+        raise AdvisorError("--out must name a folder of its own, such as advisor-report")
     with progress(enabled=not quiet) as tell:
         report = run(
             experiment,
@@ -236,7 +238,7 @@ def _show_import(summary: ImportSummary) -> None:
 def demo(out: Path, trials: int, seed: int) -> None:
     """Tune a small network on real data in two rounds: a study in a wrong space, then the one that the advisor writes.
 
-    Takes about a minute on two cores. Needs the extra `demo`: pip install "tuning-advisor[demo]".
+    Takes a minute or two on two cores. Needs the extra `demo`: pip install "tuning-advisor[demo]".
     """
     from advisor.demo import run_demo
 

@@ -116,15 +116,17 @@ def diverged_step(study: Study, trial: Trial) -> int | None:
     An objective that is blank at the end of a run whose training loss goes on is no divergence.
     """
     curves = loss_curves(study, trial)
+    seen = False
     for name, curve in curves:
         at = jumps.diverged_at(curve.values)
         if at is None:
             continue
-        step = int(curve.steps[at])
+        seen, step = True, int(curve.steps[at])
         if any(len(c.finite) and c.finite.steps[-1] > step for other, c in curves if other != name):
             continue
         return step
-    if trial.status == "diverged" and curves:
+    if trial.status == "diverged" and curves and not seen:
+        # Said to have diverged, but stopped before it logged a value that shows it.
         return max(int(c.steps[-1]) for _, c in curves)
     return None
 

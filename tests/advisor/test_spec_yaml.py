@@ -26,7 +26,11 @@ def parameters(draw):
     if kind == "bool":
         return Parameter(role=role, type="bool", why=why)
     if kind == "choices":
-        return Parameter(role=role, choices=tuple(draw(st.lists(values, min_size=1, max_size=4))), why=why)
+        return Parameter(
+            role=role,
+            choices=tuple(draw(st.lists(values, min_size=1, max_size=4, unique_by=lambda v: (type(v), v)))),
+            why=why,
+        )
     low = draw(st.floats(1e-10, 1e3))
     scale = draw(st.sampled_from(["linear", "log"]))
     if kind == "int":
@@ -107,6 +111,16 @@ def test_a_comment_says_what_the_round_before_did():
         (HEAD + "parameters:\n  lr: {low: 1, high: 0}\n", "line 4, parameters.lr: low .1. must be less than high"),
         (HEAD + "parameters:\n  lr:\n    role: nuisance\n    low: 1\n    hihg: 2\n", "line 7, parameters.lr.hihg"),
         (HEAD + "parameters:\n  a: {role: fixed, value: 1, when: {b: 2}}\n", "depends on 'b'"),
+        (
+            HEAD
+            + "parameters:\n  a: {value: 1, role: fixed, when: {b: 1}}\n  b: {value: 1, role: fixed, when: {a: 1}}\n",
+            "circle",
+        ),
+        (HEAD + "parameters:\n  a: {low: 0, high: 1, when: {b: z}}\n  b: {choices: [x, y]}\n", "none of its choices"),
+        (HEAD + "parameters:\n  a: {type: int, low: 0.3, high: 0.7}\n", "line 4, parameters.a: no whole number"),
+        (HEAD + "parameters:\n  a: {type: int, role: fixed, value: 2.5}\n", "cannot have the value 2.5"),
+        (HEAD + "parameters:\n  a: {choices: [1, 1]}\n", "there twice"),
+        (HEAD + "parameters:\n  a: {low: -1.7e308, high: 1.7e308}\n", "too wide"),
         ("study: s\nobjective: {metric: m, direction: up}\n", "line 2, objective.direction"),
         ("objective: {metric: m, direction: minimize}\n", "study: Field required"),
         ("a: &a [1]\nb: *a\n", "aliases are not allowed"),

@@ -43,6 +43,10 @@ class Scale:
         return [(v, label) for v, label in zip(values, _labels(values, log=self.log), strict=True)]
 
 
+HUGE = 1e150
+"""Values from here on are drawn as infinite ones are: differences and squares of them are no numbers."""
+
+
 def _linear_ticks(low: float, high: float, most: int) -> list[float]:
     step = (high - low) / max(most, 1)
     size = 10.0 ** math.floor(math.log10(step))
@@ -129,7 +133,7 @@ def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
     A value is an outlier beyond three interquartile ranges from the quartile on the bad side, as in a box plot's far fence; ten
     where there are fewer than 20 trials.
     """
-    finite = values[np.isfinite(values)]
+    finite = values[np.abs(values) < HUGE]
     if len(finite) == 0:
         return Limits(0.0, 1.0, False)
     log = bool(finite.min() > 0 and np.quantile(finite, 0.9) >= _WIDE * finite.min())
@@ -152,8 +156,8 @@ def curve_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()
     scale two decades. With no steady
     curve the others are taken, of which only the middle 80 % counts, since they may have diverged.
     """
-    chosen, tail = (steady, 0.02) if any(np.isfinite(v).any() for v in steady) else (others, 0.1)
-    finite = np.concatenate([v[np.isfinite(v)] for v in chosen] or [np.empty(0)])
+    chosen, tail = (steady, 0.02) if any((np.abs(v) < HUGE).any() for v in steady) else (others, 0.1)
+    finite = np.concatenate([v[np.abs(v) < HUGE] for v in chosen] or [np.empty(0)])
     if len(finite) == 0:
         return Limits(0.0, 1.0, False)
     low, high = np.quantile(finite, tail, method="higher"), np.quantile(finite, 1 - tail, method="lower")
