@@ -15,12 +15,18 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from advisor.finding import AddParameter, Advise, Change, Finding, FixParameter, Goal, SetField, SetRange, Verdict
-from advisor.space import is_learning_rate
+from advisor.space import as_number, is_learning_rate
 from advisor.spec import Parameter, Sampler, StudySpec
 from advisor.study import Study
 
 LEAST_CONFIDENCE = 0.5
 """A finding less sure than this is shown but changes no study: it is as likely wrong as right."""
+
+JUST_ABOVE = 2.0
+"""Learning rates up to this multiple of the best are just above it: the playbook's probe for instability is at twice the best."""
+
+FEWEST_FEASIBLE = 5
+"""Feasible trials with fewer of which the best one says little about where the best settings are."""
 
 REPEATS = 5
 """Seeds with which the best trial is repeated when nothing else is left to do: the fewest that show a spread."""
@@ -80,23 +86,37 @@ def plan(study: Study, verdicts: Iterable[Verdict]) -> Plan:
     findings = sorted((f for v in verdicts for f in v.findings), key=_priority)
     base = _base(study)
     draft = _Draft(base, base)
-    for stage in _in_order(findings):
+    for stage in _in_order(study, findings):
         draft.add_stage(stage, [f for f in findings if f.goal in stage.goals])
     specs = draft.specs or _repeat_best(study, draft.current)
     return Plan(specs=tuple(_with_notes(specs, draft.notes)), deferred=tuple(draft.deferred))
 
 
-def _in_order(findings: Sequence[Finding]) -> Sequence[Stage]:
-    """The stages, by priority; but where lower learning rates than any tried do better, they are searched first.
+def _in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
+    """The stages by priority; but the space comes before stability where the instability keeps nobody from anything.
 
-    Instability matters only where it keeps the learning rate too low (playbook: "Identifying unstable workloads"). While the best
-    trials crowd the low end of the learning rates, the unstable ones above them keep nobody from anything.
+    Instability matters only where it forces the learning rate too low (playbook: "Identifying unstable workloads"). It does not
+    while the best trials crowd the low end of the learning rates, nor where only trials far above the best one's are unstable; and
+    with next to no feasible trial there is no best one to speak of, so that a space with more of them comes first.
     """
     lower = any(f.goal == "boundary" and f.side == "low" and is_learning_rate(f.subject or "") for f in findings)
-    if not lower:
+    few = int(study.feasible.sum()) < FEWEST_FEASIBLE and any(f.goal == "infeasible" for f in findings)
+    limiting = any(f.goal == "stability" and _limits(study, f) for f in findings)
+    if limiting and not lower and not few:
         return STAGES
     stability, space = STAGES[1], STAGES[2]
     return [space if s is stability else stability if s is space else s for s in STAGES]
+
+
+def _limits(study: Study, finding: Finding) -> bool:
+    """Whether the finding shows instability at, below or just above the best trial's learning rate, or knows of none."""
+    best = study.ranked()[:1]
+    rate = next((name for name in study.searched if is_learning_rate(name) and best and name in best[0].params), None)
+    if rate is None:
+        return True
+    limit = JUST_ABOVE * as_number(best[0].params[rate])
+    shown = [t for t in study.trials if t.id in finding.trials]
+    return not shown or any(not as_number(t.params.get(rate)) > limit for t in shown)
 
 
 def _priority(finding: Finding) -> tuple[int, int, float]:
@@ -130,9 +150,9 @@ class _Draft:
                 continue
             changed = [c for c in finding.changes if self._apply(finding, c)]
             subjects += [s for c in changed if (s := _target(c)) not in subjects]
-        if self.current == before:
+        if self.current == before and not _only_advice(findings):
             return
-        goal = f"{stage.title}: {', '.join(subjects)}"
+        goal = f"{stage.title}: {', '.join(subjects) or 'see the notes, then repeat the study'}"
         follows = before.parent if not self.specs else self.specs[-1].study
         number = before.round if not self.specs else self.specs[-1].round + 1
         name = re.sub(r"-round-\d+$", "", self.current.study) + f"-round-{number}"
@@ -191,6 +211,11 @@ class _Draft:
     def _defer(self, finding: Finding, reason: str) -> None:
         if not any(d.rule == finding.rule and d.message == finding.message for d in self.deferred):
             self.deferred.append(Deferred(rule=finding.rule, message=finding.message, reason=reason))
+
+
+def _only_advice(findings: Sequence[Finding]) -> bool:
+    """Whether something must be fixed that no space can say: a study of its own all the same, lest a lesser goal goes first."""
+    return any(f.severity == "critical" and any(isinstance(c, Advise) for c in f.changes) for f in findings)
 
 
 def _target(change: Change) -> str:

@@ -91,6 +91,27 @@ def test_lower_learning_rates_come_before_the_instability_of_higher_ones():
     assert [g.partition(":")[0] for g in goals] == ["Make training stable", "Search the right space"]
 
 
+def test_what_must_be_fixed_by_hand_comes_before_a_lesser_goal():
+    advice = found("bug", "stability", Advise(text="Look for the bug."), severity="critical")
+    first, second = plan(study(), [advice, found("still", "steps", STEPS)]).specs
+    assert first.goal == "Make training stable: see the notes, then repeat the study"
+    assert first.notes == ("Look for the bug.",)
+    assert set(first.searched) == set(study().searched)
+    assert second.max_train_steps == 900
+
+
+@pytest.mark.parametrize(("trial", "first"), [(0, "Make training stable"), (4, "Search the right space")])
+def test_instability_far_above_the_best_learning_rate_waits(trial, first):
+    # The best trial, number 0, has the lowest learning rate, and each next one ten times as much.
+    params = [{"lr": 10.0 ** (i - 5)} for i in range(6)]
+    data = make_study(params, {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * i] for i in range(6)]})
+    clip = Parameter(role="nuisance", type="float", low=0.1, high=1.0, why="spikes")
+    spikes = found("spikes", "stability", AddParameter(name="grad_clip_norm", parameter=clip)).findings[0]
+    shown = Verdict(rule="spikes", status="fired", findings=(spikes.model_copy(update={"trials": (f"run{trial}",)}),))
+    made = plan(data, [shown, found("bad", "infeasible", wider(high=1e-2))])
+    assert made.specs[0].goal.startswith(first)
+
+
 def test_two_rules_that_agree_are_no_contradiction():
     longer = SetField(field="max_train_steps", value=700, why="late best steps")
     made = plan(study(), [found("still", "steps", STEPS), found("position", "steps", longer)])
