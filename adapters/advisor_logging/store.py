@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from advisor import contract
@@ -23,7 +29,9 @@ class Store:
         from mlflow.tracking import MlflowClient
 
         mlflow.set_tracking_uri(tracking_uri)  # artifacts are looked up through the global one
-        self._client = MlflowClient(tracking_uri)
+        with _one_at_a_time(tracking_uri):
+            self._client = MlflowClient(tracking_uri)
+            self._client.search_experiments(max_results=1)
         self._run_id = ""
 
     def open_run(self, run: Mapping[str, Any]) -> str:
@@ -45,13 +53,21 @@ class Store:
         return self._run_id
 
     def _experiment(self, name: str | None) -> str:
-        import os
-
         if name is None and (given := os.environ.get("MLFLOW_EXPERIMENT_ID")):
             return given
         name = name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default"
         found = self._client.get_experiment_by_name(name)
-        return str(found.experiment_id if found else self._client.create_experiment(name))
+        if found is not None:
+            return str(found.experiment_id)
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return str(self._client.create_experiment(name))
+        except MlflowException:
+            found = self._client.get_experiment_by_name(name)  # another trial was faster
+            if found is None:
+                raise
+            return str(found.experiment_id)
 
     def log_points(self, points: Sequence[Point]) -> None:
         """Store the points; those that are stored already stay as they are."""
@@ -125,6 +141,18 @@ class Store:
     def end(self, status: str, time_ms: int) -> None:
         """End the run as FINISHED, FAILED or KILLED."""
         self._client.set_terminated(self._run_id, status, time_ms)
+
+
+@contextmanager
+def _one_at_a_time(tracking_uri: str) -> Iterator[None]:
+    """Holds a lock while an SQLite store is opened: two processes that create its tables at once leave it broken for good."""
+    if not tracking_uri.startswith("sqlite:"):
+        yield
+        return
+    name = hashlib.sha256(tracking_uri.encode()).hexdigest()[:16]
+    with open(Path(tempfile.gettempdir()) / f"advisor-{os.getuid()}-{name}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _is_duplicate(error: BaseException) -> bool:

@@ -196,3 +196,26 @@ def test_a_server_may_come_late_and_go_in_between(
     assert "training goes on" in warning
     assert "***@127.0.0.1" in warning
     assert "pa55word" not in warning
+
+
+def test_trials_that_start_together_make_one_whole_store(tmp_path):
+    """Two processes that open a store that is not there yet must not create its tables at the same time."""
+    script = (
+        "import sys; from advisor_logging.store import Store; "
+        "store = Store(sys.argv[1]); "
+        "store.open_run({'spool': sys.argv[2], 'experiment': 'together', 'run_id': None, 'run_name': None, "
+        "'ends_run': True, 'start_ms': 0, 'source_tags': {}})"
+    )
+    uri = f"sqlite:///{tmp_path / 'new.db'}"
+    runs = [
+        subprocess.Popen([sys.executable, "-c", script, uri, str(i)], stderr=subprocess.PIPE, text=True)
+        for i in range(4)
+    ]
+    failed = [said for run in runs for said in [run.communicate(timeout=120)[1]] if run.returncode != 0]
+    assert not failed, failed[0]
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("together")
+    assert experiment is not None
+    assert len(client.search_runs([experiment.experiment_id])) == 4
