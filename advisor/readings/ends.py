@@ -16,6 +16,14 @@ TAIL = 0.2
 TOLERANCE = 0.005
 TRAIN_TOLERANCE = 0.02
 MARGIN = 1.25
+MATERIAL = 0.01
+"""Smallest forecast gain worth training longer for, as a share of what the run gained; ours."""
+BEST = 3
+"""How many of the best trials show how a study's training ends: the playbook asks for at least the best few."""
+REACH = 0.1
+"""How far behind the best a trial may be to count among them, as a share of what the best trial gained over its run."""
+DECAYED = 0.1
+"""Share of its peak below which a learning rate ends near zero, so that the schedule alone puts the best step last."""
 STARVED = 0.01
 """Share of its peak below which the learning rate, not the problem, keeps a curve flat."""
 
@@ -87,6 +95,20 @@ def best_endings(
     return endings
 
 
+def still_improving(judged: Sequence[Ending], material: float, alpha: float) -> list[Ending]:
+    """The endings that still improve, where they are most of those judged; otherwise none."""
+    firing = [e for e in judged if e.end.improving(material, alpha)]
+    return firing if 2 * len(firing) > len(judged) else []
+
+
+def asks_for_more(study: Study, alpha: float) -> bool:
+    """Whether most of the study's few best trials still improve at their end, which by itself says how long to train."""
+    try:
+        return bool(still_improving(best_endings(study, BEST, REACH), MATERIAL, alpha))
+    except MissingData:
+        return False
+
+
 def typical_steps(study: Study, endings: Sequence[Ending]) -> int:
     """How long the trials were to train: the median."""
     return max(round(float(np.median([_length(study, e.trial, e.steps) for e in endings]))), 1)
@@ -148,14 +170,17 @@ class BestStep:
         return late / (1 - self.tied) if self.tied <= 0.5 else late
 
 
-def best_steps(study: Study, best: int, reach: float) -> list[BestStep]:
+def best_steps(study: Study, best: int, reach: float, *, fewest: int) -> list[BestStep]:
     """The best steps of the `best` good trials, best trial first; raises MissingData where there is no good trial.
 
-    A trial that was cut short soon after its best step is left out: it might have had a better one later.
+    Left out are a trial evaluated at fewer than `fewest` steps, whose best step had hardly a choice, and one that was cut short
+    soon after its best step: it might have had a better one later.
     """
     placed = []
     for trial in good_trials(study, reach)[:best]:
         curve = study.cost_curve(trial).finite
+        if len(np.unique(curve.steps)) < fewest:
+            continue
         last = int(curve.steps[-1])
         total = max(_length(study, trial, last), 1)
         place, tied = trend.step_position(curve.steps, curve.values, total=total)
@@ -172,8 +197,13 @@ def late_gain(study: Study, placed: BestStep, late: float) -> float:
     return trend.gain_after(curve.steps, curve.values, after=(1 - late) * placed.steps)
 
 
-def stretch(study: Study, trials: Sequence[Trial]) -> float:
-    """By how much to multiply the steps of these trials: the median of what their curves ask for, 1.5 where they cannot be read."""
-    curves = [study.cost_curve(t).finite for t in trials]
-    found = [trend.read_end(c.steps, c.values, tail=TAIL) for c in curves]
-    return float(np.median([1.5 if end is None else end.stretch for end in found]))
+def objective_end(study: Study, trial: Trial) -> trend.End | None:
+    """How the trial's objective ends; None where it has too few evaluations or gained nothing beyond its noise."""
+    curve = study.cost_curve(trial).finite
+    return trend.read_end(curve.steps, curve.values, tail=TAIL)
+
+
+def rate_at_end(study: Study, trial: Trial) -> float:
+    """The learning rate at the trial's end as a share of its peak; NaN where it was not logged."""
+    rates = study.curve(trial, "learning_rate").finite.values
+    return float(rates[-1] / rates.max()) if len(rates) > 1 and rates.max() > 0 else math.nan

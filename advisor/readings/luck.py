@@ -129,9 +129,3 @@ def training_jumps(study: Study, trial: Trial) -> float:
         if not math.isnan(p):
             return p
     return math.nan
-
-
-def rate_at_end(study: Study, trial: Trial) -> float:
-    """The learning rate at the trial's end as a share of its peak; NaN where it was not logged."""
-    rates = study.curve(trial, "learning_rate").finite.values
-    return float(rates[-1] / rates.max()) if len(rates) > 1 and rates.max() > 0 else math.nan

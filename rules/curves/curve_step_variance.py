@@ -19,7 +19,8 @@ from advisor.finding import (
     SetSchedule,
     Severity,
 )
-from advisor.readings.luck import FEWEST, Around, Luck, around_best, ranking_luck, rate_at_end, training_jumps
+from advisor.readings.ends import rate_at_end
+from advisor.readings.luck import FEWEST, Around, Luck, around_best, ranking_luck, training_jumps
 from advisor.rule import Count, Rule, Share
 from advisor.stats.curve import change_since
 from advisor.study import Study, Trial
@@ -86,6 +87,11 @@ class CurveStepVariance(Rule):
         if len(trials) == 1:
             yield from self._single(study, *parts[0])
             return
+        if len({float(study.costs[t.index]) for t, _ in parts}) == 1:
+            raise MissingData(
+                f"the {len(parts)} best trials all have the same best {study.spec.objective.metric}, so there is no order to "
+                "judge; check that the training uses the hyperparameters, or measure more finely"
+            )
         luck = ranking_luck([a for _, a in parts])
         if luck.noise > 0 and luck.keeps < self.keeps and luck.reliability < self.reliable:
             yield self._several(study, [t for t, _ in parts], luck)

@@ -44,13 +44,13 @@ class CurveStillImproving(Rule):
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "steps"
 
-    best: Count = 3
+    best: Count = ends.BEST
     """How many of the best trials to look at: the playbook asks for at least the best few."""
-    reach: Share = 0.1
+    reach: Share = ends.REACH
     """How far behind the best a trial may be to count among them, as a share of what the best trial gained over its run."""
     tail: Share = ends.TAIL
     """Share of the steps that is the end of training; more where it holds fewer than 5 evaluations."""
-    material: Share = 0.01
+    material: Share = ends.MATERIAL
     """Smallest forecast gain worth training longer for, as a share of what the run gained; ours."""
     false_alarms: Share = 0.05
     """How often, per study, noise alone may raise a finding: the level of each trial's test; most trials must pass it."""
@@ -58,8 +58,8 @@ class CurveStillImproving(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
         judged = ends.best_endings(study, self.best, self.reach, tail=self.tail)
-        firing = [e for e in judged if e.end.improving(self.material, self.false_alarms)]
-        if 2 * len(firing) <= len(judged):
+        firing = ends.still_improving(judged, self.material, self.false_alarms)
+        if not firing:
             return
         middle = sorted((e.end for e in firing), key=lambda end: end.forecast)[len(firing) // 2]
         low, high = (max(x, 0.0) for x in middle.forecast_interval())

@@ -90,9 +90,15 @@ def test_it_cannot_tell():
     assert "did not improve" in verdict(RULE, study([flat])).reason
 
 
-def test_identical_trials_without_noise_are_no_luck():
-    assert verdict(RULE, study([np.exp(-T)] * 5)).status == "quiet"
-    assert verdict(RULE, study([np.where(T < 0.5, 1.0, 0.5)] * 5)).status == "quiet"
+@pytest.mark.parametrize("same", [np.exp(-T), np.full(60, 0.5), curve(np.random.default_rng(7))])
+def test_trials_with_the_same_result_have_no_order(same):
+    said = verdict(RULE, study([same] * 12))
+    assert said.status == "not-assessed"
+    assert "uses the hyperparameters" in said.reason
+
+
+def test_trials_without_noise_are_no_luck():
+    assert verdict(RULE, study([np.exp(-T) + 1e-6 * i for i in range(5)])).status == "quiet"
 
 
 def test_a_best_first_evaluation_is_no_gain():
