@@ -11,13 +11,14 @@ from advisor.rule import Count, Rule, Share
 from advisor.study import Study
 
 _ROUNDS = (
-    "Tune in rounds: answer most questions with runs of about a tenth of the final length, then train very few of the best "
-    "settings for as long as you can afford.",
+    "Make the final runs longer than these, and tune with short ones: runs of about a tenth of the final length answer most "
+    "questions; then train very few of the best settings for as long as you can afford.",
     "Take warmup and initialisation over from the short runs as they are, the architecture with some trust, the optimizer's "
     "hyperparameters and the regularisation with little; tune the learning-rate schedule again for the long runs.",
 )
 _ENOUGH = (
-    "Choose max_train_steps so that the best step falls within the runs, once and for all trials, and never tune it in a study.",
+    "Fix one max_train_steps for all trials, as many as they need to reach their best step and not many more; change it between "
+    "studies, never within one.",
     "Spend compute on more trials instead of longer ones, and on regularisation where the training data are fitted perfectly.",
 )
 

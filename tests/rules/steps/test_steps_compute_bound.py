@@ -74,3 +74,12 @@ def test_seldom_gives_the_wrong_verdict(truth):
             truth not in f.message.split(":")[0].replace("Training is ", "", 1).split("|") for f in said.findings
         )
     assert wrong <= 0.05 * 150
+
+
+def test_the_advice_fits_the_step_counts_that_other_rules_propose():
+    (bound,) = verdict(RULE, study([falling(i) for i in range(3)])).findings
+    assert "final runs longer" in bound.action
+    assert "tune with short" in bound.action
+    (enough,) = verdict(RULE, study([flat(i) for i in range(3)])).findings
+    assert "not many more" in enough.action
+    assert "never tune" not in enough.action
