@@ -97,8 +97,9 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     sign = -1.0 if subject == "objective" and not study.minimize else 1.0
     before, after, limit = sign * jump.before, sign * jump.after, sign * jump.limit
     step = int(curve.steps[jump.index])
-    of = "of its fall on a log scale" if jump.log else "of what it had gained"
-    said = f"jumped from {before:.4g} to {after:.4g} at step {step:,}, which undid {jump.share:.0%} {of}"
+    fall = "its fall on a log scale" if jump.log else "what it had gained"
+    undone = f"{jump.share:.0%} of {fall}" if jump.share <= 1 else f"{jump.share:.1f} times {fall}"
+    said = f"jumped from {before:.4g} to {after:.4g} at step {step:,}, which undid {undone}"
     figures = f"{before:.4g}, {after:.4g}, {limit:.4g}"
     return Blowup(trial, metric, len(curve), jump.p, jump.share, step, said, figures, limit, subject)
 

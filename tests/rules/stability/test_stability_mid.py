@@ -1,5 +1,7 @@
 """The rule `stability-mid`."""
 
+import re
+
 import numpy as np
 import pytest
 from studies import make_study, verdict
@@ -148,3 +150,10 @@ def test_it_keeps_its_promise(kind):
             losses.append(falling(0) + 0.1 * noise)
         fired += verdict("stability-mid", study_of(losses)).status == "fired"
     assert fired <= 7
+
+
+def test_more_than_all_of_the_gain_is_said_in_times():
+    (higher,) = verdict("stability-mid", study_of([jumping(height=8)])).findings
+    assert re.search(r"undid \d\.\d times (what|its fall)", higher.message)
+    (lower,) = verdict("stability-mid", study_of([jumping(height=1)])).findings
+    assert re.search(r"undid \d\d% of (what|its fall)", lower.message)
