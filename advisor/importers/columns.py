@@ -77,6 +77,7 @@ class Table:
     def _column(self, values: Any, name: str, kind: Kind) -> Any:
         if pa.types.is_dictionary(values.type):
             values = values.cast(values.type.value_type)
+        cells = values
         target = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64()}[kind]
         try:
             if kind == "text":
@@ -89,18 +90,23 @@ class Table:
                 )  # "42.0", as pandas writes whole numbers beside empty cells
             return values.cast(target)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            raise self._bad_cell(values, name, kind) from None
+            raise self._bad_cell(cells, name, kind) from None
 
     def _bad_cell(self, values: Any, name: str, kind: Kind) -> AdvisorError:
         wanted = {"text": "text", "integer": "a whole number", "number": "a number"}[kind]
         for row, value in enumerate(values.to_pylist()):
             try:
                 number = None if value is None else float(value)
-                fine = number is None or kind == "number" or (number.is_integer() and abs(number) < 2**63)
-            except (TypeError, ValueError, OverflowError):
-                fine = False
+                whole = number is None or math.isnan(number) or number.is_integer()
+                fine, large = kind == "number" or whole, number is not None and abs(number) >= 2**63
+            except OverflowError:
+                fine, large = kind == "integer", True
+            except (TypeError, ValueError):
+                fine, large = False, False
             if not fine:
                 return self.error(name, row, f"{str(value)[:60]!r} is not {wanted}")
+            if kind == "integer" and large:
+                return self.error(name, row, f"{str(value)[:60]!r} is too large; a whole number here ends before 2^63")
         return AdvisorError(f"{self.path}, column {name!r}: holds {values.type}, not {wanted}")
 
 

@@ -1,6 +1,7 @@
 """Imports tidy tables, one of trials and one of curves, into MLflow: one experiment a study.
 
-TRIALS has one row a trial: study, trial, params (JSON object), status, objective (metric name), direction (min or max), and, if
+TRIALS has one row a trial: study, trial, params (JSON object), status, objective (metric name), direction (min or max,
+minimize or maximize), and, if
 there, seed (whole number or empty) and extra (JSON object of facts). CURVES has one row a point: study, trial, metric, step, value
 and, if there, time_s (seconds since the trial's start, or empty).
 """
@@ -171,7 +172,7 @@ def _read_trials(table: Table, names: Names) -> list[_Trial]:
         if status not in _STATUSES:
             raise table.error("status", row, f"{status!r} is none of {', '.join(_STATUSES)}")
         if direction not in _DIRECTIONS:
-            raise table.error("direction", row, f"{direction!r} is neither min nor max")
+            raise table.error("direction", row, f"{direction!r} is none of {', '.join(_DIRECTIONS)}")
         if (study, trial) in seen:
             raise table.error("trial", row, f"{trial!r} of study {study!r} is already in row {seen[study, trial] + 1}")
         seen[study, trial] = row
@@ -256,6 +257,10 @@ class _Curves:
         self._times = table.numbers("time_s")
         orphans = table.rows - len(self._order)
         self.warnings = [f"{orphans:,} points in {table.path} belong to no trial and were left out."] if orphans else []
+        if not len(self._order):
+            self.warnings.append(
+                f"No trial has a point: {table.path} holds none{' of these trials' if orphans else ''}."
+            )
 
     def count(self, trial: _Trial) -> int:
         """How many points the trial has."""

@@ -246,15 +246,37 @@ def test_csv_as_pandas_writes_it(tmp_path: Path) -> None:
     np.testing.assert_array_equal(experiment.points["loss"].values, [math.nan, math.inf, math.nan])
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_trials_without_a_point_are_imported_with_a_warning(tmp_path: Path, kind: str) -> None:
+    paths = tables(tmp_path, kind, [trial("s", "t0")], [("s", "other", "loss", 1, 1.0, None)])
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    (warning,) = import_tables(*paths, tracking_uri=uri).warnings[1:]
+    assert warning == f"No trial has a point: {paths[1]} holds none of these trials."
+    empty = tmp_path / "empty.csv"
+    empty.write_text(",".join(CURVES) + "\n")
+    summary = import_tables(paths[0], empty, tracking_uri=uri, experiment="empty")
+    assert (summary.written, summary.points) == (1, 0)
+    assert summary.warnings == (f"No trial has a point: {empty} holds none.",)
+
+
+@pytest.mark.parametrize("direction", ["max", "maximize"])
+def test_a_direction_may_be_written_out(tmp_path: Path, direction: str) -> None:
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    import_tables(*tables(tmp_path, trials=[trial("s", "t0", direction=direction)]), tracking_uri=uri)
+    assert read_experiment("s", tracking_uri=uri).tags["advisor.direction"] == "maximize"
+
+
 BAD = [
     ({"status": "done"}, None, "trials.csv, column 'status', row 2: 'done' is none of complete"),
-    ({"direction": "up"}, None, "trials.csv, column 'direction', row 2: 'up' is neither min nor max"),
+    ({"direction": "up"}, None, "trials.csv, column 'direction', row 2: 'up' is none of min, max, minimize, maximize"),
     ({"trial": "t0"}, None, "trials.csv, column 'trial', row 2: 't0' of study 's' is already in row 1"),
     ({"seed": "seven"}, None, "trials.csv, column 'seed', row 2: 'seven' is not a whole number"),
     ({"params": "{lr: 1}"}, None, "trials.csv, column 'params', row 2: is not JSON"),
     ({"extra": "[1]"}, None, "trials.csv, column 'extra', row 2: must be a JSON object"),
     ({"objective": None}, None, "trials.csv, column 'objective', row 2: the cell is empty"),
     ({}, ("s", "t0", "loss", 1.5, 1.0), "curves.csv, column 'step', row 2: '1.5' is not a whole number"),
+    ({}, ("s", "t0", "loss", 10**20 - 1, 1.0), "column 'step', row 2: '99999999999999999999' is too large"),
+    ({"seed": "1e300"}, None, "column 'seed', row 2: '1e300' is too large"),
     ({}, ("s", "t0", "loss", None, 1.0), "curves.csv, column 'step', row 2: the cell is empty"),
     ({}, ("s", "t0", "loss", 1, "high"), "curves.csv, column 'value', row 2: 'high' is not a number"),
     ({}, ("s", None, "loss", 1, 1.0), "curves.csv, column 'trial', row 2: the cell is empty"),
