@@ -68,6 +68,14 @@ def one_line(error: BaseException) -> str:
     return text if len(text) <= 300 else text[:297] + "..."
 
 
+def bad_filter(filter: str, error: BaseException) -> AdvisorError:
+    """MLflow's refusal of a filter; said of parameters, which look like numbers, that they are none to MLflow."""
+    hint = ""
+    if re.search(r"\bparam(eter)?s?\.", filter, re.I):
+        hint = "; parameters are compared as text, with =, != and LIKE only, numbers can be compared for metrics"
+    return AdvisorError(f"--filter {filter!r} is not one that MLflow understands: {one_line(error).rstrip('.')}{hint}")
+
+
 @contextmanager
 def opened(location: Location) -> Iterator[Any]:
     """An `MlflowClient` of the store, and MLflow's errors as AdvisorError; talks to a server impatiently."""
@@ -196,9 +204,7 @@ def _search(client: Any, experiment: str, filter: str | None) -> list[Any]:
             page = client.search_runs([experiment], filter or "", max_results=_RUNS_A_PAGE, page_token=token)
         except MlflowException as error:
             if filter and error.error_code == "INVALID_PARAMETER_VALUE":
-                raise AdvisorError(
-                    f"--filter {filter!r} is not one that MLflow understands: {one_line(error)}"
-                ) from error
+                raise bad_filter(filter, error) from error
             raise
         found += page
         token = page.token

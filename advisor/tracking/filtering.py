@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from advisor.errors import AdvisorError
-from advisor.tracking.client import one_line, quiet_mlflow
+from advisor.tracking.client import bad_filter, quiet_mlflow
 
 _TABLES = {
     "parameter": "SELECT run_uuid, value, 0 FROM params WHERE key = ?",
@@ -28,7 +28,7 @@ def matching(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]], fi
             runs = _entities(connection, rows, clauses)
             passed = {run.info.run_id for run in SearchUtils.filter(runs, filter)}  # type: ignore[no-untyped-call]
         except MlflowException as error:
-            raise AdvisorError(f"--filter {filter!r} is not one that MLflow understands: {one_line(error)}") from error
+            raise bad_filter(filter, error) from error
     return [row for row in rows if row[0] in passed]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
@@ -14,6 +15,7 @@ from advisor.errors import AdvisorError
 
 Kind = Literal["sqlite", "files", "server", "database", "other"]
 
+_MANAGED = ("databricks", "databricks-uc", "uc")
 _DATABASES = ("postgresql", "postgres", "mysql", "mssql")
 _CREDENTIALS = re.compile(r"(?<=://)[^\s/]+@")
 _SECRETS = re.compile(r"(?i)\b(password|passwd|pwd|token|secret|api_key|access_key|sslpassword)=[^&\s]+")
@@ -58,10 +60,26 @@ def locate(tracking_uri: str | None) -> Location:
         return Location("database", uri)
     if scheme == "file":
         return _files(Path(url2pathname(urlsplit(uri).path)))
-    if scheme or uri == "databricks":
+    if uri == "databricks" or scheme in _MANAGED or scheme in _plugins(scheme):
         return Location("other", uri)
+    if scheme:
+        raise _unknown(uri)
     path = Path(uri).expanduser()
     return _files(path) if path.is_dir() or not path.suffix else _sqlite(path)
+
+
+def _plugins(scheme: str) -> set[str]:
+    """The schemes that an installed MLflow plugin serves; looked up only for a scheme that MLflow itself does not know."""
+    return {found.name for found in entry_points(group="mlflow.tracking_store")} if scheme else set()
+
+
+def _unknown(uri: str) -> AdvisorError:
+    shown = masked(uri) if "://" in uri else uri.rsplit("@", 1)[-1]
+    if re.fullmatch(r"[\w.-]+:\d{1,5}(/.*)?", shown):
+        return AdvisorError(f"{shown!r} is no tracking URI; did you mean http://{shown}?")
+    return AdvisorError(
+        f"{shown!r} is no tracking URI; one is sqlite:///file.db, http(s)://..., postgresql://... or the path of a folder"
+    )
 
 
 def require_local(location: Location) -> Path:

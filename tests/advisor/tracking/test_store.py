@@ -190,6 +190,35 @@ def test_unknown_deleted_and_empty_experiments(odd_database: Path) -> None:
     refused("is not one that MLflow understands", "odd", tracking_uri=uri, filter="lr >")
 
 
+@pytest.mark.parametrize("filter", ["params.lr > 0.01", "params.lr > '0.01'", "metrics.x > 1 and parameters.lr < 1"])
+def test_parameters_are_no_numbers_to_a_filter(odd_database: Path, odd_files: Path, filter: str) -> None:
+    for uri in (odd_database, odd_files):
+        refused("parameters are compared as text", "odd", tracking_uri=str(uri), filter=filter)
+
+
+def test_a_bad_filter_without_parameters_is_told_nothing_of_them(odd_database: Path) -> None:
+    message = refused("not one that MLflow understands", "odd", tracking_uri=str(odd_database), filter="lr >")
+    assert "parameters" not in message
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("localhost:5000", "'localhost:5000' is no tracking URI; did you mean http://localhost:5000[?]$"),
+        ("10.0.0.1:80/base", "did you mean http://10.0.0.1:80/base[?]$"),
+        ("ftp://x", "^'ftp://x' is no tracking URI; one is sqlite:///file.db, http[(]s[)]://"),
+        ("me:hunter2@host:5000", "did you mean http://host:5000[?]$"),
+        ("ftp://me:hunter2@x", "ftp://[*]{3}@x"),
+    ],
+)
+def test_what_is_no_tracking_uri_is_said_with_what_is(uri: str, message: str) -> None:
+    assert "hunter2" not in refused(message, "x", tracking_uri=uri)
+
+
+def test_mlflows_managed_stores_are_left_to_mlflow() -> None:
+    assert {locate(uri).kind for uri in ("databricks", "databricks://profile", "uc://x")} == {"other"}
+
+
 def test_files_that_are_no_store(tmp_path: Path) -> None:
     empty, text, other = tmp_path / "empty.db", tmp_path / "text.db", tmp_path / "other.db"
     empty.touch()
