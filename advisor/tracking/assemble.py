@@ -9,10 +9,10 @@ import numpy as np
 
 from advisor import contract
 from advisor.errors import AdvisorError
-from advisor.space import FloatArray, IntArray, Value
-from advisor.spec import Direction, Objective, Parameter, StudySpec
+from advisor.space import FloatArray, IntArray
+from advisor.spec import Direction, Objective, StudySpec
 from advisor.study import CurveBlock, Status, Study, Trial
-from advisor.tracking import infer, names
+from advisor.tracking import declared, infer, names
 from advisor.tracking.runs import Experiment, Points, Run
 
 _PARENT_TAG = "mlflow.parentRunId"
@@ -35,8 +35,8 @@ def assemble(
         raise AdvisorError(f"experiment {experiment.name!r} has no runs; log some trials first")
     inferred: dict[str, str] = {}
     aim = _objective(experiment, spec, objective, direction, inferred)
-    keep = _trial_runs(experiment, aim.metric)
-    blocks, warnings = _blocks(experiment, keep)
+    keep, held = _trial_runs(experiment, aim.metric)
+    blocks, stepless = _blocks(experiment, keep)
     trials = _trials(experiment, keep, blocks, aim.metric)
     if not any(len(blocks[aim.metric].curve(t.index)) for t in trials):
         raise AdvisorError(f"no run of experiment {experiment.name!r} logged the objective {aim.metric!r}")
@@ -46,13 +46,14 @@ def assemble(
             f"no trial of experiment {experiment.name!r} has ended yet ({running} are running); come back later"
         )
     signals = names.find_signals(blocks, aim.metric, {m: len(b.steps) for m, b in blocks.items()})
+    space, outside = _space(experiment, spec, aim, trials, blocks, inferred)
     return Study(
-        spec=_space(experiment, spec, aim, trials, blocks, inferred),
+        spec=space,
         trials=trials,
         metrics=blocks,
         signals=signals,
         inferred=inferred,
-        warnings=(*experiment.warnings, *warnings),
+        warnings=(*experiment.warnings, *held, *stepless, *outside),
     )
 
 
@@ -66,6 +67,10 @@ def _objective(
     direction: Direction | None,
     inferred: dict[str, str],
 ) -> Objective:
+    if all(names.is_companion(m) for m in experiment.points):
+        raise AdvisorError(
+            f"no run of experiment {experiment.name!r} logged a metric; log the one by which trials are to be judged"
+        )
     if spec is not None and metric is not None and spec.objective.metric != metric:
         raise AdvisorError(
             f"the study file's objective is {spec.objective.metric!r}, but --objective says {metric!r}; drop one of them"
@@ -77,6 +82,8 @@ def _objective(
     if metric is None:
         metric = names.guess_objective(_trials_per_metric(experiment))
         inferred["objective"] = "inferred from the metrics' names"
+        if metric is not None and names.split_of(metric) is None:
+            inferred["objective"] += ", of which none says that it is of validation data"
     if metric is None:
         raise AdvisorError(f"cannot tell which metric is the objective; pass --objective, one of: {_known(experiment)}")
     if metric not in experiment.points:
@@ -114,13 +121,31 @@ def _known(experiment: Experiment) -> str:
 # --- curves ---------------------------------------------------------------------------------------------------------------------
 
 
-def _trial_runs(experiment: Experiment, objective: str) -> IntArray:
-    """Indices of the runs that are trials: a parent that only holds a sweep together is none."""
-    parents = {run.tags[_PARENT_TAG] for run in experiment.runs if _PARENT_TAG in run.tags}
+def _trial_runs(experiment: Experiment, objective: str) -> tuple[IntArray, list[str]]:
+    """Indices of the runs that are trials, and a warning of those that are none because they only hold others together."""
+    children: dict[str, list[Run]] = {}
+    for run in experiment.runs:
+        if _PARENT_TAG in run.tags:
+            children.setdefault(run.tags[_PARENT_TAG], []).append(run)
     with_objective = set(experiment.points[objective].runs.tolist())
-    return np.array(
-        [i for i, run in enumerate(experiment.runs) if run.id not in parents or i in with_objective], dtype=np.int64
-    )
+    keep = [
+        i
+        for i, run in enumerate(experiment.runs)
+        if run.id not in children or (i in with_objective and _resembles(run, children[run.id]))
+    ]
+    held = len(experiment.runs) - len(keep)
+    many = "run holds others together and is" if held == 1 else "runs hold others together and are"
+    return np.array(keep, dtype=np.int64), [f"{held:,} {many} not counted as a trial."] if held else []
+
+
+def _resembles(parent: Run, children: Sequence[Run]) -> bool:
+    """Whether a parent may be a trial: it has a hyperparameter that its children vary, or they vary none, as folds and repeats do.
+
+    The parent of a sweep that logs the sweep's best value is none.
+    """
+    trials = infer.parse_params([run.params for run in children])
+    varied = {name for name in {n for t in trials for n in t} if len({t[name] for t in trials if name in t}) > 1}
+    return not varied or bool(varied & set(parent.params))
 
 
 def _blocks(experiment: Experiment, keep: IntArray) -> tuple[dict[str, CurveBlock], list[str]]:
@@ -222,37 +247,18 @@ def _space(
     trials: Sequence[Trial],
     blocks: Mapping[str, CurveBlock],
     inferred: dict[str, str],
-) -> StudySpec:
+) -> tuple[StudySpec, list[str]]:
+    """The study's spec, and warnings of trials that lie outside of what it declares."""
     seen = infer.infer_parameters([t.params for t in trials])
-    declared = _declared(spec, trials)
-    guessed = {name: p for name, p in seen.items() if name not in declared}
-    inferred.update({name: "range inferred from the trials" for name, p in guessed.items() if p.searched})
+    known, outside = declared.parameters(spec, [t.params for t in trials])
+    guessed = {name: p for name, p in seen.items() if name not in known}
+    for name, parameter in guessed.items():
+        if name not in ("objective", "direction"):  # these keys tell of the study's own objective
+            inferred[name] = "range inferred from the trials" if parameter.searched else "the same in every trial"
     block = blocks[aim.metric]
     ends = [int(c.steps[-1]) for t in trials if len(c := block.curve(t.index))]
     steps = infer.infer_max_steps([t.fact("max_train_steps") for t in trials], ends)
     base = spec or StudySpec(study=experiment.name, objective=aim, trials=len(trials))
     if base.max_train_steps is None:
         base = base.model_copy(update={"max_train_steps": steps})
-    return base.model_copy(update={"objective": aim, "parameters": {**declared, **guessed}})
-
-
-def _declared(spec: StudySpec | None, trials: Sequence[Trial]) -> dict[str, Parameter]:
-    if spec is None:
-        return {}
-    for name, parameter in spec.searched.items():
-        values = [t.params[name] for t in trials if name in t.params]
-        if not values:
-            raise AdvisorError(f"the study file searches {name!r}, but no run logged a parameter of that name")
-        if parameter.numeric and all(isinstance(v, str) for v in values):
-            raise AdvisorError(
-                f"the study file gives {name!r} a range, but the runs logged words such as {values[0]!r}"
-            )
-    return {name: _as_logged(p, [t.params.get(name) for t in trials]) for name, p in spec.parameters.items()}
-
-
-def _as_logged(parameter: Parameter, values: Sequence[Value | None]) -> Parameter:
-    """The declared parameter, with its type taken from the trials where the study file leaves it open."""
-    if parameter.type is not None or not parameter.numeric:
-        return parameter
-    whole = all(isinstance(v, int) for v in values if v is not None)
-    return parameter.model_copy(update={"type": "int" if whole else "float"})
+    return base.model_copy(update={"objective": aim, "parameters": {**known, **guessed}}), outside

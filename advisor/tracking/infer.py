@@ -121,7 +121,38 @@ def _unevenness(ordered: FloatArray) -> float:
 def infer_parameters(params: Sequence[Mapping[str, Value]]) -> dict[str, Parameter]:
     """A parameter for every hyperparameter that any trial has, in alphabetical order."""
     names = sorted({name for trial in params for name in trial})
-    return {name: infer_parameter(name, [trial[name] for trial in params if name in trial]) for name in names}
+    found = {name: infer_parameter(name, [trial[name] for trial in params if name in trial]) for name in names}
+    switches = [name for name, p in found.items() if p.searched and p.options]
+    for name, parameter in found.items():
+        condition = _condition(name, switches, params) if parameter.searched else None
+        if condition is not None:
+            found[name] = parameter.model_copy(update={"when": condition})
+    return found
+
+
+def _condition(name: str, switches: Sequence[str], params: Sequence[Mapping[str, Value]]) -> dict[str, Value] | None:
+    """{switch: value} if exactly the trials with that value have the parameter, at least two of them, as have other values.
+
+    Of several such switches the one that most trials have, then the first by name. There are no circles: a switch always exists in
+    more trials than what depends on it.
+    """
+    having = {i for i, trial in enumerate(params) if name in trial}
+    if len(having) == len(params):
+        return None
+    found: list[tuple[int, str, Value]] = []
+    for switch in switches:
+        known = {i: trial[switch] for i, trial in enumerate(params) if switch in trial}
+        values = {known.get(i) for i in having}
+        value = values.pop() if len(values) == 1 else None
+        if value is None:
+            continue
+        on = {i for i, v in known.items() if v == value}
+        if on == having and len(on) >= 2 and len(known) - len(on) >= 2:
+            found.append((-len(known), switch, value))
+    if not found:
+        return None
+    _, switch, value = min(found, key=lambda f: f[:2])
+    return {switch: value}
 
 
 def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int | None:

@@ -77,12 +77,25 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
     """The likeliest objective among metrics, given how many trials logged each: a validation metric with a known direction.
 
     Validation comes before test, what a user reports (accuracy, error) before the loss, then the metric of more trials, then the
-    alphabet. None if no metric is of validation or test data.
+    alphabet. Where no metric is of validation or test data: the only one that measures success and names no split, or else the only
+    loss that names none; None if there is no such metric, or several.
     """
     candidates = [m for m in counts if not is_companion(m) and split_of(m) in ("valid", "test") and direction_of(m)]
     if not candidates:
-        return None
+        return _only_one([m for m in counts if split_of(m) is None and direction_of(m) and _measures_success(m)])
     return min(candidates, key=lambda m: (split_of(m) == "test", "loss" in quantity(m), -counts[m], m))
+
+
+def _only_one(metrics: list[str]) -> str | None:
+    preferred = [m for m in metrics if "loss" not in quantity(m)] or metrics
+    return preferred[0] if len(preferred) == 1 else None
+
+
+def _measures_success(name: str) -> bool:
+    """Whether the metric may tell how good a trial is, rather than how fast it runs or with which settings."""
+    if is_companion(name) or {"time", "latency", "throughput", "rank"} & set(words(name)):
+        return False
+    return not any(test(name) for _, _, test in _OTHERS)
 
 
 def find_signals(metrics: Iterable[str], objective: str, points: Mapping[str, int]) -> dict[Signal, str]:

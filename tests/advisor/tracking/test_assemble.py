@@ -77,9 +77,88 @@ def test_a_sweeps_parent_is_not_a_trial_and_a_dataless_run_is_no_evidence():
         experiment([run(0), run(1, tags=child, lr=1), run(2, tags=child, lr=2)], val__loss=points((1, 1, 1, 101)))
     )
     assert [t.name for t in study.trials] == ["r1", "r2"]
+    assert study.warnings == ("1 run holds others together and is not counted as a trial.",)
     assert study.trials[1].status == "no_data"
     assert study.feasible.tolist() == [True, False]
     assert study.ended.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("parent", "children", "trials"),
+    [
+        ({"sweep": "x"}, [{"lr": 1}, {"lr": 2}], ["r1", "r2"]),  # logged its sweep's best value
+        ({"lr": 3}, [{"lr": 1}, {"lr": 2}], ["r0", "r1", "r2"]),  # a trial itself
+        ({"lr": 3}, [{}, {}], ["r0", "r1", "r2"]),  # folds
+        ({"lr": 3}, [{"lr": 3, "seed": 1}, {"lr": 3, "seed": 2}], ["r0", "r1", "r2"]),  # repeats
+        ({"lr": 3, "seed": 0}, [{"wd": 3, "seed": 1}, {"wd": 4, "seed": 2}], ["r1", "r2"]),
+    ],
+)
+def test_a_parent_with_the_objective_is_a_trial_if_it_has_what_its_children_vary(parent, children, trials):
+    child = {"mlflow.parentRunId": "id0"}
+    runs = [run(0, **parent), *(run(i, tags=child, **given) for i, given in enumerate(children, 1))]
+    study = assemble(experiment(runs, val__loss=points(*((i, 1, 1.0 + i, 101) for i in range(len(runs))))))
+    assert [t.name for t in study.trials] == trials
+    assert len(study.warnings) == ("r0" not in trials)
+
+
+def test_a_parameter_named_objective_says_nothing_of_the_objective():
+    data = experiment([run(0, objective="reg:squarederror", lr=1)], val__loss=points((0, 1, 1, 1)))
+    assert "objective" not in assemble(data, objective="val/loss").inferred
+
+
+def declared(**parameters):
+    return StudySpec(study="s", objective=Objective(metric="val/loss", direction="minimize"), parameters=parameters)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            declared(lr=Parameter(low=5, high=10)),
+            "searches 'lr' from 5 to 10, but no trial used a value in it; the trials used 0.001 to 0.004",
+        ),
+        (
+            declared(opt=Parameter(choices=("lion", "lamb"))),
+            "searches 'opt' among lion, lamb, but no trial used a value in it; the trials used adam, sgd",
+        ),
+        (declared(depth=Parameter(choices=(3, 4))), "among 3, 4, but no trial .* the trials used 2"),
+    ],
+)
+def test_a_space_that_no_trial_lies_in_is_of_another_study(spec, message):
+    runs = [run(i, lr=0.001 * (i + 1), opt="sgd" if i % 2 else "adam", depth=2) for i in range(4)]
+    data = experiment(runs, val__loss=points(*((i, 1, 1, 1) for i in range(4))))
+    with pytest.raises(AdvisorError, match=message):
+        assemble(data, spec=spec)
+
+
+def test_trials_outside_of_the_declared_space_are_counted():
+    spec = declared(
+        lr=Parameter(low=0.002, high=10, scale="log"),
+        opt=Parameter(choices=("sgd", "lion")),
+        bn=Parameter(type="bool"),
+        width=Parameter(choices=(1, "auto")),
+    )
+    runs = [
+        run(i, lr=0.001 * i, opt="sgd" if i else "adam", bn=bool(i % 2), width="auto" if i else 1) for i in range(4)
+    ]
+    study = assemble(experiment(runs, val__loss=points(*((i, 1, 1, 1) for i in range(4)))), spec=spec)
+    assert study.warnings == (
+        "2 of 4 trials used a value of 'lr' that the study file, from 0.002 to 10, leaves out.",
+        "1 of 4 trials used a value of 'opt' that the study file, among sgd, lion, leaves out.",
+    )
+
+
+def test_values_that_passed_through_32_bits_are_not_outside():
+    runs = [run(0, lr=float(np.float32(0.1))), run(1, lr=float(np.float32(0.3)))]
+    data = experiment(runs, val__loss=points((0, 1, 1, 1), (1, 1, 1, 1)))
+    for parameter in (Parameter(low=0.1, high=0.3), Parameter(choices=(0.1, 0.3))):
+        assert assemble(data, spec=declared(lr=parameter)).warnings == ()
+
+
+def test_an_only_metric_without_split_is_the_objective_and_said_to_be_inferred():
+    study = assemble(experiment([run(0, lr=1)], accuracy=points((0, 1, 0.5, 1)), epoch=points((0, 1, 1, 1))))
+    assert (study.spec.objective.metric, study.spec.objective.direction) == ("accuracy", "maximize")
+    assert study.inferred["objective"].endswith("of which none says that it is of validation data")
 
 
 def test_costs_are_lower_is_better_and_best_over_the_run():
@@ -107,7 +186,7 @@ def test_the_declared_space_wins_and_the_rest_is_inferred():
     assert (study.searched["lr"].low, study.searched["lr"].type) == (1e-6, "float")
     assert study.searched["wd"].scale == "linear"
     assert study.spec.parameters["model"].value == "cnn"
-    assert set(study.inferred) == {"wd"}
+    assert study.inferred == {"wd": "range inferred from the trials", "model": "the same in every trial"}
 
 
 def test_seeds_and_facts_are_kept_apart_from_hyperparameters():
@@ -161,6 +240,9 @@ def test_contradictions_are_one_clear_line(arguments, message):
 def test_nothing_to_analyse():
     with pytest.raises(AdvisorError, match="has no runs"):
         assemble(Experiment("e", (), {}))
+    for given in ({}, {"objective": "val/loss"}):
+        with pytest.raises(AdvisorError, match="no run of experiment 'e' logged a metric"):
+            assemble(experiment([run(0, lr=1)]), **given)
     with pytest.raises(AdvisorError, match="cannot tell which metric"):
         assemble(experiment([run(0)], epoch=points((0, 1, 1, 1))))
 

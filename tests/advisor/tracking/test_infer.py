@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 
+from advisor.sampling import sample
+from advisor.spec import Objective, StudySpec
 from advisor.tracking import infer
 
 
@@ -66,3 +68,45 @@ def test_the_planned_number_of_steps():
 def test_rates_are_searched_by_decades_even_where_few_values_do_not_show_it():
     assert infer.infer_scale(np.array([0.01, 0.5, 0.9]), "learning_rate") == "log"
     assert infer.infer_scale(np.array([0.01, 0.5, 0.9]), "momentum") == "linear"
+
+
+def conditional_trials():
+    return [
+        {"optimizer": "sgd", "lr_sgd": 0.1 * i, "wd": 0.1 * i} if i % 2 else {"optimizer": "adam", "lr_adam": 0.01 * i}
+        for i in range(1, 9)
+    ]
+
+
+def test_a_parameter_that_only_one_choice_has_depends_on_it():
+    found = infer.infer_parameters(conditional_trials())
+    assert {name: p.when for name, p in found.items()} == {
+        "optimizer": None,
+        "lr_sgd": {"optimizer": "sgd"},
+        "lr_adam": {"optimizer": "adam"},
+        "wd": {"optimizer": "sgd"},
+    }
+    objective = Objective(metric="val/loss", direction="minimize")
+    spec = StudySpec(study="s", objective=objective, parameters=found)
+    drawn = list(sample(spec, 20))
+    assert {t["optimizer"] for t in drawn} == {"sgd", "adam"}
+    assert all(("lr_sgd" in t, "lr_adam" in t) == (t["optimizer"] == "sgd", t["optimizer"] == "adam") for t in drawn)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"optimizer": "sgd"},  # a trial with the choice that lacks the parameter
+        {"optimizer": "adam", "lr_sgd": 0.3},  # one without the choice that has it
+        {"lr_sgd": 0.3},  # one that has it and no choice at all
+    ],
+)
+def test_one_exception_and_it_does_not_depend(odd):
+    assert infer.infer_parameters([*conditional_trials(), odd])["lr_sgd"].when is None
+
+
+def test_two_trials_on_each_side_are_the_fewest():
+    trials = [{"bn": True, "lr": 0.1 * i, "eps": 0.1 * i} for i in range(1, 6)]
+    assert infer.infer_parameters([*trials, {"bn": False, "lr": 1.0}])["eps"].when is None
+    assert infer.infer_parameters([*trials, *[{"bn": False, "lr": 1.0}] * 2])["eps"].when == {"bn": True}
+    others = [{"bn": False, "lr": 0.1 * i} for i in range(1, 6)]
+    assert infer.infer_parameters([*others, {"bn": True, "eps": 0.1}])["eps"].when is None

@@ -30,6 +30,24 @@ def test_the_objective_is_what_a_user_reports_on_validation_data():
     assert names.guess_objective({"train_loss": 9, "step": 9}) is None
 
 
+@pytest.mark.parametrize(
+    ("metrics", "objective"),
+    [
+        (["accuracy"], "accuracy"),
+        (["loss"], "loss"),
+        (["accuracy", "loss", "train/f1"], "accuracy"),
+        (["accuracy", "accuracy.max", "lr", "step_time", "epoch_latency", "images_per_second"], "accuracy"),
+        (["accuracy", "f1"], None),
+        (["accuracy", "f1", "loss"], None),
+        (["ctc_loss", "aux_loss"], None),
+        (["accuracy", "val_loss"], "val_loss"),
+        (["time", "train_loss"], None),
+    ],
+)
+def test_without_validation_data_the_only_metric_of_success_is_the_objective(metrics, objective):
+    assert names.guess_objective(dict.fromkeys(metrics, 9)) == objective
+
+
 def signals(objective, **points):
     counts = {name.replace("__", "/"): n for name, n in points.items()}
     return names.find_signals(counts, objective, counts)

@@ -1,0 +1,81 @@
+"""Holds the space that a study file declares against what the trials used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from advisor.errors import AdvisorError
+from advisor.space import Value
+from advisor.spec import Parameter, StudySpec
+
+_TOLERANCE = 1e-6
+"""Of a range's length, or of a choice: values pass through 32-bit floats and text before they are logged."""
+_LISTED = 5
+
+
+def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) -> tuple[dict[str, Parameter], list[str]]:
+    """The declared parameters, their types as logged, and a warning of each that some trials of `params` (trials,) lie outside of.
+
+    AdvisorError where no trial logged a parameter that the study file searches, or none used a value that it allows.
+    """
+    if spec is None:
+        return {}, []
+    warnings = []
+    for name, parameter in spec.searched.items():
+        values = [p[name] for p in params if name in p]
+        if not values:
+            raise AdvisorError(f"the study file searches {name!r}, but no run logged a parameter of that name")
+        if parameter.numeric and all(isinstance(v, str) for v in values):
+            raise AdvisorError(
+                f"the study file gives {name!r} a range, but the runs logged words such as {values[0]!r}"
+            )
+        outside = sum(not _allows(parameter, v) for v in values)
+        if outside == len(values):
+            raise AdvisorError(
+                f"the study file searches {name!r} {_domain(parameter)}, but no trial used a value in it; "
+                f"the trials used {_used(values)}: pass the study file that these trials were drawn from"
+            )
+        if outside:
+            trials = f"{outside:,} of {len(values):,} trials"
+            warnings.append(f"{trials} used a value of {name!r} that the study file, {_domain(parameter)}, leaves out.")
+    return {name: _as_logged(p, [t.get(name) for t in params]) for name, p in spec.parameters.items()}, warnings
+
+
+def _allows(parameter: Parameter, value: Value) -> bool:
+    if parameter.numeric:
+        position = float(parameter.to_unit([value])[0])
+        return -_TOLERANCE <= position <= 1 + _TOLERANCE
+    return any(_same(value, option) for option in parameter.options)
+
+
+def _same(value: Value, option: Value) -> bool:
+    if isinstance(value, str) or isinstance(option, str):  # 1 among words is logged as the word "1"
+        return str(value).lower() == str(option).lower()
+    return math.isclose(value, option, rel_tol=_TOLERANCE)
+
+
+def _domain(parameter: Parameter) -> str:
+    if parameter.numeric:
+        return f"from {parameter.low:g} to {parameter.high:g}"
+    return f"among {_listed([str(o) for o in parameter.options])}"
+
+
+def _used(values: Sequence[Value]) -> str:
+    numbers = [v for v in values if not isinstance(v, str | bool)]
+    if len(numbers) < len(values):
+        return _listed(sorted({str(v) for v in values}))
+    low, high = min(numbers), max(numbers)
+    return f"{low:g} to {high:g}" if low < high else f"{low:g}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words[:_LISTED]) + (f" and {len(words) - _LISTED} more" if len(words) > _LISTED else "")
+
+
+def _as_logged(parameter: Parameter, values: Sequence[Value | None]) -> Parameter:
+    """The declared parameter, with its type taken from the trials where the study file leaves it open."""
+    if parameter.type is not None or not parameter.numeric:
+        return parameter
+    whole = all(isinstance(v, int) for v in values if v is not None)
+    return parameter.model_copy(update={"type": "int" if whole else "float"})
