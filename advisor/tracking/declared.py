@@ -66,7 +66,7 @@ def _used(values: Sequence[Value]) -> str:
     if len(numbers) < len(values):
         return _listed(sorted({str(v) for v in values}))
     low, high = min(numbers), max(numbers)
-    return f"{low:g} to {high:g}" if low < high else f"{low:g}"
+    return f"{low:.3g} to {high:.3g}" if low < high else f"{low:.6g}"
 
 
 def _listed(words: Sequence[str]) -> str:
