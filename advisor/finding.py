@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterable
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -238,6 +239,23 @@ class Finding(_Value):
     """Title of the playbook's section."""
     evidence: tuple[Evidence, ...] = ()
     changes: tuple[Change, ...] = ()
+
+
+def by_priority(findings: Iterable[Finding]) -> list[Finding]:
+    """The most important first: by the playbook's priorities, then severity; what changes the next study before mere advice."""
+    goals, severities = get_args(Goal), get_args(Severity)
+
+    def key(finding: Finding) -> tuple[int, int, bool, float, str]:
+        only_advice = all(isinstance(c, Advise) for c in finding.changes)
+        return (
+            goals.index(finding.goal),
+            severities.index(finding.severity),
+            only_advice,
+            -finding.confidence,
+            finding.rule,
+        )
+
+    return sorted(findings, key=key)
 
 
 class Verdict(_Value):

@@ -14,7 +14,18 @@ from dataclasses import dataclass, field
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from advisor.finding import AddParameter, Advise, Change, Finding, FixParameter, Goal, SetField, SetRange, Verdict
+from advisor.finding import (
+    AddParameter,
+    Advise,
+    Change,
+    Finding,
+    FixParameter,
+    Goal,
+    SetField,
+    SetRange,
+    Verdict,
+    by_priority,
+)
 from advisor.space import as_number, is_learning_rate
 from advisor.spec import Parameter, Sampler, StudySpec
 from advisor.study import Study
@@ -50,7 +61,6 @@ STAGES = (
     Stage(("efficiency",), "Spend less time per trial"),
     Stage(("exploitation",), "Find the best setting"),
 )
-_SEVERITIES = ("critical", "warning", "note")
 
 
 class Deferred(BaseModel):
@@ -83,7 +93,7 @@ def _slug(text: str) -> str:
 
 def plan(study: Study, verdicts: Iterable[Verdict]) -> Plan:
     """The next studies for what was found in this one; with nothing to change, the best trial is repeated with other seeds."""
-    findings = sorted((f for v in verdicts for f in v.findings), key=_priority)
+    findings = by_priority(f for v in verdicts for f in v.findings)
     base = _base(study)
     draft = _Draft(base, base)
     for stage in _in_order(study, findings):
@@ -117,11 +127,6 @@ def _limits(study: Study, finding: Finding) -> bool:
     limit = JUST_ABOVE * as_number(best[0].params[rate])
     shown = [t for t in study.trials if t.id in finding.trials]
     return not shown or any(not as_number(t.params.get(rate)) > limit for t in shown)
-
-
-def _priority(finding: Finding) -> tuple[int, int, float]:
-    order = [goal for stage in STAGES for goal in stage.goals]
-    return order.index(finding.goal), _SEVERITIES.index(finding.severity), -finding.confidence
 
 
 # --- folding --------------------------------------------------------------------------------------------------------------------

@@ -14,24 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from advisor.finding import Finding, Goal, Severity, Verdict
+from advisor.finding import Finding, Goal, Severity, Verdict, by_priority
 from advisor.plan import Deferred
 from advisor.report.text import encodable
 from advisor.space import Value
 from advisor.spec import Objective, StudySpec
 from advisor.study import Signal, Status
 
-GOALS: tuple[Goal, ...] = (
-    "pipeline",
-    "stability",
-    "infeasible",
-    "boundary",
-    "sampling",
-    "steps",
-    "regularisation",
-    "efficiency",
-    "exploitation",
-)
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "note")
 
 
@@ -228,11 +217,8 @@ class Report(_Value):
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings, the most important first: by the playbook's priorities, then severity, then confidence."""
-        found = [f for v in self.verdicts for f in v.findings]
-        return tuple(
-            sorted(found, key=lambda f: (GOALS.index(f.goal), SEVERITIES.index(f.severity), -f.confidence, f.rule))
-        )
+        """All findings, the most important first."""
+        return tuple(by_priority(f for v in self.verdicts for f in v.findings))
 
     @property
     def next(self) -> tuple[StudySpec, ...]:

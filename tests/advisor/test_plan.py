@@ -114,7 +114,7 @@ def test_instability_far_above_the_best_learning_rate_waits(trial, first):
 
 def test_two_rules_that_agree_are_no_contradiction():
     longer = SetField(field="max_train_steps", value=700, why="late best steps")
-    made = plan(study(), [found("still", "steps", STEPS), found("position", "steps", longer)])
+    made = plan(study(), [found("still", "steps", STEPS), found("position", "steps", longer, confidence=0.8)])
     assert (made.specs[0].max_train_steps, made.deferred) == (900, ())
     shorter = SetField(field="max_train_steps", value=100, why="flat")
     made = plan(study(), [found("still", "steps", STEPS), found("flat", "steps", shorter)])
