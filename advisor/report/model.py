@@ -14,14 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from advisor.finding import Finding, Goal, Severity, Verdict, by_priority
+from advisor.finding import Finding, Goal, Verdict, by_priority
 from advisor.plan import Deferred
 from advisor.report.text import encodable
 from advisor.space import Value
 from advisor.spec import Objective, StudySpec
 from advisor.study import Signal, Status
-
-SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "note")
 
 
 class _Value(BaseModel):
