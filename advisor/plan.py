@@ -58,7 +58,7 @@ STAGES = (
     Stage(("infeasible", "boundary", "sampling"), "Search the right space"),
     Stage(("steps",), "Train for the right number of steps"),
     Stage(("regularisation",), "Reduce overfitting"),
-    Stage(("efficiency",), "Spend less time per trial"),
+    Stage(("efficiency",), "Get more out of each trial"),
     Stage(("exploitation",), "Find the best setting"),
 )
 

@@ -17,7 +17,7 @@ _ABOUT: dict[Goal, str] = {
     "sampling": "how the space is sampled",
     "steps": "the length of training",
     "regularisation": "overfitting",
-    "efficiency": "the time that trials take",
+    "efficiency": "how much each trial tells",
     "exploitation": "how to use the result",
 }
 
