@@ -138,16 +138,24 @@ class Recorder:
             shutil.rmtree(self.folder, ignore_errors=True)
             self._shipper.keep()
             return
-        goes_on = ""
-        if self._shipper is not None and self._shipper.is_alive():
-            goes_on = f"a background process goes on trying for {LINGER_S / 60:g} minutes, afterwards "
+        self._tell_what_is_left(timeout_s)
+        if self._shipper is not None:
             self._shipper.dismiss()
-        why = self._status.get("error") or "it is slow"
-        self.warn(
-            "left",
-            f"MLflow at {self._uri} did not take everything within {timeout_s:g} s ({why}); the rest lies in {self.folder}: "
-            f"{goes_on}`{Path(sys.executable).name} -m advisor_logging {self.folder}` delivers it",
-        )
+
+    def _tell_what_is_left(self, timeout_s: float) -> None:
+        by_hand = f"`{Path(sys.executable).name} -m advisor_logging {self.folder}` delivers them"
+        kept = f"points are kept in {self.folder}"
+        why = self._status.get("error")
+        if self._shipper is None:
+            self.warn("left", f"no process could be started to deliver to MLflow at {self._uri}; {kept}: {by_hand}")
+        elif ended := self._shipper.ended_with():
+            self.warn("left", f"the delivering process ended with {ended}; {kept}: {by_hand}")
+        else:
+            self.warn(
+                "left",
+                f"MLflow at {self._uri} did not take everything within {timeout_s:g} s ({why or 'it is slow'}); {kept}: "
+                f"a background process goes on trying for {LINGER_S / 60:g} minutes, afterwards {by_hand}",
+            )
 
     def _is_delivered(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
@@ -194,7 +202,11 @@ class Recorder:
         if time.monotonic() - self._watched_at < 1.0:
             return
         self._watched_at = time.monotonic()
-        self._has_shipper()
+        if not self._has_shipper() and self._shipper is not None and (ended := self._shipper.ended_with()):
+            self.warn(
+                "ended",
+                f"the delivering process ended with {ended}; training goes on, points are kept in {self.folder}",
+            )
         if error := self._read_status().get("error"):
             self.warn(
                 "store",
@@ -211,11 +223,14 @@ class Recorder:
         return self._hire_shipper()
 
     def _hire_shipper(self) -> bool:
+        before = self._shipper
         try:
             self._shipper = hire(self._uri, self.folder)
         except OSError as error:
             self.warn("shipper", f"points stay in {self.folder}: no process to deliver them ({one_line(error)})")
             return False
+        if before is not None:
+            before.dismiss()
         return True
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import select
 import shutil
@@ -191,22 +192,27 @@ def lock(folder: Path) -> int | None:
 def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
     """Deliver one spool after another: each of `lines` is {"folder", "script_folder"}; null, or the trainer's end, ends it.
 
-    `trainer` is {"process": its id, "tracking_uri"}. Exit status 1: a spool could not be delivered, 2: another process delivers it.
+    `trainer` is {"process": its id, "tracking_uri", "standby_s": how long to wait for a line}. Exit status 1: a spool could not be
+    delivered, 2: another process delivers it.
     """
     os.nice(10)
-    job = _next_job(lines, trainer["process"])
+    logging.disable()  # standard error is for what ends this process; what ails the store is in `status.json`
+    job = _next_job(lines, trainer)
     while job is not None:
         folder = Path(job["folder"])
         _ship(folder, Path(job["script_folder"]), trainer)
-        job = _next_job(lines, trainer["process"])
+        job = _next_job(lines, trainer)
         # The trainer has seen that all is delivered, and removed it; or it waits no longer, or is gone, and nobody else will.
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _next_job(lines: RawIOBase, trainer: int) -> dict[str, Any] | None:
-    """Stand by for the next line; None if there will be none."""
+def _next_job(lines: RawIOBase, trainer: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Stand by for the next line; None if there will be none, or none has come for long."""
+    leave_at = time.monotonic() + trainer["standby_s"]
     while True:
-        gone = os.getppid() != trainer  # asked before looking, so that a line written just before its end is read
+        gone = (
+            os.getppid() != trainer["process"] or time.monotonic() > leave_at
+        )  # asked before looking, so that a line written just before its end is read
         if select.select([lines], [], [], 0.0 if gone else STANDBY_POLL_S)[0]:
             job: dict[str, Any] | None = json.loads(lines.readline() or b"null")
             return job
@@ -218,6 +224,7 @@ def _ship(folder: Path, script_folder: Path, trainer: Mapping[str, Any]) -> None
     """Deliver one spool, or exit."""
     descriptor = lock(folder)
     if descriptor is None:
+        sys.stderr.write(f"another process delivers {folder}\n")
         sys.exit(2)
     try:
         if not (folder / "reproduction.json").exists():

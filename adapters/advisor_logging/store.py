@@ -28,6 +28,7 @@ class Store:
         import mlflow
         from mlflow.tracking import MlflowClient
 
+        _fail_at_once(tracking_uri)
         mlflow.set_tracking_uri(tracking_uri)  # artifacts are looked up through the global one
         with _one_at_a_time(tracking_uri):
             self._client = MlflowClient(tracking_uri)
@@ -153,6 +154,14 @@ def _one_at_a_time(tracking_uri: str) -> Iterator[None]:
     with open(Path(tempfile.gettempdir()) / f"advisor-{os.getuid()}-{name}.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _fail_at_once(tracking_uri: str) -> None:
+    # A database that cannot be opened is tried for a minute and a half before anyone hears why; our caller tries again itself.
+    if tracking_uri.partition("://")[0].partition("+")[0] in ("sqlite", "postgresql", "mysql", "mssql"):
+        from mlflow.store.db import utils
+
+        utils.MAX_RETRY_COUNT = 1
 
 
 def _is_duplicate(error: BaseException) -> bool:

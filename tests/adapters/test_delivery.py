@@ -119,6 +119,24 @@ def test_a_spool_that_was_left_is_delivered_by_hand(
     assert spools(tmp_path) == []
 
 
+def test_a_database_that_cannot_be_opened_is_named_with_its_error(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, start: Start, train: Train
+) -> None:
+    (tmp_path / "a_folder").mkdir()
+    with start(f"sqlite:///{tmp_path / 'a_folder'}", close_timeout_s=8.0, max_train_steps=5) as log:
+        train(log, 5)
+        log.evaluate({"val/error": 0.5})
+    recorder = log._recorder
+    assert recorder is not None
+    assert recorder._shipper is not None
+    recorder._shipper._process.kill()  # it would go on trying
+    recorder._shipper._process.wait()
+    said = caplog.messages[-1]
+    assert "did not take everything within 8 s" in said
+    assert "unable to open database file" in said
+    assert "slow" not in said
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

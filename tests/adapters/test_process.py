@@ -41,6 +41,22 @@ time.sleep(600)
 """
 
 
+ONE_RUN = """
+import sys
+sys.path[:0] = sys.argv[2:]  # over what is installed
+import torch
+from advisor_pytorch import TuningLogger
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+with TuningLogger(
+    model, optimizer, params={}, objective="val/error", experiment="test", tracking_uri=sys.argv[1], close_timeout_s=20.0
+) as log:
+    optimizer.step()
+    log.evaluate({"val/error": 0.5})
+"""
+ROOT = Path(contract.__file__).parents[1]
+
+
 def pid(log: TuningLogger) -> int:
     assert log._recorder is not None
     assert log._recorder._shipper is not None
@@ -157,4 +173,67 @@ def test_an_idle_shipper_ends_with_its_trainer_and_never_serves_a_fork(uri: str,
             os.kill(child, signal.SIGKILL)
             trainer.kill()
     assert list((tmp_path / "spool").iterdir()) == []
+    assert len(runs(uri)) == 1
+
+
+def run_script(folder: Path, *arguments: object, options: tuple[str, ...] = ()) -> str:
+    """What a training script in `folder` says on standard error."""
+    (folder / "one_run.py").write_text(ONE_RUN)
+    command = [sys.executable, *options, str(folder / "one_run.py"), *map(str, arguments)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stderr
+
+
+def copy_of_packages(folder: Path) -> Path:
+    """Another checkout, to be changed."""
+    shutil.copytree(ROOT / "advisor", folder / "advisor")
+    shutil.copytree(ROOT / "adapters", folder / "adapters")
+    return folder
+
+
+def test_the_shipper_is_of_the_trainers_version_and_imports_nothing_from_its_folder(uri: str, tmp_path: Path) -> None:
+    checkout = copy_of_packages(tmp_path / "checkout")
+    shipper = checkout / "adapters" / "advisor_logging" / "shipper.py"
+    names = checkout / "advisor" / "contract.py"
+    names.write_text(names.read_text() + '\nTAG_GIT_COMMIT = "commit.of.another.version"\n')
+    shipper.write_text(shipper.read_text().replace("def main(", "def start(", 1))
+    process_py = shipper.with_name("process.py")
+    process_py.write_text(process_py.read_text().replace("import main\nmain(", "import start\nstart("))
+    (tmp_path / "mlflow.py").write_text("raise SystemExit('the wrong mlflow')")
+    subprocess.run(
+        "git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x", shell=True, check=True
+    )
+    assert run_script(tmp_path, uri, checkout, checkout / "adapters") == ""
+    (run,) = runs(uri)
+    assert "commit.of.another.version" in run.data.tags
+
+
+def test_a_shipper_that_dies_is_said_to_have_died(uri: str, tmp_path: Path) -> None:
+    checkout = copy_of_packages(tmp_path / "checkout")
+    shipper = checkout / "adapters" / "advisor_logging" / "shipper.py"
+    broken = shipper.read_text().replace("    os.nice(10)", "    raise ImportError('no http://joe:pa55word@host')", 1)
+    shipper.write_text(broken)
+    began = time.monotonic()
+    said = run_script(tmp_path, uri, checkout, checkout / "adapters")
+    assert time.monotonic() - began < 20, "nobody waits for the dead"
+    (folder,) = (tmp_path / "spool").iterdir()
+    assert "the delivering process ended with exit status 1: ImportError: no http://***@host" in said
+    assert f"points are kept in {folder}" in said
+    assert "slow" not in said
+    assert "goes on trying" not in said
+
+
+def test_an_idle_shipper_leaves_after_a_while_and_is_replaced(
+    uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, start: Start, train: Train
+) -> None:
+    monkeypatch.setattr(process, "STANDBY_S", 0.5)
+    first = make_run(start, train, uri)
+    assert ends(pid(first), 10)
+    second = make_run(start, train, uri)
+    assert pid(second) != pid(first)
+    assert len(runs(uri)) == 2
+    assert caplog.messages == []
+
+
+def test_a_script_ends_without_resource_warnings(uri: str, tmp_path: Path) -> None:
+    assert "ResourceWarning" not in run_script(tmp_path, uri, options=("-X", "dev"))
     assert len(runs(uri)) == 1
