@@ -195,7 +195,9 @@ class _Draft:
         return True
 
     def _agrees(self, change: Change) -> bool:
-        """Whether a rule of higher priority has already moved the same field the same way."""
+        """Whether a rule of higher priority has already added the same parameter, or moved the same field the same way."""
+        if isinstance(change, AddParameter):
+            return change.name in self.current.searched
         if not isinstance(change, SetField):
             return False
         before, now = getattr(self.start, change.field), getattr(self.current, change.field)

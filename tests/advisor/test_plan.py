@@ -117,6 +117,9 @@ def test_two_rules_that_agree_are_no_contradiction():
     longer = SetField(field="max_train_steps", value=700, why="late best steps")
     made = plan(study(), [found("position", "steps", longer), still])
     assert (made.specs[0].max_train_steps, made.deferred) == (900, ())
+    clip = Parameter(role="nuisance", type="float", low=0.1, high=1.0, why="spikes")
+    add = AddParameter(name="grad_clip_norm", parameter=clip)
+    assert plan(study(), [found("mid", "stability", add), found("spikes", "stability", add)]).deferred == ()
     shorter = SetField(field="max_train_steps", value=100, why="flat")
     made = plan(study(), [found("flat", "steps", shorter), still])
     assert [d.rule for d in made.deferred] == ["flat"]
