@@ -1,0 +1,19 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+_STARTS: dict[str, Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
+    """A module's generator `RNG` starts each test from the same state, whichever tests ran before it in this process."""
+    rng = getattr(request.module, "RNG", None)
+    if rng is not None:
+        start = _STARTS.setdefault(request.module.__name__, copy.deepcopy(rng.bit_generator.state))
+        rng.bit_generator.state = copy.deepcopy(start)
