@@ -52,10 +52,13 @@ class Stage:
     """What the study is for, as the start of its goal."""
 
 
+_STABILITY = Stage(("stability",), "Make training stable")
+_SPACE = Stage(("infeasible", "boundary", "sampling"), "Search the right space")
+
 STAGES = (
     Stage(("pipeline",), "Repair the training pipeline"),
-    Stage(("stability",), "Make training stable"),
-    Stage(("infeasible", "boundary", "sampling"), "Search the right space"),
+    _STABILITY,
+    _SPACE,
     Stage(("steps",), "Train for the right number of steps"),
     Stage(("regularisation",), "Reduce overfitting"),
     Stage(("efficiency",), "Get more out of each trial"),
@@ -114,8 +117,7 @@ def _in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
     limiting = any(f.goal == "stability" and _limits(study, f) for f in findings)
     if limiting and not lower and not few:
         return STAGES
-    stability, space = STAGES[1], STAGES[2]
-    return [space if s is stability else stability if s is space else s for s in STAGES]
+    return [_SPACE if s is _STABILITY else _STABILITY if s is _SPACE else s for s in STAGES]
 
 
 def _limits(study: Study, finding: Finding) -> bool:

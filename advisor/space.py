@@ -22,6 +22,9 @@ FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
+TOLERANCE = 1e-6
+"""Of a range's length: values pass through 32-bit floats and text before they are logged."""
+
 Kind = Literal["float", "int", "categorical", "bool"]
 Scale = Literal["linear", "log"]
 
@@ -138,9 +141,9 @@ class Domain(BaseModel):
         return min(low + math.floor(position * (high - low + 1)), high)
 
     def contains(self, value: Value) -> bool:
-        """Whether `value` may be drawn from the domain (with room for rounding at the ends)."""
+        """Whether the domain allows `value`, to within `TOLERANCE` of a range's length at its ends."""
         position = float(self.to_unit([value])[0])
-        return math.isfinite(position) and -1e-9 <= position <= 1 + 1e-9
+        return -TOLERANCE <= position <= 1 + TOLERANCE
 
 
 def as_number(value: object) -> float:

@@ -6,11 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from advisor.errors import AdvisorError
-from advisor.space import Value
+from advisor.space import TOLERANCE, Value
 from advisor.spec import Parameter, StudySpec
 
-_TOLERANCE = 1e-6
-"""Of a range's length, or of a choice: values pass through 32-bit floats and text before they are logged."""
 _LISTED = 5
 
 
@@ -44,15 +42,14 @@ def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) ->
 
 def _allows(parameter: Parameter, value: Value) -> bool:
     if parameter.numeric:
-        position = float(parameter.to_unit([value])[0])
-        return -_TOLERANCE <= position <= 1 + _TOLERANCE
+        return parameter.contains(value)
     return any(_same(value, option) for option in parameter.options)
 
 
 def _same(value: Value, option: Value) -> bool:
     if isinstance(value, str) or isinstance(option, str):  # 1 among words is logged as the word "1"
         return str(value).lower() == str(option).lower()
-    return math.isclose(value, option, rel_tol=_TOLERANCE)
+    return math.isclose(value, option, rel_tol=TOLERANCE)
 
 
 def _domain(parameter: Parameter) -> str:
