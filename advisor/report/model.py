@@ -215,8 +215,9 @@ class Report(_Value):
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings, the most important first."""
-        return tuple(by_priority(f for v in self.verdicts for f in v.findings))
+        """All findings, the most important first; what the plan left to a later study comes last, unless it is critical."""
+        found = by_priority(f for v in self.verdicts for f in v.findings)
+        return tuple(sorted(found, key=lambda f: f.severity != "critical" and self.reason_deferred(f) is not None))
 
     @property
     def next(self) -> tuple[StudySpec, ...]:

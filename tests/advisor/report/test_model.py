@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from advisor.finding import AxisEvidence, FigureEvidence, Finding, HistogramEvidence, Line, Verdict
+from advisor.plan import Deferred
 from advisor.report import Report, findings_schema
 from advisor.study import CurveBlock, Study, Trial
 from tests.advisor.report.studies import default_spec, make_report, make_study
@@ -104,6 +105,15 @@ def test_a_lone_surrogate_in_a_name_is_replaced() -> None:
 
 def test_findings_come_in_the_order_of_priority(report: Report) -> None:
     assert [f.goal for f in report.findings] == ["stability", "boundary", "sampling", "steps"]
+
+
+def test_what_is_left_to_a_later_study_comes_last(report: Report) -> None:
+    first = next(f for f in report.findings if f.severity != "critical")
+    put_off = Deferred(rule=first.rule, message=first.message, reason="it would blur the goal")
+    again = report.model_copy(update={"deferred": (put_off,)})
+    again.__dict__.pop("findings", None)  # the copy carries what was worked out for the first one
+    assert again.findings[-1] == first
+    assert len(again.findings) == len(report.findings)
 
 
 def test_same_data_same_bytes() -> None:
