@@ -1,0 +1,1 @@
+"""The hook for Lightning: `from advisor_lightning import TuningCallback`."""

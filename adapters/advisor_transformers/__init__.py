@@ -1,0 +1,1 @@
+"""The hook for the Transformers Trainer: `from advisor_transformers import TuningCallback`."""
