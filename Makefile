@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Where `advisor demo` writes its report.
 OUT ?= demo-out
 
-.PHONY: help demo test test-slow lint types contracts docs wheel check clean browser
+.PHONY: help demo test test-slow lint types contracts docs wheel check clean browser postgres
 
 help:
 	@echo "make demo       tune a small network in two rounds and write a report (about two minutes)"
@@ -36,10 +36,16 @@ browser:
 	|| { command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && { apt-get -qq update && apt-get -qq -y install chromium >/dev/null; }; } \
 	|| echo "make: no Chromium, so the browser tests will be skipped"
 
-test: $(VENV)/.dev browser
+# Some tests log to a server with PostgreSQL behind it, in a database of their own; the same holds for where it is missing.
+postgres:
+	@command -v initdb >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
+	|| { command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && { apt-get -qq update && apt-get -qq -y install postgresql >/dev/null; }; } \
+	|| echo "make: no PostgreSQL, so the tests that need it will be skipped"
+
+test: $(VENV)/.dev browser postgres
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
-test-slow: $(VENV)/.dev browser
+test-slow: $(VENV)/.dev browser postgres
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(VENV)/.dev
