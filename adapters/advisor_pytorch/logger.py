@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,13 +19,14 @@ from advisor_logging.recorder import Recorder, RunSettings
 from advisor_logging.redact import one_line
 from advisor_pytorch import facts
 from advisor_pytorch.capture import StepCapture
-from advisor_pytorch.device import PendingChunk, PendingRow, Value, own_copy
+from advisor_pytorch.device import PendingChunk, PendingRow, Value
+from advisor_pytorch.endings import Ending, describe_ending, last_exception
+from advisor_pytorch.evaluation import BestModels, loggable
 from advisor_pytorch.loader import MeasuredLoader
 from advisor_pytorch.validation import (
     check_count,
     check_what_is_sought,
     check_what_is_trained,
-    is_name,
     make_writable,
 )
 
@@ -157,6 +157,7 @@ class TuningLogger:
         identity = self._recorder.id if self._recorder else "other-rank"
         folder = Path(checkpoint_dir).absolute() / identity
         self._checkpoints = Checkpoints(folder, checkpoints if self._recorder else 0, direction)
+        self._best_models = BestModels(self._checkpoints, model, objective, self.warn)
         self._capture = StepCapture(optimizer, self, start_step, batch_size)
         facts_given = {
             **{tag: str(number) for tag, number in given.items() if number is not None},
@@ -213,12 +214,12 @@ class TuningLogger:
         if not self._is_active():
             return
         step = max(self.steps - 1, 0) if step is None else step
-        values = {name: number for name, value in metrics.items() if (number := self._number(name, value)) is not None}
+        values = loggable(metrics, self.warn)
         if values:
             self._capture.flush()
             self.hand_over(PendingChunk([PendingRow(step, int(time.time() * 1000), values)], windowed=False))
         if self._objective in values:
-            self._keep(step, values[self._objective])
+            self._best_models.offer(step, values[self._objective])
         self._capture.restart_clock()
 
     def close(self, status: str | None = None, *, error: BaseException | None = None) -> None:
@@ -260,34 +261,11 @@ class TuningLogger:
 
     def _close_at_exit(self) -> None:
         """Nobody closed the run: a script's interpreter has noted the exception that ended it, if one did."""
-        in_a_session = hasattr(sys, "ps1")  # there, the last exception may be any
-        self.close(error=None if in_a_session else getattr(sys, "last_value", None))
+        self.close(error=last_exception())
 
     def _is_active(self) -> bool:
         """Whether this is the process that logs: a forked worker of a loader has a copy of this object, and must do nothing."""
         return not self._closed and os.getpid() == self._pid
-
-    def _number(self, name: str, value: object) -> Value | None:
-        try:
-            if not is_name(name):
-                raise ValueError("MLflow takes letters, digits and _ - . : / in a name")
-            return own_copy(value) if isinstance(value, torch.Tensor) else float(value)  # type: ignore[arg-type]
-        except Exception as error:
-            self.warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line(error)}); training goes on")
-            return None
-
-    def _keep(self, step: int, value: Value) -> None:
-        """Save the model if its objective is among the best."""
-        if not self._checkpoints.keep:
-            return
-        try:
-            number = float(value)
-            content = {"step": step, "objective": self._objective, "value": number}
-            self._checkpoints.offer(
-                step, number, lambda path: torch.save({"model": self._model.state_dict(), **content}, path)
-            )
-        except Exception as error:
-            self.warn("checkpoint", f"a checkpoint could not be kept ({one_line(error)}); training goes on")
 
     def _add_batch(self, waited_s: float, examples: int | None) -> None:
         if self._is_active():
@@ -314,27 +292,6 @@ class TuningLogger:
         """Say one line, once per `key`."""
         if self._recorder is not None:
             self._recorder.warn(key, message)
-
-
-class Ending(NamedTuple):
-    """How a training ended: `contract.TAG_STATUS`, MLflow's status, and what to say of the exception."""
-
-    status: str
-    mlflow_status: str
-    message: str = ""
-
-
-def describe_ending(error: BaseException | None) -> Ending | None:
-    """What an exception that left the training says of it; None if there was none, or only a clean `sys.exit`."""
-    if error is None or (isinstance(error, SystemExit) and not error.code):
-        return None
-    if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
-        return Ending("stopped", "KILLED")
-    message = one_line(error, limit=1000)
-    # Not every device raises PyTorch's own class.
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "out of memory" in message.lower():
-        message = f"out of memory: {message}"
-    return Ending("infeasible", "FAILED", message)
 
 
 def _plain_text(value: object) -> str:

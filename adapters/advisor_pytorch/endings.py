@@ -1,0 +1,37 @@
+"""How a training ended, as its exception tells."""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+import torch
+
+from advisor_logging.redact import one_line
+
+
+class Ending(NamedTuple):
+    """How a training ended: `contract.TAG_STATUS`, MLflow's status, and what to say of the exception."""
+
+    status: str
+    mlflow_status: str
+    message: str = ""
+
+
+def describe_ending(error: BaseException | None) -> Ending | None:
+    """What an exception that left the training says of it; None if there was none, or only a clean `sys.exit`."""
+    if error is None or (isinstance(error, SystemExit) and not error.code):
+        return None
+    if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
+        return Ending("stopped", "KILLED")
+    message = one_line(error, limit=1000)
+    # Not every device raises PyTorch's own class.
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "out of memory" in message.lower():
+        message = f"out of memory: {message}"
+    return Ending("infeasible", "FAILED", message)
+
+
+def last_exception() -> BaseException | None:
+    """What ended the script whose interpreter is about to exit; None if nothing did."""
+    in_a_session = hasattr(sys, "ps1")  # there, the last exception may be any
+    return None if in_a_session else getattr(sys, "last_value", None)
