@@ -191,29 +191,35 @@ def hard_limits(name: str, kind: Kind | None = None) -> tuple[float, float]:
     return -math.inf, math.inf
 
 
+_LENGTHS = {"epoch", "epochs", "steps", "iters", "iterations", "iter", "iteration", "step", "updates"}
+_COUNTED_EXPOSURE = {"tokens", "timesteps"}
+_OF_TRAINING = {"train", "training", "total"}
+_COUNTING = {"max", "num", "number", "n", "no", "nb", "of", "global", "budget", "scheduled", "trainer", *_OF_TRAINING}
+
+
 def counts_training(name: str) -> bool:
-    """Whether a hyperparameter of this name is the length of the training: epochs, max_steps, num_iterations."""
-    words = set(re.split(r"[^a-z]+", name.lower()))
-    if not words & {"epoch", "epochs", "step", "steps", "iters", "iterations", "updates"}:
-        return False
-    return not words & {
-        "warmup",
-        "decay",
-        "every",
-        "eval",
-        "log",
-        "save",
-        "accumulation",
-        "per",
-        "hold",
-        "restart",
-        "logging",
-    }
+    """Whether a hyperparameter of this name is the length of the training: epochs, max_steps, trainer.maxEpochs, num_iterations.
+
+    Every word of the name must say so: warmup_steps, steps_per_epoch, eval_steps, step_size are none.
+    """
+    words = words_of(name)
+    units = [w for w in words if w in _LENGTHS]
+    if units:
+        others = [w for w in words if w not in _LENGTHS]
+        plain = len(units) == 1 and (bool(others) or units[0] not in ("step", "iter", "iteration"))
+        return plain and all(w in _COUNTING for w in others)
+    rest = [w for w in words if w not in _COUNTED_EXPOSURE]
+    return len(words) - len(rest) == 1 and bool(_OF_TRAINING & set(rest)) and all(w in _COUNTING for w in rest)
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a name in lower case: trainer.maxEpochs is trainer, max, epochs."""
+    return [w for w in re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()) if w]
 
 
 def is_learning_rate(name: str) -> bool:
     """Whether a hyperparameter of this name is a learning rate itself, not the shape of its schedule."""
-    words = set(re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()))
+    words = set(words_of(name))
     shape = {
         "decay",
         "schedule",

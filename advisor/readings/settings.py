@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +10,6 @@ import numpy as np
 from advisor.readings import failures
 from advisor.space import BoolArray, FloatArray, Value
 from advisor.study import Study, Trial
-
-_BUDGET = re.compile(r"(^|_)(max|total|num|n|train)?_?(train_)?(steps|epochs?|iterations|iters|updates)$")
 
 
 @dataclass(frozen=True)
@@ -63,9 +60,3 @@ def _pool(group: list[Trial], costs: FloatArray, failed: BoolArray) -> tuple[flo
         return math.nan, True
     fine = np.sort(costs[index][~bad])
     return float(fine[(len(fine) - 1) // 2]), False
-
-
-def is_budget(name: str) -> bool:
-    """Whether a hyperparameter of this name is the length of the training, where more is always better: max_train_steps, epochs."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_").replace("/", "_").replace(".", "_")
-    return bool(_BUDGET.search(words)) and not re.search("warm|decay|accum|every|log|eval", words)

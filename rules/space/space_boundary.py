@@ -10,6 +10,7 @@ import numpy as np
 from advisor.finding import AxisEvidence, FigureEvidence, Finding, Goal, MissingData, SetRange, Side
 from advisor.readings import settings
 from advisor.rule import Count, Rule, Share
+from advisor.space import counts_training
 from advisor.stats import space
 from advisor.study import Study
 
@@ -60,9 +61,7 @@ class SpaceBoundary(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per crowded end."""
         tried = settings.read(study)
-        axes = [
-            n for n, p in tried.numeric.items() if not settings.is_budget(n) and len(np.unique(p[np.isfinite(p)])) > 1
-        ]
+        axes = [n for n, p in tried.numeric.items() if not counts_training(n) and len(np.unique(p[np.isfinite(p)])) > 1]
         if not axes:
             raise MissingData("no trial varied a number; log the hyperparameters that the study searches")
         if len(tried) < 5 or (~tried.failed).sum() < 3:

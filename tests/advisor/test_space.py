@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from advisor.space import Domain, hard_limits
+from advisor.space import Domain, counts_training, hard_limits
 
 
 def test_positions_are_measured_on_the_domains_own_scale():
@@ -77,3 +77,42 @@ def test_contradictions_are_refused(fields, message):
 )
 def test_hard_limits_are_known_by_name(name, low, high):
     assert hard_limits(name) == pytest.approx((low, high))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "max_train_steps",
+            "epochs",
+            "num_epochs",
+            "training_iterations",
+            "trainSteps",
+            "trainer.max_epochs",
+            "nEpochs",
+        ),
+        *("num_iterations", "num_scheduled_iterations", "max_iter", "epoch", "total_timesteps", "train_tokens"),
+    ],
+)
+def test_the_length_of_the_training_is_known_by_name(name):
+    assert counts_training(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("warmup_steps", "decay_epochs", "learning_rate", "eval_steps", "accumulation_steps", "grad_accum_steps"),
+        *(
+            "steps_per_epoch",
+            "lr_step_size",
+            "step",
+            "val_loss_every",
+            "max_tokens",
+            "timesteps",
+            "num_inference_steps",
+        ),
+        *("early_stopping_epochs", "total_decay_steps", "n_train", "total_batch_size", "log_every_n_steps"),
+    ],
+)
+def test_other_counts_are_not_the_length_of_the_training(name):
+    assert not counts_training(name)
