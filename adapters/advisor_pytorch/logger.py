@@ -23,6 +23,7 @@ from advisor_pytorch.device import PendingChunk, PendingRow, Value
 from advisor_pytorch.endings import Ending, describe_ending, last_exception
 from advisor_pytorch.evaluation import BestModels, loggable
 from advisor_pytorch.loader import MeasuredLoader
+from advisor_pytorch.optimizers import bare
 from advisor_pytorch.validation import (
     check_count,
     check_what_is_sought,
@@ -114,7 +115,8 @@ class TuningLogger:
 
         Args:
             model: the model that is trained; described in tags, and saved in checkpoints.
-            optimizer: its optimizer; gets a hook before and one after each step, until the run is closed.
+            optimizer: its optimizer, also as Accelerate or Lightning wraps it; gets a hook before and one after each step, until
+                the run is closed.
             params: the hyperparameters of the trial, by name.
             objective: name of the metric that trials are compared by; give its values to `evaluate`.
             direction: "minimize" or "maximize".
@@ -136,6 +138,7 @@ class TuningLogger:
             TypeError, ValueError: an argument is not what it must be.
             OSError: the checkpoint folder or the spool cannot be written.
         """
+        optimizer = bare(optimizer)
         check_what_is_trained(model, optimizer)
         check_what_is_sought(params, objective, direction)
         check_count("checkpoints", checkpoints, 0)
@@ -190,7 +193,7 @@ class TuningLogger:
 
     def batches(self, loader: Iterable[Batch]) -> MeasuredLoader[Batch]:
         """The training loader's own batches, with the wait for each measured and its examples counted."""
-        return MeasuredLoader(loader, self._add_batch)
+        return MeasuredLoader(loader, self.add_batch)
 
     def step(self, loss: Value, *, grad_norm: Value | None = None, examples: int | None = None) -> None:
         """Log the training loss, a tensor of one element or a number, after `optimizer.step()`.
@@ -222,6 +225,17 @@ class TuningLogger:
             self._best_models.offer(step, values[self._objective])
         self._capture.restart_clock()
 
+    def add_batch(self, waited_s: float, examples: int | None = None) -> None:
+        """Tell that a batch arrived after a wait, and its examples; for loops that `batches` cannot wrap."""
+        if self._is_active():
+            self._capture.add_batch(waited_s, examples)
+
+    def note(self, facts: Mapping[str, str]) -> None:
+        """Log facts that the caller knows better than this hook can see: tags by the names of `advisor.contract`."""
+        if self._recorder is not None and self._is_active():
+            self._given |= facts.keys()
+            self._recorder.note(tags=facts)
+
     def close(self, status: str | None = None, *, error: BaseException | None = None) -> None:
         """End the run, and wait up to `close_timeout_s` seconds for the store to have everything. Does nothing the second time.
 
@@ -246,7 +260,9 @@ class TuningLogger:
         ending = describe_ending(error)
         if ending is None:
             ending = Ending(self._outcome.ending(self.steps, self._max_train_steps), "FINISHED")
-        tags = {contract.TAG_STATUS: status or ending.status, contract.TAG_CHECKPOINTS: self._checkpoints.describe()}
+        tags = {contract.TAG_STATUS: status or ending.status}
+        if contract.TAG_CHECKPOINTS not in self._given:
+            tags[contract.TAG_CHECKPOINTS] = self._checkpoints.describe()
         if ending.message:
             tags[contract.TAG_ERROR] = ending.message
         recorder.close(ending.mlflow_status, tags, self._close_timeout_s)
@@ -266,10 +282,6 @@ class TuningLogger:
     def _is_active(self) -> bool:
         """Whether this is the process that logs: a forked worker of a loader has a copy of this object, and must do nothing."""
         return not self._closed and os.getpid() == self._pid
-
-    def _add_batch(self, waited_s: float, examples: int | None) -> None:
-        if self._is_active():
-            self._capture.add_batch(waited_s, examples)
 
     def _see(self, step: int, values: Mapping[str, float]) -> None:
         for name in (contract.TRAIN_LOSS, self._objective):

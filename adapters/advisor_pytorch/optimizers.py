@@ -54,6 +54,12 @@ def hyperparameters(optimizer: torch.optim.Optimizer) -> dict[str, str]:
     return found
 
 
+def bare(optimizer: Any) -> Any:
+    """The optimizer that a framework's wrapper steps: PyTorch runs the hooks of that one alone."""
+    inner = getattr(optimizer, "optimizer", None)
+    return bare(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
+
+
 def _is_plain(value: object) -> bool:
     return isinstance(value, (bool, int, float, str)) or (isinstance(value, torch.Tensor) and value.numel() == 1)
 
