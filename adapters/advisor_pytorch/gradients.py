@@ -1,0 +1,75 @@
+"""Norms of gradients, and which optimizers a clipping concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+
+def gradients_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """The gradients that its next step uses."""
+    return [grad for group in optimizer.param_groups for p in group["params"] if (grad := p.grad) is not None]
+
+
+def global_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """The L2 norm of all gradients together, a scalar on the first one's device; None if there are none. Never waits."""
+    if not gradients:
+        return None
+    with torch.no_grad():
+        try:
+            narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # their squares overflow or lose digits
+            norms = torch._foreach_norm(gradients, 2.0, dtype=torch.float32 if narrow else None)
+            total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms))
+        except (
+            RuntimeError,
+            TypeError,
+        ):  # sparse gradients, several devices, or a mixture that the fused kernel does not take
+            total = _norm_one_by_one(gradients)
+        return total
+
+
+def _norm_one_by_one(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+    parts = [g.coalesce().values() if g.is_sparse else g for g in gradients]
+    wide = [torch.float64 if p.dtype == torch.float64 else torch.float32 for p in parts]
+    norms = [torch.linalg.vector_norm(p, dtype=dtype) for p, dtype in zip(parts, wide, strict=True)]
+    total: torch.Tensor = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
+    return total
+
+
+class Concern(NamedTuple):
+    """What a list of parameters has to do with the optimizers."""
+
+    optimizers: tuple[int, ...]
+    """Those that train any of them."""
+    is_all: bool
+    """Whether they are all that these optimizers train, and nothing else."""
+
+
+class Concerns:
+    """Tells whom a clipping concerns; looks closely only at lists of parameters that it has not met."""
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        self._optimizers = optimizers
+        self._known: dict[tuple[int, ...], Concern] = {}
+
+    def of(self, parameters: Sequence[torch.Tensor]) -> Concern:
+        """Whom they concern."""
+        if not parameters:
+            return Concern((), False)
+        groups = (len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups)
+        key = (id(parameters[0]), id(parameters[-1]), len(parameters), sum(groups))
+        if key not in self._known:
+            self._known[key] = self._look(parameters)
+        return self._known[key]
+
+    def _look(self, parameters: Sequence[torch.Tensor]) -> Concern:
+        given = {id(p) for p in parameters}
+        trained = [
+            {id(p): p.requires_grad for group in optimizer.param_groups for p in group["params"]}
+            for optimizer in self._optimizers
+        ]
+        touched = tuple(k for k, own in enumerate(trained) if not given.isdisjoint(own))
+        wanted = {i for k in touched for i, requires_grad in trained[k].items() if requires_grad}
+        return Concern(touched, {id(p) for p in parameters if p.requires_grad} == wanted)
