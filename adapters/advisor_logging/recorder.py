@@ -9,6 +9,7 @@ import math
 import os
 import queue
 import shutil
+import socket
 import sys
 import tempfile
 import threading
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from advisor_logging.bound import DEFAULT_MB, VARIABLE, DiskBound, limit_from_environment
 from advisor_logging.process import ShipperProcess, hire
 from advisor_logging.redact import one_line, redact
 from advisor_logging.shipper import LINGER_S
@@ -75,10 +77,12 @@ class Recorder:
         self.id = uuid.uuid4().hex[:12]
         self.folder = _make_folder(settings.spool, self.id)
         write_json(self.folder / "run.json", _describe(settings, self.id, self._uri))
-        self._spool = SpoolWriter(self.folder)
-        self._queue: queue.SimpleQueue[Chunk | dict[str, Any] | None] = queue.SimpleQueue()
         self._warned: set[str] = set()
-        self._lost_rows = 0
+        self._bound = DiskBound(self.folder, self._disk_limit())
+        self._spool = SpoolWriter(self.folder, self._bound.segment_bytes)
+        self._queue: queue.SimpleQueue[Chunk | dict[str, Any] | None] = queue.SimpleQueue()
+        self._lost_points = 0
+        self._points_a_row = 1
         self._status: dict[str, Any] = {}
         self._watched_at = self._replaced_at = -math.inf
         self._shipper: ShipperProcess | None = None
@@ -91,7 +95,7 @@ class Recorder:
     def put(self, chunk: Chunk) -> None:
         """Hand over a chunk."""
         if self._queue.qsize() > MAX_WAITING_CHUNKS:
-            self._lost_rows += len(chunk)
+            self._lost_points += len(chunk) * self._points_a_row
             self.warn("full", f"points are being lost: {self.folder} takes no more writes")
             return
         self._queue.put(chunk)
@@ -122,13 +126,13 @@ class Recorder:
     def close(self, mlflow_status: str, tags: Mapping[str, str], timeout_s: float) -> None:
         """End the run, after `drain`; wait at most `timeout_s` for the store to have everything, else say where the rest lies."""
         tags = {k: redact(v) for k, v in tags.items()}
-        if self._lost_rows:
+        if self._lost_points:
             from advisor import contract
 
-            tags[contract.TAG_LOST_POINTS] = str(self._lost_rows)
+            tags[contract.TAG_LOST_POINTS] = str(self._lost_points)
         end = {"status": mlflow_status, "time_ms": int(time.time() * 1000), "tags": tags}
         try:
-            self._spool.append(encode_event({"end": end}))
+            self._spool.append(encode_event({"end": end}), matters=True)
             self._spool.close()
         except OSError as error:
             self.warn("spool", f"the end of the run could not be written to {self.folder} ({one_line(error)})")
@@ -143,7 +147,7 @@ class Recorder:
             self._shipper.dismiss()
 
     def _tell_what_is_left(self, timeout_s: float) -> None:
-        by_hand = f"`{Path(sys.executable).name} -m advisor_logging {self.folder}` delivers them"
+        by_hand = f"`advisor sync {self.folder}` delivers them"
         kept = f"points are kept in {self.folder}"
         why = self._status.get("error")
         if self._shipper is None:
@@ -183,19 +187,44 @@ class Recorder:
             if item is None:
                 return
             try:
-                self._spool.append(encode_event(item) if isinstance(item, dict) else self._frames_of(item))
+                if isinstance(item, dict):
+                    self._spool.append(encode_event(item), matters=True)
+                else:
+                    self._spool_rows(item)
             except Exception as error:  # a full disk, a broken device: the training has the last word on those
-                self._lost_rows += 1 if isinstance(item, dict) else len(item)
+                self._lost_points += 0 if isinstance(item, dict) else len(item) * self._points_a_row
                 self.warn("spool", f"points are being lost ({one_line(error)}); training goes on")
             self._watch()
 
-    def _frames_of(self, chunk: Chunk) -> bytes:
+    def _spool_rows(self, chunk: Chunk) -> None:
         while not chunk.ready():
             time.sleep(0.002)
         rows = chunk.rows()
         for step, _, values in rows:
             self._see(step, values)
-        return encode_rows(STEPS if chunk.windowed else EVALUATION, rows)
+        self._points_a_row = max((len(values) for _, _, values in rows), default=1)
+        kept = self._that_have_room(rows, chunk.windowed)
+        self._lost_points += sum(len(values) for _, _, values in rows) - sum(len(values) for _, _, values in kept)
+        if kept:
+            frames = encode_rows(STEPS if chunk.windowed else EVALUATION, kept)
+            self._spool.append(frames, matters=not chunk.windowed)
+            self._bound.wrote(len(frames))
+
+    def _that_have_room(self, rows: list[Row], windowed: bool) -> list[Row]:
+        every = self._bound.keep_every() if windowed else 0 if self._bound.is_full() else 1
+        if every == 1:
+            return rows
+        self.warn(
+            "bound", f"{self.folder} has reached its bound ({VARIABLE}): not every step is kept; training goes on"
+        )
+        return [row for row in rows if row[0] % every == 0] if every else []
+
+    def _disk_limit(self) -> int:
+        try:
+            return limit_from_environment()
+        except ValueError as error:
+            self.warn(VARIABLE, str(error))
+            return int(DEFAULT_MB * 2**20)
 
     def _watch(self) -> None:
         """Once a second: warn of what the shipper reports, start it again if it died."""
@@ -268,6 +297,8 @@ def _describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
         "start_ms": int(time.time() * 1000),
         "tracking_uri": redact(uri),
         "cwd": os.getcwd(),
+        "host": socket.gethostname(),
+        "process": os.getpid(),
         "source_tags": source,
     }
 

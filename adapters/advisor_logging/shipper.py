@@ -7,6 +7,7 @@ again from what is acknowledged; sending a point twice stores it once, since its
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import logging
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor import contract
+from advisor_logging import sidecar
 from advisor_logging.redact import one_line
 from advisor_logging.reproduction import gather
 from advisor_logging.spool import (
@@ -43,6 +45,8 @@ SEND_EVERY_S = 2.0
 LINGER_S = 600.0
 """How long after the trainer's end an unreachable store is tried again."""
 MAX_BACK_OFF_S = 30.0
+_ARTIFACT_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
+"""Between attempts to store an artifact while the tracking server itself is well."""
 STANDBY_POLL_S = 1.0
 """How often an idle shipper looks whether its trainer is still there."""
 
@@ -54,6 +58,7 @@ class Shipper:
         self._folder, self._uri, self._trainer = folder, tracking_uri, trainer
         self._run = read_json(folder / "run.json")
         self._store: Store | None = None
+        self._no_artifacts = False
         self._state = read_json(folder / "status.json")
         self._rewind()
 
@@ -61,6 +66,7 @@ class Shipper:
         """Go back to what is acknowledged."""
         self._done = read_acknowledged(self._folder)
         self._position = self._opened_at = self._done.position
+        self._stored_below = self._done.step  # of the rows that are now read again
         self._windows = Windows()
         self._points: list[Point] = []
         self._ending: Mapping[str, Any] | None = None
@@ -111,7 +117,33 @@ class Shipper:
         store.set_tags(ending["tags"])
         if self._run["ends_run"]:
             store.end(ending["status"], ending["time_ms"])
+        self._store_sidecar(store)
         return True
+
+    def _store_sidecar(self, store: Store) -> None:
+        """Store the curves at full resolution beside the run, which is whole without them: it has ended, come what may."""
+        path = self._folder / sidecar.file_name(self._run)
+        try:
+            written = sidecar.write(self._folder, path)
+        except Exception as error:
+            self._note(f"the curves at full resolution could not be written ({one_line(error)})")
+            return
+        if written is None:
+            return
+        artifact = f"{contract.SIDECAR_PATH.rpartition('/')[0]}/{path.name}"
+        for pause in (*_ARTIFACT_PAUSES_S[: 0 if self._no_artifacts else None], None):
+            try:
+                store.log_file(path, artifact)
+                store.set_tags(
+                    {contract.TAG_SIDECAR: sidecar.tag_with(store.tag(contract.TAG_SIDECAR), artifact, written)}
+                )
+                return
+            except Exception as error:
+                store.tag(contract.TAG_SIDECAR)  # raises where it is the tracking server that is unwell: later, then
+                if pause is None:
+                    self._note(f"the curves at full resolution could not be stored ({one_line(error)})")
+                else:
+                    time.sleep(pause)
 
     def _open(self) -> Store:
         if self._store is None:
@@ -134,7 +166,8 @@ class Shipper:
             if facts["git_diff"]:
                 store.log_text(facts["git_diff"], "reproduce/git.diff")
         except Exception as error:  # an artifact store may be out of reach for good: the curves matter more
-            self._report(note=f"the git diff and the requirements could not be stored ({one_line(error)})")
+            self._no_artifacts = True
+            self._note(f"the git diff and the requirements could not be stored ({one_line(error)})")
 
     def _take(self, store: Store, frame: Frame) -> None:
         if frame.kind == EVENT:
@@ -143,7 +176,7 @@ class Shipper:
         for step, time_ms, values in frame.rows():
             if frame.kind != STEPS:
                 self._points += [Point(name, value, step, time_ms) for name, value in values.items()]
-            elif step >= self._done.step:
+            elif step >= self._stored_below:
                 before = self._windows.open_since
                 self._points += self._windows.add(step, time_ms, values)
                 if self._windows.open_since != before:
@@ -156,7 +189,7 @@ class Shipper:
             store.set_tags(event["tags"])
         refused = store.log_params(event["params"]) if event.get("params") else []
         if refused:
-            self._report(note=f"the run keeps its earlier values of the parameters {', '.join(refused)}")
+            self._note(f"the run keeps its earlier values of the parameters {', '.join(refused)}")
 
     def _send(self, store: Store) -> None:
         """Send the points, then note that everything up to the open window's first row is delivered."""
@@ -164,18 +197,39 @@ class Shipper:
         self._points, self._sent_at = [], time.monotonic()
         since = self._windows.open_since
         done = Acknowledged(self._position) if since is None else Acknowledged(self._opened_at, since)
-        if done != read_acknowledged(self._folder):
+        if done != self._done:
+            self._acknowledge(done)
+
+    def _acknowledge(self, done: Acknowledged) -> None:
+        try:
             acknowledge(self._folder, done)
+        except OSError:  # the disk is full, and what is delivered makes room on it
+            self._archive(done)
+            with contextlib.suppress(OSError):  # sent again after a crash, and stored once
+                acknowledge(self._folder, done)
+        self._done = done
+        self._archive(done)
+
+    def _archive(self, done: Acknowledged) -> None:
+        if problem := sidecar.archive(self._folder, done.position.segment):
+            self._note(f"the curves at full resolution are not whole ({one_line(problem)})")
 
     def _last_written_ms(self) -> int:
         return int(max(p.stat().st_mtime for p in self._folder.glob("*.spool")) * 1000)
+
+    def _note(self, text: str) -> None:
+        """Add to what the trainer says at the end."""
+        notes = [note for note in str(self._state.get("note") or "").split("; ") if note]
+        if text not in notes:
+            self._report(note="; ".join([*notes, text]))
 
     def _report(self, **news: Any) -> None:
         """Tell the trainer, through `status.json`."""
         state = {**self._state, **news}
         if state != self._state:
             self._state = state
-            write_json(self._folder / "status.json", state)
+            with contextlib.suppress(OSError):  # a full disk
+                write_json(self._folder / "status.json", state)
 
 
 def lock(folder: Path) -> int | None:

@@ -1,17 +1,21 @@
 """The spool: a run's points and events on local disk, appended by the trainer, read and acknowledged by the shipper.
 
 A folder with `run.json` (what the run is), numbered segments of frames, `acknowledged.json` (how far the store has everything),
-`status.json` (what the shipper last saw) and `lock` (held by the one shipper). A frame is length, CRC-32 and kind, then its
+`status.json` (what the shipper last saw) and `lock` (held by the one shipper). Acknowledged segments become the compressed parts
+of the run's sidecar (`sidecar`); `bound` keeps all of it within its share of the disk. A frame is length, CRC-32 and kind, then its
 payload; a frame that a crash tore off is never read. Written with one unbuffered `write` a time, so that a killed process loses
 nothing that it wrote, and a forked child has nothing to flush. What a power failure takes with it is not promised.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
+import sys
 import zlib
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -19,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 SEGMENT_BYTES = 8 << 20
-"""A new segment begins beyond this size; acknowledged segments are deleted."""
+"""A new segment begins beyond this size; acknowledged segments make room for what comes."""
+RESERVE_BYTES = 256 << 10
+"""Room that is held on the disk and given up when it is full, for evaluations, tags and the end of the run."""
 
 STEPS, EVALUATION, EVENT = 0, 1, 2
 """Kinds of frames: rows that are to be windowed · rows kept as they are · a JSON object."""
@@ -60,6 +66,11 @@ class Frame:
         """The rows of a STEPS or EVALUATION frame."""
         return _decode_rows(self.payload)
 
+    def columns(self) -> tuple[array[float], array[float], dict[str, array[float]]]:
+        """The same rows as columns of shape (rows,): steps, milliseconds, values by metric name."""
+        names, width, flat = _decode_numbers(self.payload)
+        return flat[::width], flat[1::width], {name: flat[i::width] for i, name in enumerate(names, start=2)}
+
     def event(self) -> dict[str, Any]:
         """The object of an EVENT frame."""
         return dict(json.loads(self.payload))
@@ -87,29 +98,51 @@ def encode_rows(kind: int, rows: Sequence[Row]) -> bytes:
 
 
 def _decode_rows(payload: bytes) -> list[Row]:
-    count, length = _SHAPE.unpack_from(payload)
-    start = _SHAPE.size + length
-    names = json.loads(payload[_SHAPE.size : start])
-    width = 2 + len(names)
-    flat = struct.unpack_from(f"<{count * width}d", payload, start)
+    names, width, flat = _decode_numbers(payload)
     lines = (flat[i : i + width] for i in range(0, len(flat), width))
     return [(int(line[0]), int(line[1]), dict(zip(names, line[2:], strict=True))) for line in lines]
+
+
+def _decode_numbers(payload: bytes) -> tuple[list[str], int, array[float]]:
+    """Metric names, numbers in a row, and all rows' numbers one after another."""
+    count, length = _SHAPE.unpack_from(payload)
+    start = _SHAPE.size + length
+    names: list[str] = json.loads(payload[_SHAPE.size : start])
+    width = 2 + len(names)
+    flat = array("d", payload[start : start + 8 * count * width])
+    if sys.byteorder == "big":
+        flat.byteswap()
+    return names, width, flat
 
 
 class SpoolWriter:
     """Appends frames to the spool in `folder`, which exists."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, segment_bytes: int | None = None) -> None:
+        self._folder, self._segment_bytes = folder, segment_bytes or SEGMENT_BYTES
         self._number = 0
         self._file = open(segment_path(folder, 0), "ab", buffering=0)  # noqa: SIM115 - held for the length of the run
+        self._reserve = folder / "reserve"
+        with contextlib.suppress(OSError):
+            self._reserve.write_bytes(bytes(RESERVE_BYTES))
 
-    def append(self, frames: bytes) -> None:
-        """Write whole frames. Raises OSError, for example when the disk is full; what was half written is taken back."""
-        if self._file.tell() > SEGMENT_BYTES:
-            self._file.close()
-            self._number += 1
-            self._file = open(segment_path(self._folder, self._number), "ab", buffering=0)  # noqa: SIM115
+    def append(self, frames: bytes, *, matters: bool = False) -> None:
+        """Write whole frames. Raises OSError, for example when the disk is full; what was half written is taken back.
+
+        For frames that `matter`, the reserve is given up before it comes to that.
+        """
+        try:
+            if self._file.tell() > self._segment_bytes:
+                self._next_segment()
+            self._write(frames)
+        except OSError:
+            if not matters:
+                raise
+            self._reserve.unlink(missing_ok=True)
+            self._next_segment()  # this one may have reached a limit of its own
+            self._write(frames)
+
+    def _write(self, frames: bytes) -> None:
         start = self._file.tell()
         try:
             written = self._file.write(frames)
@@ -120,6 +153,11 @@ class SpoolWriter:
             self._file.seek(start)
             raise
 
+    def _next_segment(self) -> None:
+        following = open(segment_path(self._folder, self._number + 1), "ab", buffering=0)  # noqa: SIM115
+        self._file.close()
+        self._number, self._file = self._number + 1, following
+
     def close(self) -> None:
         """Close the segment."""
         self._file.close()
@@ -128,22 +166,33 @@ class SpoolWriter:
 def read_frames(folder: Path, position: Position) -> Iterator[Frame]:
     """The whole frames from `position` to what is written so far."""
     while True:
-        path = segment_path(folder, position.segment)
-        following = segment_path(folder, position.segment + 1).exists()
+        following = any(number > position.segment for number in segments(folder))
         # Asked before the file is read: once the next segment exists, this one grows no more.
-        try:
-            with open(path, "rb") as file:
-                file.seek(position.offset)
-                data = file.read()
-        except FileNotFoundError:
-            return
-        for kind, payload, length in _whole_frames(data):
-            end = Position(position.segment, position.offset + length)
-            yield Frame(kind, payload, position, end)
-            position = end
+        for frame in read_segment(folder, position):
+            yield frame
+            position = frame.end
         if not following:
             return
-        position = Position(position.segment + 1)
+        position = Position(min(number for number in segments(folder) if number > position.segment))
+
+
+def read_segment(folder: Path, position: Position) -> Iterator[Frame]:
+    """The whole frames of one segment from `position` on; none where the segment is gone."""
+    try:
+        with open(segment_path(folder, position.segment), "rb") as file:
+            file.seek(position.offset)
+            data = file.read()
+    except FileNotFoundError:
+        return
+    for kind, payload, length in _whole_frames(data):
+        end = Position(position.segment, position.offset + length)
+        yield Frame(kind, payload, position, end)
+        position = end
+
+
+def segments(folder: Path) -> list[int]:
+    """The numbers of the segments that are there, ascending."""
+    return sorted(int(path.stem) for path in folder.glob("*.spool"))
 
 
 def _whole_frames(data: bytes) -> Iterator[tuple[int, bytes, int]]:
@@ -189,10 +238,46 @@ def read_acknowledged(folder: Path) -> Acknowledged:
 
 
 def acknowledge(folder: Path, done: Acknowledged) -> None:
-    """Note how far the store has everything, and drop the segments before it."""
+    """Note how far the store has everything."""
     note = {"segment": done.position.segment, "offset": done.position.offset, "step": done.step}
     write_json(folder / "acknowledged.json", note, durable=True)
-    number = done.position.segment - 1
-    while number >= 0 and segment_path(folder, number).exists():
-        segment_path(folder, number).unlink()
-        number -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An acknowledged segment in the form in which the sidecar will have it."""
+
+    path: Path
+    segment: int
+    last_step: int
+    """The largest step in it."""
+
+
+def parts(folder: Path) -> list[Part]:
+    """The parts that are there, oldest first."""
+    found = []
+    for path in sorted(folder.glob("*.part")):
+        segment, _, last_step = path.stem.partition("-")
+        found.append(Part(path, int(segment), int(last_step)))
+    return found
+
+
+def part_path(folder: Path, segment: int, last_step: int) -> Path:
+    """Path of the part that a segment becomes; its name says what is missing once it is dropped."""
+    return folder / f"{segment:06d}-{last_step}.part"
+
+
+def drop_part(folder: Path, part: Part) -> None:
+    """Do without a part, so that the sidecar begins after it."""
+    part.path.unlink(missing_ok=True)
+    note_dropped(folder, part.last_step)
+
+
+def note_dropped(folder: Path, last_step: int) -> None:
+    """Note that the sidecar lacks steps up to `last_step`."""
+    write_json(folder / "dropped.json", {"last_step": max(last_step, read_dropped(folder))})
+
+
+def read_dropped(folder: Path) -> int:
+    """The largest step that the sidecar lacks; -1 where it lacks none."""
+    return int(read_json(folder / "dropped.json").get("last_step", -1))

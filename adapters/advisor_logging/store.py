@@ -139,6 +139,15 @@ class Store:
         """Store a text artifact."""
         self._client.log_text(self._run_id, text, path)
 
+    def log_file(self, file: Path, path: str) -> None:
+        """Store a file as the artifact `path`, whose last part is the file's own name."""
+        self._client.log_artifact(self._run_id, str(file), path.rpartition("/")[0])
+
+    def tag(self, name: str) -> str | None:
+        """The value of a tag of the run, None without it."""
+        value = self._client.get_run(self._run_id).data.tags.get(name)
+        return None if value is None else str(value)
+
     def end(self, status: str, time_ms: int) -> None:
         """End the run as FINISHED, FAILED or KILLED."""
         self._client.set_terminated(self._run_id, status, time_ms)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor_logging import spool
+from advisor_logging import sidecar, spool
 from advisor_logging.checkpoints import Checkpoints
 from advisor_logging.outcome import Outcome
 from advisor_logging.redact import redact
@@ -44,7 +44,9 @@ def test_acknowledged_segments_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     done = Acknowledged(frames[-1].start, 49)
     spool.acknowledge(tmp_path, done)
     assert spool.read_acknowledged(tmp_path) == done
+    assert sidecar.archive(tmp_path, done.position.segment) is None
     assert len(list(tmp_path.glob("*.spool"))) == 1
+    assert [p.last_step for p in spool.parts(tmp_path)][-1] < 49
 
 
 def test_passwords_are_not_shown() -> None:
