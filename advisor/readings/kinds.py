@@ -1,0 +1,67 @@
+"""What a hyperparameter is, by its name: the playbook treats optimizer, regularisation and batch size each in its own way."""
+
+from __future__ import annotations
+
+from advisor.space import as_number, is_learning_rate, words_of
+from advisor.study import Trial
+
+_NOT_TRAINED_ON = {"eval", "valid", "validation", "val", "test", "inference", "predict", "shuffle", "sampler"}
+_OPTIMIZER = {
+    *(
+        "lr",
+        "momentum",
+        "nesterov",
+        "beta",
+        "beta1",
+        "beta2",
+        "betas",
+        "eps",
+        "epsilon",
+        "warmup",
+        "decay",
+        "schedule",
+        "scheduler",
+    ),
+    *("cooldown", "warmdown", "rho", "clip", "clipping", "optimizer", "optim", "opt"),
+}
+_REGULARISER = {
+    *(
+        "dropout",
+        "dropconnect",
+        "droppath",
+        "smoothing",
+        "mixup",
+        "cutmix",
+        "l1",
+        "l2",
+        "wd",
+        "regularization",
+        "regularisation",
+    ),
+    *("regularizer", "regulariser", "augmentation", "augment"),
+}
+
+
+def is_batch_size(name: str) -> bool:
+    """Whether a hyperparameter of this name is the size of a training batch."""
+    words = set(words_of(name))
+    return bool(words & {"bs", "batchsize"} or {"batch", "size"} <= words) and not words & _NOT_TRAINED_ON
+
+
+def is_regulariser(name: str) -> bool:
+    """Whether a hyperparameter of this name is the strength of a regulariser: dropout, weight decay, label smoothing."""
+    words = set(words_of(name))
+    return bool(words & _REGULARISER) or {"weight", "decay"} <= words or {"drop", "path"} <= words
+
+
+def is_of_optimizer(name: str) -> bool:
+    """Whether a hyperparameter of this name belongs to the optimizer or its schedule: learning rate, momentum, betas, warmup."""
+    return is_learning_rate(name) or (bool(set(words_of(name)) & _OPTIMIZER) and not is_regulariser(name))
+
+
+def batch_size(trial: Trial) -> float:
+    """Examples in a training batch of the trial, from what it noted, else from its hyperparameters; NaN if unknown."""
+    noted = trial.fact("batch_size")
+    if noted > 0:
+        return noted
+    return next((as_number(v) for n, v in trial.params.items() if is_batch_size(n)), float("nan"))

@@ -1,0 +1,101 @@
+"""The rule `space-tuned-steps`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.finding import FixParameter, SetField
+from advisor.spec import Parameter
+
+RULE = "space-tuned-steps"
+
+
+def curve(steps: int) -> Any:
+    return np.linspace(2, 1, steps // 100)
+
+
+def study(lengths: Any, name: str = "max_steps", **more: Any) -> Any:
+    params = [{"lr": 0.1 * (i + 1), name: n} for i, n in enumerate(lengths)]
+    return make_study(params, {"val/loss": [3.0 - n / 1000 + np.zeros(n // 100) for n in lengths]}, **more)
+
+
+def test_fires_and_fixes_it_at_the_best_trials_length() -> None:
+    made = study([1000, 1000, 2000, 2000, 500])
+    (finding,) = verdict(RULE, made).findings
+    assert (finding.subject, finding.severity, finding.confidence) == ("max_steps", "warning", 1.0)
+    spec = made.spec
+    for change in finding.changes:
+        spec = change.apply(spec)
+    assert spec.parameters["max_steps"].value == 2000
+    assert not spec.parameters["max_steps"].searched
+    assert spec.max_train_steps == 2000
+
+
+def test_epochs_of_the_best_trial_set_the_steps_too() -> None:
+    made = study([1000, 3000, 1000, 1000, 3000], name="num_epochs", tags=[{"max_train_steps": "77"}] * 5)
+    field, fix = verdict(RULE, made).findings[0].changes
+    assert isinstance(field, SetField)
+    assert isinstance(fix, FixParameter)
+    assert (field.value, fix.value) == (77, 3000)
+
+
+def test_lengths_that_trials_noted_count_where_no_hyperparameter_is_one() -> None:
+    tags = [{"max_train_steps": n} for n in ("1000", "1000", "4000", "4000")]
+    made = make_study([{"lr": 0.1 * i} for i in range(1, 5)], {"val/loss": [curve(1000)] * 4}, tags=tags)
+    (finding,) = verdict(RULE, made).findings
+    assert [c.kind for c in finding.changes] == ["set-field"]
+
+
+@pytest.mark.parametrize("lengths", [[1000, 1005, 1000, 1005], [1000, 1000, 1000, 1000, 100]])
+def test_a_small_difference_or_a_single_stray_trial_is_a_note(lengths: Any) -> None:
+    assert [f.severity for f in verdict(RULE, study(lengths)).findings] == ["note"]
+
+
+def test_quiet_where_all_trials_train_equally_long_though_some_stopped_early() -> None:
+    params = [{"lr": 0.1 * (i + 1), "epochs": 10} for i in range(4)]
+    made = make_study(params, {"val/loss": [curve(s) for s in (1000, 400, 1000, 300)]})
+    assert verdict(RULE, made).status == "quiet"
+
+
+def test_quiet_where_the_length_follows_the_batch_size() -> None:
+    params = [{"batch_size": b} for b in (32, 64, 128, 256)]
+    tags = [{"max_train_steps": str(round(51200 / b)), "batch_size": str(b)} for b in (32, 64, 128, 256)]
+    assert verdict(RULE, make_study(params, {"val/loss": [curve(200)] * 4}, tags=tags)).status == "quiet"
+    tags = [{"max_train_steps": str(100 + b), "batch_size": str(b)} for b in (32, 64, 128, 256)]
+    assert verdict(RULE, make_study(params, {"val/loss": [curve(200)] * 4}, tags=tags)).status == "fired"
+
+
+def test_a_warmup_or_a_schedule_is_not_the_length() -> None:
+    params = [{"warmup_steps": w, "decay_steps": 10 * w, "eval_steps": w} for w in (100, 200, 300)]
+    assert verdict(RULE, make_study(params, {"val/loss": [curve(1000)] * 3})).status == "quiet"
+
+
+def test_a_declared_length_that_nothing_varied_is_quiet() -> None:
+    space = {"epochs": Parameter(type="int", low=1, high=9), "lr": Parameter(low=0.1, high=1.0)}
+    made = make_study([{"epochs": 5, "lr": 0.1 * i} for i in range(1, 6)], {"val/loss": [1.0] * 5}, space=space)
+    assert verdict(RULE, made).status == "quiet"
+
+
+def test_cannot_tell_why_trials_end_at_different_steps() -> None:
+    made = make_study([{"lr": 0.1 * i} for i in range(1, 4)], {"val/loss": [curve(s) for s in (1000, 1000, 400)]})
+    said = verdict(RULE, made)
+    assert said.status == "not-assessed"
+    assert "max_train_steps" in (said.reason or "")
+
+
+def test_running_and_failed_trials_break_nothing() -> None:
+    made = study([1000, 2000, 3000], status=["diverged", "infeasible", "complete"])
+    assert verdict(RULE, made).findings[0].changes[-1].value == 3000  # type: ignore[union-attr]
+
+
+def test_keeps_its_promise_whatever_else_varies() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        count = int(rng.integers(1, 30))
+        params = [{"lr": rng.random(), "batch_size": int(rng.integers(8, 99)), "epochs": 7} for _ in range(count)]
+        curves = [rng.random(int(rng.integers(1, 20))) for _ in range(count)]
+        assert verdict(RULE, make_study(params, {"val/loss": curves})).status == "quiet"
