@@ -1,0 +1,167 @@
+"""Which kind of learning-rate schedule a training has, from its scheduler.
+
+| scheduler | kind |
+|---|---|
+| `StepLR`, `MultiStepLR` | step |
+| `ExponentialLR` | exponential |
+| `CosineAnnealingLR` | cosine |
+| `CosineAnnealingWarmRestarts`, `CyclicLR` | cyclic |
+| `OneCycleLR` | one-cycle |
+| `PolynomialLR` | polynomial, or linear with a power of 1 |
+| `LinearLR`, `ConstantLR` | linear, step; warmup+constant where they rise |
+| `LambdaLR`, also Transformers' schedules | the form of its function over the planned steps; else what the function's name says |
+| `MultiplicativeLR` | exponential where the factor is constant |
+| `SequentialLR`, `ChainedScheduler` | what follows the warmup, with "warmup+" where there is one |
+| `ReduceLROnPlateau`, and others that watch a metric | plateau |
+| any other class | what its name says |
+
+A kind names how the learning rate falls, also where it is level before (warmup, stable, decay). A function is tried only if
+its code shows that nobody can notice (`advisor_pytorch.purity`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from torch.optim import lr_scheduler
+
+from advisor_pytorch.purity import is_pure
+from advisor_pytorch.shapes import kind_of_function
+
+_BY_CLASS = {
+    "StepLR": "step",
+    "MultiStepLR": "step",
+    "ExponentialLR": "exponential",
+    "CosineAnnealingLR": "cosine",
+    "CosineAnnealingWarmRestarts": "cyclic",
+    "CyclicLR": "cyclic",
+    "OneCycleLR": "one-cycle",
+    "ReduceLROnPlateau": "plateau",
+}
+_BY_NAME = (
+    ("plateau|greedy|adaptive", "plateau"),
+    ("one_?cycle", "one-cycle"),
+    ("cyclic|restart", "cyclic"),
+    ("cosine", "cosine"),
+    ("poly", "polynomial"),
+    ("expo", "exponential"),
+    ("step_?lr|multi_?step", "step"),
+    ("linear", "linear"),
+    ("constant", "constant"),
+)
+
+
+def describe(schedulers: Sequence[Any], steps: int | None) -> dict[str, str] | None:
+    """The value of `contract.TAG_SCHEDULE` for what sets the learning rate together, None for nothing; `steps` are those planned."""
+    inner = [unwrap(s) for s in schedulers]
+    nested = {id(part) for s in inner for part in getattr(s, "_schedulers", ())}
+    outer = list({id(s): s for s in inner if id(s) not in nested}.values())
+    if not outer:
+        return None
+    return {"class": "+".join(type(s).__name__ for s in outer), "kind": _together([kind(s, steps) for s in outer])}
+
+
+def unwrap(scheduler: Any) -> Any:
+    """The scheduler that Accelerate's, or another library's, wrapper holds."""
+    held = getattr(scheduler, "scheduler", None)
+    return held if isinstance(held, lr_scheduler.LRScheduler) else scheduler
+
+
+def kind(scheduler: Any, steps: int | None) -> str:
+    """Its kind, as in `contract.TAG_SCHEDULE`."""
+    known = _torch_class(scheduler)
+    try:
+        if known in _BY_CLASS:
+            return _BY_CLASS[known]
+        if (work_out := _WORKED_OUT.get(known)) is not None:
+            return work_out(scheduler, steps)
+    except Exception:  # what a user's subclass left out, or a function that does not take every step
+        return "other"
+    found = _kind_of_name(type(scheduler).__name__)
+    warms_up = bool(getattr(scheduler, "warmup_t", 0)) and not found.startswith("warmup+")  # timm's
+    return "warmup+" + found if warms_up else found
+
+
+def _torch_class(scheduler: Any) -> str:
+    """The name of PyTorch's own class whose rule it follows; empty where it has a rule of its own."""
+    for cls in type(scheduler).__mro__:
+        if cls.__module__ == lr_scheduler.__name__:
+            return cls.__name__
+        if "get_lr" in vars(cls) or "step" in vars(cls):
+            break
+    return ""
+
+
+def _linear(scheduler: Any, _steps: int | None) -> str:
+    if scheduler.start_factor == scheduler.end_factor:
+        return "constant"
+    return "warmup+constant" if scheduler.start_factor < scheduler.end_factor else "linear"
+
+
+def _constant(scheduler: Any, _steps: int | None) -> str:
+    if scheduler.factor == 1:
+        return "constant"
+    return "warmup+constant" if scheduler.factor < 1 else "step"
+
+
+def _polynomial(scheduler: Any, _steps: int | None) -> str:
+    return "linear" if scheduler.power == 1 else "polynomial"
+
+
+def _multiplicative(scheduler: Any, _steps: int | None) -> str:
+    function = scheduler.lr_lambdas[0]
+    if not is_pure(function):
+        return _kind_of_name(_name_of(function))
+    factors = [float(function(i)) for i in range(1, 101)]
+    if any(f != factors[0] for f in factors):
+        return "other"
+    return "constant" if factors[0] == 1 else "exponential"
+
+
+def _lambda(scheduler: Any, steps: int | None) -> str:
+    function = scheduler.lr_lambdas[0]
+    named = _kind_of_name(_name_of(function))
+    if not is_pure(function):
+        return named
+    keywords = getattr(function, "keywords", {})
+    seen = kind_of_function(function, keywords.get("num_training_steps") or steps)
+    return named if seen.endswith("other") and not named.endswith("other") else seen
+
+
+def _several(scheduler: Any, steps: int | None) -> str:
+    return _together([kind(part, steps) for part in scheduler._schedulers])
+
+
+_WORKED_OUT = {
+    "LinearLR": _linear,
+    "ConstantLR": _constant,
+    "PolynomialLR": _polynomial,
+    "MultiplicativeLR": _multiplicative,
+    "LambdaLR": _lambda,
+    "SequentialLR": _several,
+    "ChainedScheduler": _several,
+}
+
+
+def _together(kinds: Sequence[str]) -> str:
+    """The kind of several that follow one another or multiply."""
+    warmup = "warmup+" if any(k.startswith("warmup+") for k in kinds) else ""
+    falls = [fall for k in kinds if (fall := k.removeprefix("warmup+")) != "constant"]
+    if not falls:
+        return warmup + "constant"
+    if "plateau" in falls:
+        return warmup + "plateau"
+    return warmup + (falls[0] if len(set(falls)) == 1 else "other")
+
+
+def _kind_of_name(name: str) -> str:
+    lower = name.lower()
+    found = next((k for pattern, k in _BY_NAME if re.search(pattern, lower)), "other")
+    return "warmup+" + found if "warmup" in lower and found != "other" else found
+
+
+def _name_of(function: Any) -> str:
+    function = getattr(function, "func", function)  # of a partial
+    return str(getattr(function, "__qualname__", type(function).__name__))
