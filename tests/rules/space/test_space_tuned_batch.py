@@ -1,0 +1,102 @@
+"""The rule `space-tuned-batch`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.spec import Parameter
+
+RULE = "space-tuned-batch"
+
+
+def study(params: Any, **more: Any) -> Any:
+    return make_study(params, {"val/loss": [1.0 + 0.1 * (7 * i % 5) for i in range(len(params))]}, **more)
+
+
+def sizes(*values: int) -> list[dict[str, Any]]:
+    return [{"batch_size": b, "lr": 0.1} for b in values]
+
+
+def test_fires_fixes_the_size_and_searches_the_learning_rate() -> None:
+    made = study(sizes(32, 64, 128, 256))
+    (finding,) = verdict(RULE, made).findings
+    assert (finding.subject, finding.severity, finding.confidence) == ("batch_size", "warning", 1.0)
+    assert "1 learning rate each" in finding.message
+    spec = made.spec
+    for change in finding.changes:
+        spec = change.apply(spec)
+    assert spec.parameters["batch_size"].value == 32  # the best trial's
+    assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (pytest.approx(0.01), pytest.approx(1.0))
+    assert "throughput" in spec.notes[0]
+
+
+def test_chooses_by_throughput_where_it_was_logged() -> None:
+    speeds = [[100.0], [199.0], [390.0], [395.0]]
+    made = make_study(sizes(32, 64, 128, 256), {"val/loss": [1.0] * 4, "train/examples_per_s": speeds})
+    assert verdict(RULE, made).findings[0].changes[0].value == 128  # type: ignore[union-attr]
+    times = [[0.32], [0.32], [0.5], [1.0]]
+    made = make_study(sizes(32, 64, 128, 256), {"val/loss": [1.0] * 4, "train/step_time_s": times})
+    assert verdict(RULE, made).findings[0].changes[0].value == 128  # type: ignore[union-attr]
+
+
+def test_quiet_where_each_size_has_its_learning_rates() -> None:
+    params = [{"batch_size": b, "lr": lr} for b in (32, 64, 128) for lr in (0.1, 0.2, 0.4)]
+    assert verdict(RULE, study(params)).status == "quiet"
+    rng = np.random.default_rng(0)
+    sampled = [{"batch_size": int(2 ** rng.uniform(4, 8)), "lr": 10 ** rng.uniform(-4, -1)} for _ in range(40)]
+    assert verdict(RULE, study(sampled)).status == "quiet"
+
+
+def test_a_learning_rate_that_follows_the_size_is_not_tuned() -> None:
+    for power in (0.5, 1.0):
+        params = [{"batch_size": b, "lr": 0.01 * b**power} for b in range(16, 256, 8)]
+        assert verdict(RULE, study(params)).status == "fired"
+
+
+def test_other_optimizer_settings_count_without_a_learning_rate() -> None:
+    params = [{"batch_size": b, "momentum": m} for b in (32, 64) for m in (0.8, 0.9, 0.95)]
+    assert verdict(RULE, study(params)).status == "quiet"
+    params = [{"batch_size": b, "dropout": d} for b in (32, 64) for d in (0.1, 0.2, 0.3)]
+    assert verdict(RULE, study(params)).status == "fired"
+
+
+def test_few_learning_rates_a_size_are_less_sure() -> None:
+    params = [{"batch_size": b, "lr": lr} for b in (32, 64, 128) for lr in (0.1, 0.2)]
+    params += [{"batch_size": 32, "lr": 0.4}]
+    (finding,) = verdict(RULE, study(params)).findings
+    assert finding.confidence == pytest.approx(2 / 3, abs=1e-3)
+    assert "2 learning rates each" in finding.message
+
+
+def test_quiet_on_one_batch_size_whatever_is_evaluated_with() -> None:
+    params = [{"batch_size": 32, "eval_batch_size": 2**i, "lr": 0.1} for i in range(4)]
+    assert verdict(RULE, study(params)).status == "quiet"
+    assert verdict(RULE, study([{"lr": 0.1}] * 3, tags=[{"batch_size": "32"}] * 3)).status == "quiet"
+
+
+def test_cannot_tell_without_any_batch_size() -> None:
+    said = verdict(RULE, study([{"lr": 0.1}, {"lr": 0.2}]))
+    assert said.status == "not-assessed"
+    assert "batch_size" in (said.reason or "")
+
+
+def test_trials_that_failed_or_run_break_nothing() -> None:
+    made = study(sizes(32, 64, 128), status=["diverged", "infeasible", "complete"])
+    assert verdict(RULE, made).status == "fired"
+    space = {"batch_size": Parameter(type="int", low=8, high=64), "lr": Parameter(low=0.1, high=1.0)}
+    assert verdict(RULE, study(sizes(32, 32), space=space)).status == "quiet"
+
+
+def test_keeps_its_promise_over_random_studies_with_enough_learning_rates() -> None:
+    rng = np.random.default_rng(1)
+    fired = 0
+    for _ in range(200):
+        batches = [2**k for k in range(4, 4 + int(rng.integers(2, 6)))]
+        count = 8 * len(batches)
+        params = [{"batch_size": int(rng.choice(batches)), "lr": 10 ** rng.uniform(-4, -1)} for _ in range(count)]
+        fired += verdict(RULE, study(params)).status == "fired"
+    assert fired == 0
