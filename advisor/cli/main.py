@@ -14,7 +14,7 @@ from advisor.errors import AdvisorError
 from advisor.version import __version__
 
 if TYPE_CHECKING:
-    from advisor.importers.tables import ImportSummary
+    from advisor.importers.importing import ImportSummary
     from advisor.report import Report
 
 SEVERITIES = ("note", "warning", "critical")

@@ -9,9 +9,8 @@ and, if there, time_s (seconds since the trial's start, or empty).
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,9 @@ from numpy.typing import NDArray
 from advisor import contract
 from advisor.errors import AdvisorError
 from advisor.importers.columns import Table
-from advisor.importers.writer import MAX_VALUE, Names, NewPoints, NewRun, open_writer, source_text
+from advisor.importers.importing import ImportSummary, import_runs, param_text
+from advisor.importers.runs import START_MS, Content, Curves, Found
+from advisor.importers.writer import MAX_VALUE
 from advisor.space import FloatArray
 from advisor.tracking.runs import RunStatus
 
@@ -68,22 +69,6 @@ _FACTS = {
 }
 """Keys of `extra` that become a tag of their own; all others are kept together in one."""
 _TAG_EXTRA = contract.TAG_PREFIX + "extra"
-_START_MS = 1_577_836_800_000
-"""2020-01-01: tables hold no dates, so the first trial starts then, and each following one a second later, in their order."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImportSummary:
-    """What an import did."""
-
-    experiments: tuple[str, ...]
-    written: int
-    """Runs written."""
-    skipped: int
-    """Runs that an earlier import had written."""
-    points: int
-    """Points of the runs written."""
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +76,7 @@ class _Trial:
     row: int
     study: str
     name: str
-    params: Mapping[str, str]
+    params: Mapping[str, Any]
     tags: Mapping[str, str]
     status: RunStatus
 
@@ -112,9 +97,8 @@ def import_tables(
     Both tables are checked before anything is written. Trials that are there already are skipped, so an import that was cut off
     is completed by repeating it. Raises AdvisorError, in one line that names file, column and row.
     """
-    names = Names()
     read = _read_trials(
-        Table(Path(trials), dict.fromkeys(_TRIAL_COLUMNS, "text"), {"seed": "integer", "extra": "text"}), names
+        Table(Path(trials), dict.fromkeys(_TRIAL_COLUMNS, "text"), {"seed": "integer", "extra": "text"})
     )
     points = _Curves(
         Table(
@@ -123,39 +107,27 @@ def import_tables(
             {"time_s": "number"},
         ),
         read,
-        names,
     )
-    groups: dict[str, list[_Trial]] = {}
-    for trial in read:
-        groups.setdefault(experiment or trial.study, []).append(trial)
-    tell = on_progress or _silent
-    written = skipped = counted = 0
-
-    def one_more() -> None:
-        nonlocal written
-        written += 1
-        tell(written + skipped, len(read))
-
-    with open_writer(tracking_uri) as writer:
-        for name, group in groups.items():
-            there = writer.imported(name)
-            new = [t for t in group if source_text((t.study, t.name)) not in there]
-            skipped += len(group) - len(new)
-            tell(written + skipped, len(read))
-            if new or not there:
-                writer.write(name, _experiment_tags(group), points.runs(new, _run_names(group)), one_more)
-            counted += sum(points.count(t) for t in new)
-    return ImportSummary(tuple(groups), written, skipped, counted, (*names.warnings, *points.warnings))
+    summary = import_runs(
+        [_found(trial, points) for trial in read],
+        tracking_uri=tracking_uri,
+        experiment=experiment,
+        on_progress=on_progress,
+    )
+    return replace(summary, warnings=(*summary.warnings, *points.warnings))
 
 
-def _silent(done: int, of: int) -> None:
-    pass
+def _found(trial: _Trial, points: _Curves) -> Found:
+    aim = {tag: trial.tags[tag] for tag in (contract.TAG_OBJECTIVE, contract.TAG_DIRECTION)}
+    return Found(
+        trial.name, (trial.study, trial.name), trial.study, read=lambda: points.content(trial), experiment_tags=aim
+    )
 
 
 # --- trials ---------------------------------------------------------------------------------------------------------------------
 
 
-def _read_trials(table: Table, names: Names) -> list[_Trial]:
+def _read_trials(table: Table) -> list[_Trial]:
     if not table.rows:
         raise AdvisorError(f"{table.path} holds no trials")
     for column in (c for c in _TRIAL_COLUMNS if c != "params"):
@@ -179,16 +151,13 @@ def _read_trials(table: Table, names: Names) -> list[_Trial]:
         tags = {
             contract.TAG_STUDY: study[:MAX_VALUE],
             contract.TAG_STATUS: status,
-            contract.TAG_OBJECTIVE: names.safe(objective),
+            contract.TAG_OBJECTIVE: objective,
             contract.TAG_DIRECTION: _DIRECTIONS[direction],
             **_facts(_json(table, "extra", row, extras[row])),
         }
         if seeds[row] is not None:
             tags[contract.TAG_SEED] = str(seeds[row])
-        logged = {
-            names.safe(k): _text(v)[:MAX_VALUE] for k, v in _json(table, "params", row, params).items() if v is not None
-        }
-        trials.append(_Trial(row, study, trial, logged, tags, _STATUSES[status]))
+        trials.append(_Trial(row, study, trial, _json(table, "params", row, params), tags, _STATUSES[status]))
     return trials
 
 
@@ -204,39 +173,18 @@ def _json(table: Table, column: str, row: int, text: str | None) -> dict[str, An
     return parsed
 
 
-def _text(value: Any) -> str:
-    """A value as MLflow would log it: Python's own text, which for numbers loses nothing."""
-    return value if isinstance(value, str) else json.dumps(value) if isinstance(value, list | dict) else str(value)
-
-
 def _facts(extra: Mapping[str, Any]) -> dict[str, str]:
     tags: dict[str, str] = {}
     rest: dict[str, Any] = {}
     length = 2
     for key, value in extra.items():
         if key in _FACTS and value is not None:
-            tags[_FACTS[key]] = _text(value)[:MAX_VALUE]
+            tags[_FACTS[key]] = param_text(value)
         elif value is not None:
             length += len(json.dumps({key: value}))
             if length <= MAX_VALUE:
                 rest[key] = value
     return {**tags, **({_TAG_EXTRA: json.dumps(rest)} if rest else {})}
-
-
-def _experiment_tags(trials: Sequence[_Trial]) -> dict[str, str]:
-    """What all trials of an experiment share of objective and direction."""
-    tags = {}
-    for tag in (contract.TAG_OBJECTIVE, contract.TAG_DIRECTION):
-        values = {t.tags[tag] for t in trials}
-        if len(values) == 1:
-            tags[tag] = values.pop()
-    return tags
-
-
-def _run_names(trials: Sequence[_Trial]) -> dict[int, str]:
-    """The run's name by the trial's row: the trial's, with the study before it where several studies have one of that name."""
-    same = Counter(t.name for t in trials)
-    return {t.row: (t.name if same[t.name] == 1 else f"{t.study}/{t.name}")[:250] for t in trials}
 
 
 # --- curves ---------------------------------------------------------------------------------------------------------------------
@@ -245,11 +193,11 @@ def _run_names(trials: Sequence[_Trial]) -> dict[int, str]:
 class _Curves:
     """The points of the curves table, sorted by trial and metric once, then sliced."""
 
-    def __init__(self, table: Table, trials: Sequence[_Trial], names: Names) -> None:
+    def __init__(self, table: Table, trials: Sequence[_Trial]) -> None:
         rows = {(t.study, t.name): t.row for t in trials}
         row_of = _trial_rows(table, rows)
         metric, metrics = table.codes("metric")
-        self._metrics = [names.safe(m.strip()) for m in metrics]
+        self._metrics = [m.strip() for m in metrics]
         self._order = np.lexsort((metric, row_of))
         self._order = self._order[row_of[self._order] >= 0]
         self._row, self._metric = row_of[self._order], metric[self._order]
@@ -262,41 +210,17 @@ class _Curves:
                 f"No trial has a point: {table.path} holds none{' of these trials' if orphans else ''}."
             )
 
-    def count(self, trial: _Trial) -> int:
-        """How many points the trial has."""
+    def content(self, trial: _Trial) -> Content:
+        """The trial as a run."""
+        started = START_MS + 1000 * trial.row  # tables hold no dates: in their order, a second apart
         start, stop = np.searchsorted(self._row, [trial.row, trial.row + 1])
-        return int(stop - start)
-
-    def runs(self, trials: Sequence[_Trial], names: Mapping[int, str]) -> Iterator[NewRun]:
-        """The trials as runs, named by `names`, one by one."""
-        for trial in trials:
-            started = _START_MS + 1000 * trial.row
-            points, ended = self._points(trial.row, started)
-            yield NewRun(
-                source=(trial.study, trial.name),
-                name=names[trial.row],
-                status=trial.status,
-                started_ms=started,
-                ended_ms=None if trial.status == "RUNNING" else ended,
-                params=trial.params,
-                tags=trial.tags,
-                points=points,
-            )
-
-    def _points(self, row: int, started_ms: int) -> tuple[dict[str, NewPoints], int | None]:
-        start, stop = np.searchsorted(self._row, [row, row + 1])
         order, metric = self._order[start:stop], self._metric[start:stop]
-        points: dict[str, NewPoints] = {}
+        curves = Curves()
         for code in np.unique(metric):
-            of_metric = order[metric == code]
-            points[self._metrics[code]] = NewPoints(
-                steps=self._steps[of_metric],
-                values=self._values[of_metric],
-                times_ms=_times_ms(self._times[of_metric], started_ms),
-            )
-        seconds = self._times[order]
-        seconds = seconds[np.isfinite(seconds)]
-        return points, started_ms + round(float(seconds.max()) * 1000) if len(seconds) else None
+            rows = order[metric == code]
+            times = _times_ms(self._times[rows], started)
+            curves.extend(self._metrics[code], self._steps[rows], self._values[rows], times)
+        return Content(curves.points(), trial.params, trial.tags, trial.status, started)
 
 
 def _trial_rows(table: Table, rows: Mapping[tuple[str, str], int]) -> NDArray[np.int64]:
@@ -309,9 +233,7 @@ def _trial_rows(table: Table, rows: Mapping[tuple[str, str], int]) -> NDArray[np
 
 
 def _times_ms(seconds: FloatArray, started_ms: int) -> NDArray[np.int64]:
-    """Timestamps. A point without a time gets its place in the order instead, in the first seconds of 1970: so MLflow keeps the
-    order, and the analysis knows that there is no time (see `collect.UNTIMED_BEFORE_MS`).
-    """
+    """Timestamps, -1 for a point without a time."""
     known = np.isfinite(seconds) & (np.abs(seconds) < 1e10)
     timed = started_ms + np.round(np.where(known, seconds, 0.0) * 1000).astype(np.int64)
-    return np.where(known, timed, np.arange(len(seconds), dtype=np.int64))
+    return np.where(known, timed, -1)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor import contract
 from advisor.errors import AdvisorError
 from advisor.space import FloatArray
 from advisor.tracking import sql
@@ -24,6 +25,10 @@ TAG_SOURCE = "advisor.imported_from"
 """JSON list that tells what a run was imported from: written last, so a run without it was left unfinished."""
 TAG_UNFINISHED = "advisor.importing"
 """The same, while the run is being written: an import that finds it starts the run again."""
+TAG_STATE = "advisor.imported_state"
+"""What the source looked like when the run was imported: an import that finds another text completes the run."""
+RENEWED_TAGS = (contract.TAG_STUDY_FILE,)
+"""Tags of an experiment that the next import sets anew."""
 MAX_VALUE = 5000
 """Characters of a parameter's or tag's value; the smallest limit of the MLflow versions in use."""
 _MAX_KEY = 250
@@ -51,6 +56,8 @@ class NewRun:
     params: Mapping[str, str]
     tags: Mapping[str, str]
     points: Mapping[str, NewPoints] = field(default_factory=dict)
+    continues: str | None = None
+    """Id of the run that an earlier import wrote of it, to which what it lacks is added."""
 
     @property
     def all_tags(self) -> dict[str, str]:
@@ -84,15 +91,27 @@ class Names:
         return self._safe[name]
 
 
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A run that an earlier import wrote."""
+
+    run: str
+    """Its id."""
+    state: str | None
+    """Its `TAG_STATE`."""
+
+
+Written = Callable[[NewRun, int], None]
+"""Told each run that is safe, and how many points it got."""
+
+
 class Writer(Protocol):
     """Writes runs into one tracker."""
 
-    def imported(self, experiment: str) -> set[str]:
-        """The sources of the runs that the experiment already holds; empty if there is no such experiment."""
+    def imported(self, experiment: str) -> Mapping[str, Imported]:
+        """The runs that the experiment already holds, by source; empty if there is no such experiment."""
 
-    def write(
-        self, experiment: str, tags: Mapping[str, str], runs: Iterable[NewRun], written: Callable[[], None]
-    ) -> None:
+    def write(self, experiment: str, tags: Mapping[str, str], runs: Iterable[NewRun], written: Written) -> None:
         """Write runs into the experiment, made with `tags` if it is new; `written` is called after each run that is safe."""
 
 
