@@ -1,0 +1,135 @@
+"""Steps of all ranks put together on rank 0: the global gradient norm, the slowest and fastest rank, examples of all ranks."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from advisor import contract
+from advisor_logging.table import Row
+
+PART = "~part"
+"""Ends the name of a value of which each rank has a part: the squares of all parts add up to the whole's. Never logged."""
+PATIENCE_S = 10.0
+"""How long a step waits for the other ranks' word of it."""
+MAX_STEPS = 20_000
+"""Steps that are kept of a rank that is ahead of rank 0."""
+
+Values = Mapping[str, float]
+
+
+def part_of(name: str) -> str:
+    """The name under which a rank hands over its part of the metric `name`."""
+    return name + PART
+
+
+def clip_part(threshold: float) -> str:
+    """The name under which a rank hands over its part of a norm that was clipped at `threshold`."""
+    return f"{contract.CLIPPED}>{threshold!r}{PART}"
+
+
+def is_sent(name: str) -> bool:
+    """Whether rank 0 needs this of other ranks' steps."""
+    return name.endswith(PART) or name in (contract.STEP_TIME, contract.EXAMPLES_PER_SECOND)
+
+
+class Merger:
+    """Holds rank 0's steps until the other ranks' have come, and gives them on in order. Times are seconds of any one clock.
+
+    A rank that lets a step wait longer than `patience_s` is not waited for again until it is heard of.
+    """
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._waiting: deque[tuple[float, Row]] = deque()
+        self._others: dict[int, dict[int, Values]] = {}
+        self._latest: dict[int, int] = {}
+        self._given_on = -1
+        self.silent: set[int] = set()
+        """Ranks that are not waited for."""
+        self.incomplete: int | None = None
+        """The first step of which something is missing because a rank did not tell it."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether steps wait."""
+        return bool(self._waiting)
+
+    def connect(self, world_size: int) -> None:
+        """There are `world_size` ranks, whose steps are waited for from now on."""
+        self._others = {rank: {} for rank in range(1, world_size)}
+        self._latest = dict.fromkeys(self._others, -1)
+
+    def hear(self, rank: int, rows: Sequence[tuple[int, Values]]) -> None:
+        """Another rank's steps, in order."""
+        known = self._others.get(rank)
+        if known is None or not rows:
+            return
+        known.update((step, values) for step, values in rows if step > self._given_on)
+        for step in list(known)[:-MAX_STEPS]:
+            del known[step]
+        self._latest[rank] = max(self._latest[rank], rows[-1][0])
+        self.silent.discard(rank)
+
+    def leave(self, rank: int) -> None:
+        """A rank will tell no more steps than it has."""
+        self.silent.add(rank)
+
+    def add(self, rows: Sequence[Row], now: float) -> None:
+        """Rank 0's own steps, in order."""
+        self._waiting.extend((now, row) for row in rows)
+
+    def take(self, now: float) -> list[Row]:
+        """The steps that need wait no longer."""
+        ready: list[Row] = []
+        while self._waiting:
+            since, (step, time_ms, values) = self._waiting[0]
+            lacking = [r for r, known in self._others.items() if step not in known and self._latest[r] < step]
+            lacking = [r for r in lacking if r not in self.silent]
+            if lacking and now - since < self._patience_s:
+                break
+            self.silent.update(lacking)
+            self._waiting.popleft()
+            others = [known.pop(step, None) for known in self._others.values()]
+            self._given_on = max(self._given_on, step)
+            merged = merge(values, others)
+            if self.incomplete is None and any(name.endswith(PART) and _whole(name) not in merged for name in values):
+                self.incomplete = step
+            ready.append((step, time_ms, merged))
+        return ready
+
+
+def _whole(part: str) -> str:
+    name = part.removesuffix(PART)
+    return contract.CLIPPED if name.startswith(contract.CLIPPED + ">") else name
+
+
+def merge(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
+    """One step of rank 0 with the other ranks' word of it (None: nothing came).
+
+    What needs all ranks is left out where one is missing. Examples per second are the sum over the ranks, of which a missing one
+    counts as much as the mean of the others.
+    """
+    known = [values for values in others if values is not None]
+    complete = len(known) == len(others)
+    merged: dict[str, float] = {}
+    for name, value in own.items():
+        if not name.endswith(PART):
+            merged[name] = value
+        elif complete and all(name in values for values in known):
+            norm = math.hypot(value, *(values[name] for values in known))
+            if (whole := _whole(name)) == contract.CLIPPED:
+                threshold = float(name.removesuffix(PART).removeprefix(contract.CLIPPED + ">"))
+                merged[whole] = max(merged.get(whole, 0.0), 0.0 if norm <= threshold else 1.0)
+            else:
+                merged[whole] = norm
+    if not others:
+        return merged
+    times = [values[contract.STEP_TIME] for values in (own, *known) if contract.STEP_TIME in values]
+    if len(times) == len(others) + 1:
+        merged[contract.SLOWEST_RANK], merged[contract.FASTEST_RANK] = max(times), min(times)
+    rates = [values[contract.EXAMPLES_PER_SECOND] for values in (own, *known) if contract.EXAMPLES_PER_SECOND in values]
+    if rates:
+        merged[contract.EXAMPLES_PER_SECOND] = sum(rates) / len(rates) * (len(others) + 1)
+    return merged
