@@ -1,4 +1,4 @@
-"""What an evaluation gave, as it can be logged, and the checkpoints that it decides on."""
+"""What an evaluation gave, as it can be logged."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from advisor_logging.checkpoints import Checkpoints
 from advisor_logging.redact import one_line
 from advisor_pytorch.device import Value, own_copy
 from advisor_pytorch.validation import is_name
@@ -28,23 +27,3 @@ def _number(name: str, value: object, warn: Warn) -> Value | None:
     except Exception as error:
         warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line(error)}); training goes on")
         return None
-
-
-class BestModels:
-    """Keeps the model of the best evaluations; a failure to do so is warned of and stops nobody."""
-
-    def __init__(self, checkpoints: Checkpoints, model: torch.nn.Module, objective: str, warn: Warn) -> None:
-        self.checkpoints, self._model, self._objective, self._warn = checkpoints, model, objective, warn
-
-    def offer(self, step: int, value: Value) -> None:
-        """Save the model if its objective is among the best. Reads the value, which waits for the device, if any are kept."""
-        if not self.checkpoints.keep:
-            return
-        try:
-            number = float(value)
-            content = {"step": step, "objective": self._objective, "value": number}
-            self.checkpoints.offer(
-                step, number, lambda path: torch.save({"model": self._model.state_dict(), **content}, path)
-            )
-        except Exception as error:
-            self._warn("checkpoint", f"a checkpoint could not be kept ({one_line(error)}); training goes on")

@@ -13,22 +13,23 @@ from typing import NamedTuple, Self, TypeVar
 import torch
 
 from advisor import contract
-from advisor_logging.checkpoints import Checkpoints
+from advisor_logging.manifest import About
 from advisor_logging.outcome import Direction, Outcome
 from advisor_logging.recorder import Recorder, RunSettings
 from advisor_logging.redact import one_line
 from advisor_pytorch import facts
 from advisor_pytorch.capture import StepCapture
+from advisor_pytorch.checkpointing import CheckpointSettings, Load, Save
 from advisor_pytorch.device import PendingChunk, PendingRow, Value
 from advisor_pytorch.endings import Ending, describe_ending, last_exception
-from advisor_pytorch.evaluation import BestModels, loggable
+from advisor_pytorch.evaluation import loggable
 from advisor_pytorch.loader import MeasuredLoader
 from advisor_pytorch.optimizers import bare
+from advisor_pytorch.state import Stateful, TrainingState
 from advisor_pytorch.validation import (
     check_count,
     check_what_is_sought,
     check_what_is_trained,
-    make_writable,
 )
 
 Batch = TypeVar("Batch")
@@ -102,6 +103,11 @@ class TuningLogger:
         seed: int | None = None,
         checkpoints: int = 0,
         checkpoint_dir: str | os.PathLike[str] = "checkpoints",
+        scaler: Stateful | None = None,
+        save: Save | None = None,
+        load: Load | None = None,
+        save_on_all_ranks: bool = False,
+        resume: bool | str | os.PathLike[str] = False,
         study: str | None = None,
         experiment: str | None = None,
         run_name: str | None = None,
@@ -123,8 +129,18 @@ class TuningLogger:
             max_train_steps: optimizer steps that the trial is meant to make; one that ends earlier counts as stopped.
             batch_size: examples per call of `step`, where `batches` does not count them.
             seed: as you set it; None logs PyTorch's.
-            checkpoints: how many of the best checkpoints (by the objective) to keep; 0 keeps none.
-            checkpoint_dir: where; each run makes a folder of its own in it.
+            checkpoints: how many of the best checkpoints (by the objective) to keep, and the last one besides; 0 keeps none.
+            checkpoint_dir: where; each run makes a folder of its own in it, and finds it again when it is continued.
+            scaler: the gradient scaler, for its state to be in checkpoints.
+            save: a function of your own that writes a checkpoint, a file or a folder, to the path it is given, in place of
+                `advisor_pytorch.state.TrainingState`; what it raises is warned of, and training goes on.
+            load: reads what `save` wrote from the same path, to resume.
+            save_on_all_ranks: `save` is called on every rank with the same path, as gathering a sharded state needs. Then every
+                rank must call `evaluate` with the objective; the first rank's value decides for all.
+            resume: go on from the last checkpoint of an earlier run: True, of the newest run in `checkpoint_dir` with the same
+                `params`, objective and seed that was interrupted, if there is one; or a path to a run's folder or to one of its
+                checkpoints. Restores the training, its step count and its MLflow run; how far a loader has come is for you to
+                restore. In distributed training every rank reads the checkpoint.
             study: name of the study that the trial belongs to; None: the variable ADVISOR_STUDY, or none.
             experiment: MLflow experiment, made if there is none; None: MLflow's own variables, or "Default".
             run_name: MLflow run name; None lets MLflow choose.
@@ -136,19 +152,24 @@ class TuningLogger:
 
         Raises:
             TypeError, ValueError: an argument is not what it must be.
-            OSError: the checkpoint folder or the spool cannot be written.
+            OSError: the checkpoint folder or the spool cannot be written, or `resume` is a path to no checkpoint.
         """
         optimizer = bare(optimizer)
         check_what_is_trained(model, optimizer)
         check_what_is_sought(params, objective, direction)
-        check_count("checkpoints", checkpoints, 0)
         check_count("start_step", start_step, 0)
         given = {contract.TAG_MAX_TRAIN_STEPS: max_train_steps, contract.TAG_BATCH_SIZE: batch_size}
         for tag, number in given.items():
             if number is not None:
                 check_count(tag.removeprefix(contract.TAG_PREFIX), number, 1)
-        if checkpoints:
-            make_writable(checkpoint_dir)
+        kept = CheckpointSettings(checkpoints, Path(checkpoint_dir).absolute(), save, load, save_on_all_ranks, resume)
+        kept.check(model, start_step)
+        plain = {name: _plain_text(value) for name, value in params.items()}
+        about, state = About(objective, direction, plain, seed), TrainingState(model, [optimizer], [], scaler)
+        before = kept.find(run_id or os.environ.get("MLFLOW_RUN_ID"), about)
+        start_step = kept.restore(before, state) or start_step
+        if before is not None and resume:
+            run_id = run_id or before.about.run_id
 
         self._model, self._objective = model, objective
         self._max_train_steps, self._close_timeout_s = max_train_steps, close_timeout_s
@@ -158,9 +179,8 @@ class TuningLogger:
         settings = RunSettings(experiment, run_name, run_id, tracking_uri, spool)
         self._recorder = Recorder(settings, self._see) if int(os.environ.get("RANK") or 0) == 0 else None
         identity = self._recorder.id if self._recorder else "other-rank"
-        folder = Path(checkpoint_dir).absolute() / identity
-        self._checkpoints = Checkpoints(folder, checkpoints if self._recorder else 0, direction)
-        self._best_models = BestModels(self._checkpoints, model, objective, self.warn)
+        self._keeper = kept.keeper(before, about, identity, state, leads=self._recorder is not None, warn=self.warn)
+        self._outcome.best = self._keeper.best
         self._capture = StepCapture(optimizer, self, start_step, batch_size)
         facts_given = {
             **{tag: str(number) for tag, number in given.items() if number is not None},
@@ -171,7 +191,6 @@ class TuningLogger:
         if study := study or os.environ.get("ADVISOR_STUDY"):
             facts_given[contract.TAG_STUDY] = study
         if self._recorder is not None:
-            plain = {name: _plain_text(value) for name, value in params.items()}
             self._recorder.note(tags=facts.gather(model, optimizer) | facts_given, params=plain)
         atexit.register(self._close_at_exit)
 
@@ -189,7 +208,13 @@ class TuningLogger:
     def best(self) -> Best | None:
         """The best evaluation of the objective; None if there was none. Final once the run is closed, may lag before."""
         found = self._outcome.best
-        return None if found is None else Best(*found, self._checkpoints.find(found[0]))
+        return None if found is None else Best(*found, self._keeper.checkpoints.find(found[0]))
+
+    @property
+    def latest(self) -> Path | None:
+        """The last checkpoint kept, from which the training can go on; None if there is none."""
+        last = self._keeper.checkpoints.held.last
+        return None if last is None else last.path
 
     def batches(self, loader: Iterable[Batch]) -> MeasuredLoader[Batch]:
         """The training loader's own batches, with the wait for each measured and its examples counted."""
@@ -212,18 +237,31 @@ class TuningLogger:
         """Log the results of an evaluation, numbers or tensors of one element, at the last step made or at `step`.
 
         Where checkpoints are kept and the objective is among the metrics, this reads its value, which waits for the device, and
-        saves the model if it is among the best. The time since the last step counts as evaluation, not as training.
+        saves the training, as the last checkpoint and perhaps one of the best, which takes as long as the disk does. Nothing is
+        saved for a value that is not finite, nor for an earlier `step`. The time since the last step counts as evaluation, not as
+        training.
         """
         if not self._is_active():
             return
-        step = max(self.steps - 1, 0) if step is None else step
+        last_step = max(self.steps - 1, 0)
+        step = last_step if step is None else step
         values = loggable(metrics, self.warn)
         if values:
             self._capture.flush()
             self.hand_over(PendingChunk([PendingRow(step, int(time.time() * 1000), values)], windowed=False))
-        if self._objective in values:
-            self._best_models.offer(step, values[self._objective])
+        if self._objective in metrics and self._keeper.checkpoints.keep:
+            self._keep(step, last_step, values.get(self._objective))
         self._capture.restart_clock()
+
+    def _keep(self, step: int, last_step: int, value: Value | None) -> None:
+        if step != last_step:
+            self.warn(
+                "earlier step", f"no checkpoint is kept of step {step}, which is not the last one made ({last_step})"
+            )
+            return
+        self._keeper.note(run_id=self.run_id)
+        if self._keeper.evaluated(step, self.steps, value) and self._recorder is not None:
+            self._recorder.note(tags={contract.TAG_CHECKPOINTS: self._keeper.checkpoints.describe()})
 
     def add_batch(self, waited_s: float, examples: int | None = None) -> None:
         """Tell that a batch arrived after a wait, and its examples; for loops that `batches` cannot wrap."""
@@ -260,9 +298,13 @@ class TuningLogger:
         ending = describe_ending(error)
         if ending is None:
             ending = Ending(self._outcome.ending(self.steps, self._max_train_steps), "FINISHED")
-        tags = {contract.TAG_STATUS: status or ending.status}
+        status = status or ending.status
+        if error is None and status != "diverged":
+            self._keeper.ended(max(self.steps - 1, 0), self.steps)
+        self._keeper.note(run_id=recorder.run_id, status=status)
+        tags = {contract.TAG_STATUS: status}
         if contract.TAG_CHECKPOINTS not in self._given:
-            tags[contract.TAG_CHECKPOINTS] = self._checkpoints.describe()
+            tags[contract.TAG_CHECKPOINTS] = self._keeper.checkpoints.describe()
         if ending.message:
             tags[contract.TAG_ERROR] = ending.message
         recorder.close(ending.mlflow_status, tags, self._close_timeout_s)

@@ -78,7 +78,7 @@ def test_a_whole_run(
     assert math.isnan(history(run, "val/error")[299])
 
     kept = json.loads(tags[contract.TAG_CHECKPOINTS])
-    assert (kept["policy"], kept["chosen"], [c["step"] for c in kept["kept"]]) == ("best-2", 199, [199, 699])
+    assert (kept["policy"], kept["chosen"], [c["step"] for c in kept["kept"]]) == ("best-2+last", 199, [199, 699])
     assert log.best is not None
     assert log.best[:2] == (199, pytest.approx(0.1))
     assert log.best.path is not None

@@ -1,0 +1,246 @@
+"""When a training is saved, by whom among its ranks, and where an interrupted one is found again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from advisor_logging import manifest
+from advisor_logging.checkpoints import Checkpoints
+from advisor_logging.manifest import About, Checkpoint
+from advisor_logging.redact import one_line
+from advisor_pytorch.device import Value
+from advisor_pytorch.state import TrainingState
+from advisor_pytorch.validation import check_count, make_writable
+
+Save = Callable[[Path], object]
+"""The user's own: writes the training to a file or folder at the path it is given."""
+Load = Callable[[Path], object]
+"""Reads it from there."""
+Write = Callable[[Path, Mapping[str, object]], object]
+"""Writes the training to a path, and where it was made beside it."""
+Warn = Callable[[str, str], None]
+"""Says one line, once per key."""
+_OVER = ("complete", "diverged")
+
+
+class Before(NamedTuple):
+    """An earlier run that is continued: its folder, what is known of it, and the checkpoint to go on from."""
+
+    folder: Path
+    about: About
+    checkpoint: Checkpoint | None
+
+
+class CheckpointKeeper:
+    """Saves a training at its evaluations and at its end; a failure to do so is warned of and stops nobody.
+
+    Of several ranks the first decides and writes. With `together`, all of them call `save` for the same checkpoint, on what the
+    first one decided, so that it may gather a sharded state.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, write: Write, *, together: bool, leads: bool, warn: Warn) -> None:
+        """together: whether all ranks save; leads: whether this one is the first."""
+        self.checkpoints, self._write = checkpoints, write
+        self._together, self._leads, self._warn = together, leads, warn
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        """Step and value of the best one kept."""
+        best = next(iter(self.checkpoints.held.best), None)
+        return None if best is None or best.value is None else (best.step, best.value)
+
+    def evaluated(self, step: int, steps_made: int, value: Value | None) -> bool:
+        """Keep a checkpoint of the training as it is; whether it was kept. Reads `value`, which waits for the device.
+
+        None: the value could not be read. With `together` every rank has to call it, whatever its own value.
+        """
+        if not self.checkpoints.keep:
+            return False
+        try:
+            if self._together:
+                return self._save_together(step, steps_made, value)
+            return self._leads and value is not None and self._offer(step, steps_made, float(value))
+        except Exception as error:
+            self._warn("checkpoint", f"a checkpoint could not be kept ({one_line(error)}); training goes on")
+            return False
+
+    def ended(self, step: int, steps_made: int) -> None:
+        """Keep what was trained since the last evaluation, unless all ranks are needed for that: one of them may be gone."""
+        last = self.checkpoints.held.last
+        if not self.checkpoints.keep or not self._leads or self._together:
+            return
+        if last is not None and last.steps_made >= steps_made:
+            return
+        try:
+            self._offer(step, steps_made, None)
+        except Exception as error:
+            self._warn("checkpoint", f"the last checkpoint could not be kept ({one_line(error)})")
+
+    def note(self, **known: str | None) -> None:
+        """Note more of the run beside its checkpoints; None is no news."""
+        news = {name: text for name, text in known.items() if text is not None}
+        about = replace(self.checkpoints.about, **news)  # type: ignore[arg-type]  # only texts change
+        if about == self.checkpoints.about:
+            return
+        try:
+            self.checkpoints.note(about)
+        except OSError as error:
+            self._warn("checkpoint list", f"the list of checkpoints could not be written ({one_line(error)})")
+
+    def _offer(self, step: int, steps_made: int, value: float | None) -> bool:
+        noted = self._noted(step, steps_made, value)
+        return self.checkpoints.offer(step, steps_made, value, lambda path: self._write(path, noted))
+
+    def _noted(self, step: int, steps_made: int, value: float | None) -> dict[str, object]:
+        objective = self.checkpoints.about.objective
+        return {"step": step, "steps_made": steps_made, "objective": objective, "value": value}
+
+    def _save_together(self, step: int, steps_made: int, value: Value | None) -> bool:
+        from torch import distributed
+
+        number = None if value is None or not self._leads else float(value)
+        where: list[str | None] = [None]
+        if self._leads and number is not None and self.checkpoints.wants(number):
+            try:
+                where = [str(self.checkpoints.begin(step))]
+            except OSError as error:
+                self._warn("checkpoint", f"a checkpoint could not be kept ({one_line(error)}); training goes on")
+        distributed.broadcast_object_list(where, src=0)
+        if where[0] is None:
+            return False
+        failures: list[str | None] = [None] * distributed.get_world_size()
+        distributed.all_gather_object(
+            failures, self._try_to_write(Path(where[0]), self._noted(step, steps_made, number))
+        )
+        if not self._leads:
+            return not any(failures)
+        try:
+            if failed := [f"rank {rank}: {why}" for rank, why in enumerate(failures) if why]:
+                raise RuntimeError(failed[0])
+            self.checkpoints.complete(Path(where[0]), step, steps_made, number)
+            return True
+        finally:
+            self.checkpoints.clear()
+
+    def _try_to_write(self, path: Path, noted: Mapping[str, object]) -> str | None:
+        try:
+            self._write(path, noted)
+        except Exception as error:
+            return one_line(error)
+        return None
+
+
+class CheckpointSettings(NamedTuple):
+    """What the user wants to be kept and continued; see `TuningLogger`."""
+
+    keep: int
+    root: Path
+    save: Save | None
+    load: Load | None
+    on_all_ranks: bool
+    resume: bool | str | os.PathLike[str]
+
+    def check(self, model: torch.nn.Module, start_step: int) -> None:
+        """Raises TypeError, ValueError or OSError unless the training can be kept and continued so."""
+        check_count("checkpoints", self.keep, 0)
+        for name, function in (("save", self.save), ("load", self.load)):
+            if function is not None and not callable(function):
+                raise TypeError(f"{name} must be a function of a path, not {function!r}")
+        if self.resume and not self.keep:
+            raise ValueError("resume goes on from checkpoints: say how many to keep, checkpoints=3")
+        if self.resume and start_step:
+            raise ValueError("resume finds the step to go on from: leave start_step out")
+        if self.resume and self.save is not None and self.load is None:
+            raise ValueError(
+                "to resume from what your own `save` wrote, give `load`, which reads it from the same path"
+            )
+        if self.on_all_ranks and self.save is None:
+            raise ValueError("save_on_all_ranks is for a `save` of your own, which all ranks call")
+        if self.keep and self.save is None and is_sharded(model):
+            raise ValueError("no rank alone has the whole model: give a `save` of your own and save_on_all_ranks=True")
+        if self.keep:
+            make_writable(self.root)
+
+    def find(self, run_id: str | None, about: About) -> Before | None:
+        """The run that is continued, if there is one. Raises FileNotFoundError where `resume` is a path to no checkpoint."""
+        return find_before(self.root, self.resume, run_id, about) if self.keep else None
+
+    def restore(self, before: Before | None, state: TrainingState) -> int:
+        """Take over the training from where it was saved, where that is wanted; gives the step to make next.
+
+        Raises ValueError where the checkpoint does not fit, and whatever the user's `load` raises.
+        """
+        if before is None or before.checkpoint is None or not self.resume:
+            return 0
+        (self.load or state.load)(before.checkpoint.path)
+        return before.checkpoint.steps_made
+
+    def keeper(
+        self, before: Before | None, about: About, identity: str, state: TrainingState, *, leads: bool, warn: Warn
+    ) -> CheckpointKeeper:
+        """The keeper of this run's checkpoints, in the folder of the run that it continues or in one of its own."""
+        folder = before.folder if before is not None else self.root / identity
+        keep = self.keep if leads or self.on_all_ranks else 0
+        checkpoints = Checkpoints(folder, keep, about, ".pt" if self.save is None else "", owner=leads)
+        save = self.save
+        write: Write = state.save if save is None else lambda path, _noted: save(path)
+        return CheckpointKeeper(checkpoints, write, together=self.on_all_ranks, leads=leads, warn=warn)
+
+
+def find_before(root: Path, resume: bool | str | os.PathLike[str], run_id: str | None, about: About) -> Before | None:
+    """The run that is continued, if there is one: the one named by `resume` or `run_id`, or one like `about` that did not end.
+
+    Raises FileNotFoundError where `resume` is a path at which no run keeps checkpoints.
+    """
+    if not isinstance(resume, bool):
+        return _named(Path(resume).absolute(), about.objective)
+    folder = manifest.find(root, lambda known: known.run_id == run_id) if run_id else None
+    if folder is None and resume:
+        folder = manifest.find(root, lambda known: _is_like(known, about) and known.status not in _OVER)
+    return None if folder is None else _before(folder, about.objective)
+
+
+def _named(path: Path, objective: str) -> Before:
+    for folder in (path, path.parent):
+        before = _before(folder, objective)
+        if before is None:
+            continue
+        if folder == path:
+            return before
+        kept, _ = manifest.read_kept(folder, objective)
+        chosen = next((c for c in kept if c.path.name == path.name), None)
+        if chosen is not None:
+            return before._replace(checkpoint=chosen)
+    raise FileNotFoundError(
+        f"resume: {os.fspath(path)!r} is neither the folder in which a run with the objective {objective!r} keeps its checkpoints "
+        "nor one of them"
+    )
+
+
+def _before(folder: Path, objective: str) -> Before | None:
+    about = manifest.read_about(folder)
+    if about is None or about.objective != objective:
+        return None
+    kept, last = manifest.read_kept(folder, objective)
+    return Before(folder, about, last or max(kept, key=lambda c: c.steps_made, default=None))
+
+
+def _is_like(known: About, about: About) -> bool:
+    return (known.objective, known.direction, known.params, known.seed) == (
+        about.objective,
+        about.direction,
+        about.params,
+        about.seed,
+    )
+
+
+def is_sharded(model: torch.nn.Module) -> bool:
+    """Whether no rank alone has all of the model's parameters."""
+    whole = not any(hasattr(p, "to_local") for p in model.parameters())
+    return not whole or any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules())

@@ -1,0 +1,95 @@
+"""All that a training goes on from: model, optimizers, schedulers, gradient scaler and random states."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from advisor_logging.redact import one_line
+
+
+class Stateful(Protocol):
+    """A scheduler, a gradient scaler, or whatever else keeps its state as PyTorch's objects do."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Its state."""
+
+    def load_state_dict(self, state_dict: Any, /) -> object:
+        """Take over a state."""
+
+
+class TrainingState:
+    """What a checkpoint holds, and what is restored from one.
+
+    | key | |
+    |---|---|
+    | `model`, `scaler` | state dict; `scaler` None without one |
+    | `optimizers`, `schedulers` | list of state dicts, in the order given |
+    | `rng` | random states: `torch`, `cuda` (a list, by device), `python` and `numpy` |
+    | `step`, `steps_made`, `objective`, `value` | where it was made; `value` None where the objective was not evaluated |
+
+    It is read with `torch.load(path, weights_only=True)`. How far a loader has come is not in it.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        schedulers: Sequence[Stateful] = (),
+        scaler: Stateful | None = None,
+    ) -> None:
+        self._model, self._scaler = model, scaler
+        self._several: dict[str, Sequence[Stateful]] = {"optimizers": optimizers, "schedulers": schedulers}
+
+    def save(self, path: Path, noted: Mapping[str, object]) -> None:
+        """Write the state, and what is `noted` beside it, to a file."""
+        several = {name: [one.state_dict() for one in many] for name, many in self._several.items()}
+        scaler = None if self._scaler is None else self._scaler.state_dict()
+        content = {"model": self._model.state_dict(), "scaler": scaler, "rng": random_states(), **several, **noted}
+        torch.save(content, path)
+
+    def load(self, path: Path) -> None:
+        """Take over the state in a file. Raises ValueError, in one line, where it is not one that fits."""
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+            for name, many in self._several.items():
+                if len(content[name]) != len(many):
+                    raise ValueError(f"it holds {len(content[name])} {name}, and {len(many)} are given")
+            self._model.load_state_dict(content["model"])
+            for name, many in self._several.items():
+                for one, state in zip(many, content[name], strict=True):
+                    one.load_state_dict(state)
+            if self._scaler is not None and content["scaler"] is not None:
+                self._scaler.load_state_dict(content["scaler"])
+            restore_random_states(content["rng"])
+        except OSError:
+            raise
+        except Exception as error:
+            raise ValueError(f"the checkpoint {path} does not fit this training: {one_line(error)}") from None
+
+
+def random_states() -> dict[str, Any]:
+    """The states of all generators that a training draws from, as tensors and plain values."""
+    version, words, gauss = random.getstate()
+    states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": (version, list(words), gauss)}
+    states["cuda"] = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    if (numpy := sys.modules.get("numpy")) is not None:
+        name, keys, *rest = numpy.random.get_state()
+        states["numpy"] = (name, [int(k) for k in keys], *(float(r) if isinstance(r, float) else int(r) for r in rest))
+    return states
+
+
+def restore_random_states(states: Mapping[str, Any]) -> None:
+    """Set the generators to earlier states; those of devices that are not here are left out."""
+    torch.set_rng_state(states["torch"])
+    for i, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(state, i)
+    version, words, gauss = states["python"]
+    random.setstate((version, tuple(words), gauss))
+    if (numpy := sys.modules.get("numpy")) is not None and "numpy" in states:
+        numpy.random.set_state(tuple(states["numpy"]))
