@@ -100,10 +100,14 @@ TAG_RANKS = "advisor.ranks"
 {"by_rank": [...]}}}; facts are seed, loader_seed, shard_examples, batch_size, device, host, sync_batch_norm, checkpoints, logs.
 A rank that said nothing has null; lists longer than a tag are cut off and end with "..."."""
 TAG_SIDECAR = "advisor.sidecar"
-"""JSON: {"path": artifact with the curves at full resolution, "rows", "from_step"}; see `SIDECAR_PATH`."""
+"""JSON: {"parts": [{"path": artifact with the curves at full resolution, "rows", "from_step", "to_step"}]}; see `SIDECAR_PATH`.
+
+From `from_step` to the last step, `to_step`, the artifact has every point of its stretch of the training; what came before is
+only in the store, because the disk space for it was used up, or because it is of an earlier part of the run."""
 SIDECAR_PATH = "advisor/curves.parquet"
 """Artifact: a table of metric (text), step (int64), time_ms (int64), value (float64), sorted by metric and step: every point of the
-run as it was recorded, before windows. Metric names with MIN_SUFFIX or MAX_SUFFIX do not occur, unless they were logged as such."""
+run as it was recorded, before windows. Metric names with MIN_SUFFIX or MAX_SUFFIX do not occur, unless they were logged as such.
+A run that is continued keeps it and gets another for each further part, `advisor/curves-<spool>.parquet`."""
 TAG_PROBE = "advisor.probe"
 """What probe the run is part of: "batch-size", "learning-rate" or "early-instability"; absent for trials."""
 TAG_COMMAND = "advisor.command"

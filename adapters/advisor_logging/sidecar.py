@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from advisor import contract
 from advisor_logging.spool import (
     EVENT,
+    STEPS,
     Frame,
     Position,
     note_dropped,
@@ -41,7 +42,18 @@ if TYPE_CHECKING:
 ROW_GROUP = 1 << 16
 """Rows that are written at once, and read at once."""
 _INDEX = b"advisor.curves"
-"""Metadata of a part: JSON list of [metric, first row, rows, first step, last step], by metric."""
+"""Metadata of a part: an `Index` as JSON."""
+
+Place = tuple[str, int, int, int, int]
+"""Metric, first row, number of rows, first step, last step."""
+
+
+class Index(NamedTuple):
+    """What a part holds."""
+
+    curves: list[Place]
+    begins: int
+    """The first step of the training in it; the first step at all where it has only evaluations."""
 
 
 class Curve(NamedTuple):
@@ -59,7 +71,7 @@ class Written:
 
     rows: int
     from_step: int
-    """The first step from which on nothing is missing; 0 if nothing is."""
+    """The first step from which on nothing of the run is missing; 0 if nothing is."""
     to_step: int
 
 
@@ -84,25 +96,26 @@ def archive(folder: Path, before: int) -> str | None:
     return problem
 
 
-def write(folder: Path, path: Path) -> Written | None:
+def write(folder: Path, path: Path, *, continues: bool = False) -> Written | None:
     """Write the table of all that the spool in `folder` holds, whose run is over, to `path`; None if there is no point.
 
-    Raises OSError or pyarrow's errors.
+    `continues`: whether the run had begun before this spool did. Raises OSError or pyarrow's errors.
     """
     for number in segments(folder):
         _make_part(folder, number)
     made = [part.path for part in parts(folder)]
-    indices = [_read_index(part) for part in made]
-    dropped = read_dropped(folder)
-    ends = [last for index in indices for *_, last in index]
-    if not ends:
+    if not made:
         return None
-    rows = sum(count for index in indices for _, _, count, _, _ in index)
+    indices = [_read_index(part) for part in made]
     if len(made) == 1:
         shutil.copyfile(made[0], path)
     else:
-        _merge(made, indices, path)
-    return Written(rows, dropped + 1 if dropped >= 0 else 0, max(ends))
+        _merge(made, [index.curves for index in indices], path)
+    places = [place for index in indices for place in index.curves]
+    from_step = read_dropped(folder) + 1
+    if continues and not from_step:
+        from_step = min(index.begins for index in indices)
+    return Written(sum(count for _, _, count, _, _ in places), from_step, max(last for *_, last in places))
 
 
 def _last_step(frame: Frame) -> int:
@@ -114,14 +127,17 @@ def _last_step(frame: Frame) -> int:
 
 def _make_part(folder: Path, number: int) -> None:
     """Write the part that a segment becomes, in place of one of an earlier attempt."""
-    curves = _gather(read_segment(folder, Position(number)))
-    if not curves:
+    frames = [frame for frame in read_segment(folder, Position(number)) if frame.kind != EVENT]
+    if not frames:
         return
-    index, first = [], 0
+    curves, first = _gather(frames), 0
+    places: list[Place] = []
     for curve in curves:
-        index.append((curve.name, first, len(curve.steps), int(curve.steps[0]), int(curve.steps[-1])))
+        places.append((curve.name, first, len(curve.steps), int(curve.steps[0]), int(curve.steps[-1])))
         first += len(curve.steps)
-    path = part_path(folder, number, max(last for *_, last in index))
+    trained = [int(frame.columns()[0][0]) for frame in frames if frame.kind == STEPS][:1]
+    index = Index(places, min(trained or [low for _, _, _, low, _ in places]))
+    path = part_path(folder, number, max(last for *_, last in places))
     temporary = path.with_suffix(".new")
     try:
         with _table(temporary, json.dumps(index).encode()) as table:
@@ -142,8 +158,6 @@ def _gather(frames: Iterable[Frame]) -> list[Curve]:
 
     gathered: dict[str, tuple[array[float], array[float], array[float]]] = {}
     for frame in frames:
-        if frame.kind == EVENT:
-            continue
         steps, times, columns = frame.columns()
         for name, values in columns.items():
             mine = gathered.setdefault(name, (array("d"), array("d"), array("d")))
@@ -166,17 +180,16 @@ def _sorted(curve: Curve) -> Curve:
     return Curve(curve.name, curve.steps[order], curve.times[order], curve.values[order])
 
 
-def _read_index(path: Path) -> list[tuple[str, int, int, int, int]]:
+def _read_index(path: Path) -> Index:
     import pyarrow.parquet as pq
 
-    index: list[tuple[str, int, int, int, int]] = json.loads(pq.read_schema(path).metadata[_INDEX])
-    return index
+    return Index(*json.loads(pq.read_schema(path).metadata[_INDEX]))
 
 
 # --- the table ------------------------------------------------------------------------------------------------------------------
 
 
-def _merge(made: list[Path], indices: list[list[tuple[str, int, int, int, int]]], path: Path) -> None:
+def _merge(made: list[Path], indices: list[list[Place]], path: Path) -> None:
     pieces: dict[str, list[tuple[Path, int, int, int, int]]] = {}
     for part, index in zip(made, indices, strict=True):
         for name, first, count, low, high in index:

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from advisor import contract
 from advisor.errors import AdvisorError
 from advisor.tracking import collect
 from advisor.tracking.location import Location, masked, require_local
 from advisor.tracking.lookup import Listed, choose
-from advisor.tracking.runs import Experiment, Points, Run
+from advisor.tracking.runs import Experiment, Run
+from advisor.tracking.sidecar import Full, Source, prefer, read_sidecars
 
 _ALWAYS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}
 IMPATIENT = {
@@ -190,8 +192,38 @@ def read(
                 [key for key in sorted(run.data.metrics) if system_metrics or not key.startswith(collect.SYSTEM_PREFIX)]
                 for run in found
             ]
-            points = _points(client, found, metrics, 1 if location.kind == "files" else _THREADS, on_progress)
-        return Experiment(name=chosen.name, runs=tuple(_run(run) for run in found), points=points, tags=tags)
+            full, warnings = read_sidecars(
+                [_sidecar(run, keys) for run, keys in zip(found, metrics, strict=True)],
+                tracking_uri=location.uri,
+                reducing=True,
+                on_progress=on_progress,
+            )
+            lacking = [_not_in(full[i], run, metrics[i]) for i, run in enumerate(found)]
+            collector = _points(client, found, lacking, 1 if location.kind == "files" else _THREADS, on_progress)
+            prefer(full, collector)
+        return Experiment(
+            name=chosen.name,
+            runs=tuple(_run(run) for run in found),
+            points=collector.points(),
+            tags=tags,
+            warnings=warnings,
+        )
+
+
+def _sidecar(run: Any, metrics: list[str]) -> Source | None:
+    tag = run.data.tags.get(contract.TAG_SIDECAR)
+    if not tag or run.info.status in ("RUNNING", "SCHEDULED"):
+        return None
+    last = {m.key: m.timestamp for m in run.data._metric_objs}
+    return Source(tag, run.info.artifact_uri or "", {key: last[key] for key in metrics})
+
+
+def _not_in(full: Full | None, run: Any, metrics: list[str]) -> list[str]:
+    """The metrics that have to be read from the store."""
+    if full is None:
+        return metrics
+    last = {m.key: m.timestamp for m in run.data._metric_objs}
+    return [key for key in metrics if not full.covers(key, last[key])]
 
 
 def _search(client: Any, experiment: str, filter: str | None) -> list[Any]:
@@ -227,7 +259,7 @@ def _run(run: Any) -> Run:
 
 def _points(
     client: Any, runs: list[Any], metrics: list[list[str]], threads: int, on_progress: Callable[[int, int], None]
-) -> Mapping[str, Points]:
+) -> collect.Collector:
     """All points, one exact history at a time: a server's calls for many runs thin long histories, and were no faster."""
     collector = collect.Collector()
 
@@ -242,7 +274,7 @@ def _points(
             on_progress(i + 1, len(runs))
     finally:
         pool.shutdown(cancel_futures=True)
-    return collector.points()
+    return collector
 
 
 def _add(collector: collect.Collector, key: str, run: int, history: list[Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,20 @@ class Collector:
     def add(self, metric: str, runs: IntArray, steps: IntArray, values: FloatArray, times_ms: IntArray) -> None:
         """Add points of one metric, arrays of one shape (n,); times in milliseconds since the epoch."""
         self._pieces.setdefault(metric, []).append((runs, steps, values, times_ms))
+
+    def metrics(self) -> list[str]:
+        """The metrics that points were added of."""
+        return sorted(self._pieces)
+
+    def drop(self, metric: str, which: Callable[[IntArray, IntArray, IntArray], NDArray[np.bool_]]) -> None:
+        """Take out the points of a metric for which `which`, given (runs, steps, times in milliseconds), says so."""
+        kept = []
+        for runs, steps, values, times in self._pieces.pop(metric, []):
+            keep = ~which(runs, steps, times)
+            if keep.any():
+                kept.append((runs[keep], steps[keep], values[keep], times[keep]))
+        if kept:
+            self._pieces[metric] = kept
 
     def points(self) -> dict[str, Points]:
         """All points by metric name, ordered by run, time, step and value; empties the collector, to need the memory once."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from advisor import contract
 from advisor.errors import AdvisorError
 from advisor.tracking import collect
 from advisor.tracking.location import Location, require_local
 from advisor.tracking.lookup import Listed, choose
-from advisor.tracking.runs import Experiment, Points, Run
+from advisor.tracking.runs import Experiment, Run
+from advisor.tracking.sidecar import Source, prefer, read_sidecars
 
 _TABLES = {
     "experiments": {"experiment_id", "name", "lifecycle_stage"},
@@ -68,12 +70,25 @@ def read(
             rows = matching(connection, rows, filter)
         _note_wanted_runs(connection, [row[0] for row in rows])
         runs = _runs(connection, rows)
-        points = _points(connection, len(runs), system_metrics, on_progress)
+        collector = _points(connection, len(runs), system_metrics, on_progress)
+        full, warnings = read_sidecars(
+            _sidecars(connection, runs, [row[5] for row in rows]),
+            tracking_uri=None,
+            reducing=False,
+            on_progress=on_progress,
+        )
+        prefer(full, collector)
         tags = connection.execute(
             "SELECT key, substr(value, 1, ?) FROM experiment_tags WHERE experiment_id = ?",
             (collect.MAX_TEXT, int(chosen.id)),
         )
-        return Experiment(name=chosen.name, runs=runs, points=points, tags=collect.keep_tags(dict(tags.fetchall())))
+        return Experiment(
+            name=chosen.name,
+            runs=runs,
+            points=collector.points(),
+            tags=collect.keep_tags(dict(tags.fetchall())),
+            warnings=warnings,
+        )
 
 
 # --- connection -----------------------------------------------------------------------------------------------------------------
@@ -236,7 +251,7 @@ def _tags(connection: sqlite3.Connection) -> Iterator[tuple[int, str, str | None
 
 def _points(
     connection: sqlite3.Connection, runs: int, system_metrics: bool, on_progress: Callable[[int, int], None]
-) -> Mapping[str, Points]:
+) -> collect.Collector:
     found = connection.execute(
         "SELECT DISTINCT m.key FROM wanted_run w CROSS JOIN latest_metrics m ON m.run_uuid = w.id ORDER BY m.key"
     )
@@ -251,7 +266,24 @@ def _points(
         done = min(done + at_once, runs)
         on_progress(done, runs)
         at_once = max(1, min(4 * at_once, at_once * _POINTS_AT_ONCE // max(len(block), 1)))
-    return collector.points()
+    return collector
+
+
+def _sidecars(connection: sqlite3.Connection, runs: Sequence[Run], roots: Sequence[str | None]) -> list[Source | None]:
+    """Where to look for curves at full resolution: for the runs of which this store has only windows of some."""
+    stored: list[dict[str, int]] = [{} for _ in runs]
+    for i, key, time in connection.execute(
+        "SELECT w.i, m.key, ifnull(m.timestamp, 0) FROM wanted_run w CROSS JOIN latest_metrics m ON m.run_uuid = w.id"
+    ):
+        stored[i][key] = time
+    return [
+        Source(run.tags[contract.TAG_SIDECAR], root or "", mine)
+        if contract.TAG_SIDECAR in run.tags
+        and run.status not in ("RUNNING", "SCHEDULED")
+        and any(key + contract.MAX_SUFFIX in mine for key in mine)
+        else None
+        for run, root, mine in zip(runs, roots, stored, strict=True)
+    ]
 
 
 def _block(connection: sqlite3.Connection, metrics: int, start: int, stop: int) -> np.ndarray[Any, Any]:
