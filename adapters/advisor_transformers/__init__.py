@@ -1,1 +1,10 @@
 """The hook for the Transformers Trainer: `from advisor_transformers import TuningCallback`."""
+
+import importlib.util as _util
+
+if not all(_util.find_spec(name) for name in ("torch", "transformers", "accelerate")):
+    raise ImportError('advisor_transformers needs the Trainer: pip install "tuning-advisor[transformers]"')
+
+from advisor_transformers.callback import TuningCallback
+
+__all__ = ["TuningCallback"]

@@ -1,0 +1,79 @@
+"""What a Lightning trainer knows of the training that a `TuningLogger` wants to know."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from advisor import contract
+from advisor_lightning.library import LightningModule, Trainer
+from advisor_pytorch.frameworks import plain_values
+
+
+def max_train_steps(trainer: Trainer) -> int | None:
+    """Optimizer steps that the trainer will make; None where it does not know."""
+    steps = trainer.estimated_stepping_batches
+    return int(steps) if math.isfinite(steps) and steps >= 1 else None
+
+
+def seed() -> int | None:
+    """What `seed_everything` was given; None if it was not called."""
+    text = os.environ.get("PL_GLOBAL_SEED", "")
+    return int(text) if text.isdigit() else None
+
+
+def hyperparameters(module: LightningModule) -> dict[str, object]:
+    """What `save_hyperparameters` kept and can be a hyperparameter, under the names that Lightning's own loggers give it."""
+    return plain_values(module.hparams)
+
+
+def mlflow_run(trainer: Trainer) -> dict[str, str]:
+    """`run_id` and `tracking_uri` of the run that an MLFlowLogger of the trainer writes; empty if it has none."""
+    for logger in trainer.loggers:
+        if any(kind.__name__ == "MLFlowLogger" for kind in type(logger).__mro__):
+            known: Any = logger
+            if known.run_id:
+                return {"run_id": known.run_id, "tracking_uri": known.experiment.tracking_uri}
+    return {}
+
+
+def facts(trainer: Trainer) -> dict[str, str]:
+    """Tags by the names of `advisor.contract`."""
+    found: dict[str, str] = {}
+    batches = trainer.num_training_batches
+    if math.isfinite(batches):
+        found[contract.TAG_STEPS_PER_EPOCH] = str(math.ceil(batches / trainer.accumulate_grad_batches))
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        name = type(callback).__name__
+        if "WeightAveraging" in name:
+            kind = "ema" if "EMA" in name else "swa" if "Stochastic" in name else "other"
+            found[contract.TAG_AVERAGING] = json.dumps({"class": name, "kind": kind})
+    return found
+
+
+def checkpoint_paths(trainer: Trainer) -> Iterator[str]:
+    """The checkpoints that the trainer's callbacks have on disk."""
+    for callback in trainer.checkpoint_callbacks:
+        yield from getattr(callback, "best_k_models", ())
+        for name in ("best_model_path", "last_model_path"):
+            if path := getattr(callback, name, ""):
+                yield path
+
+
+def checkpoint_policy(trainer: Trainer) -> tuple[str, str | None] | None:
+    """What is kept, in the words of `contract.TAG_CHECKPOINTS`, and the path of the best by what is monitored; None for nothing."""
+    best, last, chosen = "", False, None
+    for callback in trainer.checkpoint_callbacks:
+        keep = getattr(callback, "save_top_k", 0)
+        if keep == -1:
+            best = best or "all"
+        elif keep and getattr(callback, "monitor", None) is not None:
+            best = best or f"best-{keep}"
+        if getattr(callback, "monitor", None) is not None:
+            chosen = chosen or getattr(callback, "best_model_path", None) or None
+        last = last or bool(getattr(callback, "save_last", None)) or (keep == 1 and chosen is None)
+    policy = "+".join([*([best] if best else []), *(["last"] if last else [])])
+    return (policy, chosen) if policy else None
