@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
@@ -17,14 +17,16 @@ from advisor_logging.manifest import About
 from advisor_logging.outcome import Direction, Outcome
 from advisor_logging.recorder import Recorder, RunSettings
 from advisor_logging.redact import one_line
+from advisor_logging.table import Table
 from advisor_pytorch import facts
 from advisor_pytorch.capture import StepCapture
 from advisor_pytorch.checkpointing import CheckpointSettings, Load, Save
-from advisor_pytorch.device import PendingChunk, PendingRow, Value
+from advisor_pytorch.device import Value
 from advisor_pytorch.endings import Ending, describe_ending, last_exception
 from advisor_pytorch.evaluation import loggable
 from advisor_pytorch.loader import MeasuredLoader
-from advisor_pytorch.optimizers import bare
+from advisor_pytorch.optimizers import bare, describe_further
+from advisor_pytorch.rows import PendingChunk, evaluation
 from advisor_pytorch.state import Stateful, TrainingState
 from advisor_pytorch.validation import (
     check_count,
@@ -93,7 +95,7 @@ class TuningLogger:
     def __init__(
         self,
         model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
         *,
         params: Mapping[str, object],
         objective: str,
@@ -103,6 +105,7 @@ class TuningLogger:
         seed: int | None = None,
         checkpoints: int = 0,
         checkpoint_dir: str | os.PathLike[str] = "checkpoints",
+        scheduler: Stateful | Sequence[Stateful] | None = None,
         scaler: Stateful | None = None,
         save: Save | None = None,
         load: Load | None = None,
@@ -131,7 +134,8 @@ class TuningLogger:
             seed: as you set it; None logs PyTorch's.
             checkpoints: how many of the best checkpoints (by the objective) to keep, and the last one besides; 0 keeps none.
             checkpoint_dir: where; each run makes a folder of its own in it, and finds it again when it is continued.
-            scaler: the gradient scaler, for its state to be in checkpoints.
+            scheduler: the learning rate's scheduler, or several, and
+            scaler: the gradient scaler, for their states to be in checkpoints.
             save: a function of your own that writes a checkpoint, a file or a folder, to the path it is given, in place of
                 `advisor_pytorch.state.TrainingState`; what it raises is warned of, and training goes on.
             load: reads what `save` wrote from the same path, to resume.
@@ -154,8 +158,8 @@ class TuningLogger:
             TypeError, ValueError: an argument is not what it must be.
             OSError: the checkpoint folder or the spool cannot be written, or `resume` is a path to no checkpoint.
         """
-        optimizer = bare(optimizer)
-        check_what_is_trained(model, optimizer)
+        optimizers = [bare(one) for one in (optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,))]
+        check_what_is_trained(model, optimizers)
         check_what_is_sought(params, objective, direction)
         check_count("start_step", start_step, 0)
         given = {contract.TAG_MAX_TRAIN_STEPS: max_train_steps, contract.TAG_BATCH_SIZE: batch_size}
@@ -165,7 +169,7 @@ class TuningLogger:
         kept = CheckpointSettings(checkpoints, Path(checkpoint_dir).absolute(), save, load, save_on_all_ranks, resume)
         kept.check(model, start_step)
         plain = {name: _plain_text(value) for name, value in params.items()}
-        about, state = About(objective, direction, plain, seed), TrainingState(model, [optimizer], [], scaler)
+        about, state = About(objective, direction, plain, seed), TrainingState(model, optimizers, scheduler, scaler)
         before = kept.find(run_id or os.environ.get("MLFLOW_RUN_ID"), about)
         start_step = kept.restore(before, state) or start_step
         if before is not None and resume:
@@ -173,7 +177,7 @@ class TuningLogger:
 
         self._model, self._objective = model, objective
         self._max_train_steps, self._close_timeout_s = max_train_steps, close_timeout_s
-        self._pid, self._closed = os.getpid(), False
+        self._closed = False
         self._given = {tag for tag, number in given.items() if number is not None}
         self._outcome = Outcome(objective, direction)
         settings = RunSettings(experiment, run_name, run_id, tracking_uri, spool)
@@ -181,7 +185,7 @@ class TuningLogger:
         identity = self._recorder.id if self._recorder else "other-rank"
         self._keeper = kept.keeper(before, about, identity, state, leads=self._recorder is not None, warn=self.warn)
         self._outcome.best = self._keeper.best
-        self._capture = StepCapture(optimizer, self, start_step, batch_size)
+        self._capture = StepCapture(optimizers, self, start_step, batch_size)
         facts_given = {
             **{tag: str(number) for tag, number in given.items() if number is not None},
             contract.TAG_OBJECTIVE: objective,
@@ -191,7 +195,7 @@ class TuningLogger:
         if study := study or os.environ.get("ADVISOR_STUDY"):
             facts_given[contract.TAG_STUDY] = study
         if self._recorder is not None:
-            self._recorder.note(tags=facts.gather(model, optimizer) | facts_given, params=plain)
+            self._recorder.note(tags=facts.gather(model, optimizers) | describe_further(optimizers) | facts_given, params=plain)
         atexit.register(self._close_at_exit)
 
     @property
@@ -248,7 +252,7 @@ class TuningLogger:
         values = loggable(metrics, self.warn)
         if values:
             self._capture.flush()
-            self.hand_over(PendingChunk([PendingRow(step, int(time.time() * 1000), values)], windowed=False))
+            self.hand_over(evaluation(step, time.time() * 1e3, values))
         if self._objective in metrics and self._keeper.checkpoints.keep:
             self._keep(step, last_step, values.get(self._objective))
         self._capture.restart_clock()
@@ -297,7 +301,7 @@ class TuningLogger:
         recorder.drain(DRAIN_S)  # the last values decide the status
         ending = describe_ending(error)
         if ending is None:
-            ending = Ending(self._outcome.ending(self.steps, self._max_train_steps), "FINISHED")
+            ending = Ending(self._outcome.ending(self.steps + self._capture.skipped, self._max_train_steps), "FINISHED")
         status = status or ending.status
         if error is None and status != "diverged":
             self._keeper.ended(max(self.steps - 1, 0), self.steps)
@@ -323,12 +327,14 @@ class TuningLogger:
 
     def _is_active(self) -> bool:
         """Whether this is the process that logs: a forked worker of a loader has a copy of this object, and must do nothing."""
-        return not self._closed and os.getpid() == self._pid
+        return not self._closed and self._capture.alive
 
-    def _see(self, step: int, values: Mapping[str, float]) -> None:
-        for name in (contract.TRAIN_LOSS, self._objective):
-            if name in values:
-                self._outcome.see(step, name, values[name])
+    def _see(self, table: Table) -> None:
+        if (values := table.columns.get(self._objective)) is not None:
+            for step, value in zip(table.steps, values, strict=True):
+                self._outcome.see(step, self._objective, value)
+        elif losses := table.columns.get(contract.TRAIN_LOSS):
+            self._outcome.see(table.steps[-1], contract.TRAIN_LOSS, losses[-1])
 
     # For the capture.
 

@@ -39,12 +39,15 @@ class TrainingState:
     def __init__(
         self,
         model: torch.nn.Module,
-        optimizers: Sequence[torch.optim.Optimizer],
-        schedulers: Sequence[Stateful] = (),
+        optimizer: Stateful | Sequence[Stateful],
+        scheduler: Stateful | Sequence[Stateful] | None = None,
         scaler: Stateful | None = None,
     ) -> None:
         self._model, self._scaler = model, scaler
-        self._several: dict[str, Sequence[Stateful]] = {"optimizers": optimizers, "schedulers": schedulers}
+        self._several: dict[str, Sequence[Stateful]] = {
+            "optimizers": _listed(optimizer),
+            "schedulers": _listed(scheduler),
+        }
 
     def save(self, path: Path, noted: Mapping[str, object]) -> None:
         """Write the state, and what is `noted` beside it, to a file."""
@@ -71,6 +74,12 @@ class TrainingState:
             raise
         except Exception as error:
             raise ValueError(f"the checkpoint {path} does not fit this training: {one_line(error)}") from None
+
+
+def _listed(given: Stateful | Sequence[Stateful] | None) -> list[Stateful]:
+    if given is None:
+        return []
+    return list(given) if isinstance(given, Sequence) else [given]
 
 
 def random_states() -> dict[str, Any]:
