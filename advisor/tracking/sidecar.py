@@ -197,8 +197,10 @@ def _named(tag: str) -> list[tuple[str, int, int, int]]:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise Unusable("is named by a tag that is none of our logger's") from None
     for path, *numbers in parts:
-        if not all(type(number) is int and abs(number) < 2**63 for number in numbers) or not isinstance(path, str):
+        if not all(type(number) is int for number in numbers) or not isinstance(path, str):
             raise Unusable("is named by a tag that is none of our logger's")
+        if not 0 < numbers[0] <= MAX_ROWS:
+            raise Unusable(f"is said to have {numbers[0]:,} rows")
         if not _PATH.fullmatch(path):
             raise Unusable("is not where our logger puts it")
     return parts
@@ -262,7 +264,7 @@ def _check(table: Any, rows: int) -> None:
     kinds = {field.name: str(field.type) for field in schema}
     if kinds != _COLUMNS:
         raise Unusable("does not have our logger's columns")
-    if table.metadata.num_rows != rows or not 0 < rows <= MAX_ROWS:
+    if table.metadata.num_rows != rows:
         raise Unusable("does not hold what its run says")
     groups = [table.metadata.row_group(i) for i in range(table.metadata.num_row_groups)]
     if sum(group.total_byte_size for group in groups) > _BYTES_A_ROW * rows + 2**20:

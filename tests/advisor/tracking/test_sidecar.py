@@ -1,0 +1,298 @@
+"""Curves at full resolution beside a run: the same as the store's, whole where the store has windows, and never trusted."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from mlflow.entities import Metric, RunTag
+from mlflow.tracking import MlflowClient
+
+from advisor import analyze, contract
+from advisor.tracking import client, sidecar
+from advisor.tracking.location import Location
+from advisor.tracking.runs import Experiment
+from advisor.tracking.store import read_experiment
+from advisor_logging import spool
+from advisor_logging.shipper import Shipper
+
+START = 1_600_000_000_000
+Rows = Sequence[tuple[int, int, dict[str, float]]]
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path, empty: Path) -> str:
+    shutil.copy(empty, tmp_path / "mlflow.db")
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    MlflowClient(uri).create_experiment("study", artifact_location=(tmp_path / "artifacts").as_uri())
+    return uri
+
+
+def ship(
+    uri: str, folder: Path, steps: Rows, evaluations: Rows = (), *, run_id: str | None = None, tags: object = None
+) -> str:
+    """Deliver a run as its trainer would have left it; gives its id."""
+    folder.mkdir(parents=True)
+    run = {"spool": os.urandom(6).hex(), "experiment": "study", "run_id": run_id, "run_name": folder.name}
+    run |= {"ends_run": True, "start_ms": START, "source_tags": {}, "tracking_uri": uri, "cwd": "/"}
+    spool.write_json(folder / "run.json", run)
+    writer = spool.SpoolWriter(folder)
+    for i in range(0, len(steps), 40):
+        writer.append(spool.encode_rows(spool.STEPS, steps[i : i + 40]))
+    if evaluations:
+        writer.append(spool.encode_rows(spool.EVALUATION, evaluations))
+    end = {"status": "FINISHED", "time_ms": START + 10**7, "tags": {contract.TAG_STATUS: "complete", **(tags or {})}}
+    writer.append(spool.encode_event({"params": {"learning_rate": "0.1"}}) + spool.encode_event({"end": end}))
+    writer.close()
+    assert Shipper(folder, uri, None).deliver(0.0)
+    return str(spool.read_json(folder / "status.json")["run_id"])
+
+
+def training(steps: range, seed: int = 0, offset_ms: int = 0) -> tuple[Rows, Rows]:
+    """Rows of a noisy training with a NaN and infinities in it, and its evaluations."""
+    rng = np.random.default_rng(seed)
+    loss = 1 / np.sqrt(1 + np.arange(steps.stop)) + 0.01 * rng.standard_normal(steps.stop)
+    norm = rng.lognormal(size=steps.stop)
+    if len(norm) > 310:
+        norm[[7, 300, 310]] = math.nan, math.inf, -math.inf
+    times = START + offset_ms + 5 * np.arange(steps.stop)
+    rows = [(s, int(times[s]), {"train/loss": float(loss[s]), "train/grad_norm": float(norm[s])}) for s in steps]
+    evaluated = [(s, int(times[s]) + 1, {"val/error": float(loss[s])}) for s in steps if s % 50 == 49]
+    return rows, evaluated
+
+
+def column(experiment: Experiment, run_id: str, metric: str) -> tuple[list[int], list[float]]:
+    i = [run.id for run in experiment.runs].index(run_id)
+    points = experiment.points[metric]
+    order = np.argsort(points.steps[points.runs == i], kind="stable")
+    return points.steps[points.runs == i][order].tolist(), points.values[points.runs == i][order].tolist()
+
+
+def through_client(uri: str) -> Experiment:
+    return client.read(
+        Location("other", uri), "study", filter=None, system_metrics=False, on_progress=lambda done, of: None
+    )
+
+
+def same(a: Experiment, b: Experiment) -> None:
+    assert list(a.points) == list(b.points)
+    for metric, points in a.points.items():
+        for name in ("runs", "steps", "values", "times"):
+            np.testing.assert_array_equal(getattr(points, name), getattr(b.points[metric], name), err_msg=metric)
+
+
+def artifact(tmp_path: Path, run_id: str) -> Path:
+    (found,) = (tmp_path / "artifacts" / run_id).rglob("curves*.parquet")
+    return found
+
+
+def without_tag(uri: str) -> None:
+    (experiment,) = MlflowClient(uri).search_experiments(filter_string="name = 'study'")
+    for run in MlflowClient(uri).search_runs([experiment.experiment_id]):
+        if contract.TAG_SIDECAR in run.data.tags:
+            MlflowClient(uri).delete_tag(run.info.run_id, contract.TAG_SIDECAR)
+
+
+# --- what it gives --------------------------------------------------------------------------------------------------------------
+
+
+def test_every_point_comes_as_it_was_recorded(store: str, tmp_path: Path) -> None:
+    rows, evaluated = training(range(3000))
+    run_id = ship(store, tmp_path / "spool", rows, evaluated)
+    table = pq.read_table(artifact(tmp_path, run_id))
+    keys = list(zip(table["metric"].to_pylist(), table["step"].to_pylist(), strict=True))
+    assert keys == sorted(keys)
+    assert len(keys) == 6060
+    for read in (read_experiment("study", tracking_uri=store), through_client(store)):
+        assert read.warnings == ()
+        assert sorted(read.points) == ["train/grad_norm", "train/loss", "val/error"]  # no windows
+        steps, values = column(read, run_id, "train/grad_norm")
+        assert steps == list(range(3000))
+        np.testing.assert_array_equal(values, [row[2]["train/grad_norm"] for row in rows])
+        assert column(read, run_id, "val/error")[0] == [row[0] for row in evaluated]
+        np.testing.assert_allclose(read.points["train/loss"].times, [row[1] / 1000 for row in rows])
+
+
+def test_long_curves_are_the_windows_of_the_store(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ship(store, tmp_path / "spool", *training(range(3000)))
+    monkeypatch.setattr(sidecar, "MAX_POINTS_IN_ALL", 0)  # 1,000 points a curve
+    by_sql, by_client = read_experiment("study", tracking_uri=store), through_client(store)
+    without_tag(store)
+    plain = read_experiment("study", tracking_uri=store)
+    assert "train/loss.max" in plain.points
+    same(by_client, plain)
+    same(by_sql, plain)
+
+
+def test_verdicts_are_the_same_with_and_without(store: str, tmp_path: Path) -> None:
+    for i in range(6):
+        rows, evaluated = training(range(500), seed=i)
+        ship(store, tmp_path / "spool" / str(i), rows, evaluated, tags={contract.TAG_MAX_TRAIN_STEPS: "500"})
+    with_ = analyze("study", tracking_uri=store, objective="val/error", direction="minimize")
+    read_by_client = through_client(store)
+    assert sum(len(p.steps) for p in read_by_client.points.values()) == 6 * (2 * 500 + 10)
+    without_tag(store)
+    same(read_by_client, through_client(store))
+    without = analyze("study", tracking_uri=store, objective="val/error", direction="minimize")
+    assert [v.model_dump() for v in with_.verdicts] == [v.model_dump() for v in without.verdicts]
+
+
+def test_a_continued_run_keeps_its_first_part(store: str, tmp_path: Path) -> None:
+    run_id = ship(store, tmp_path / "first", *training(range(900)))
+    rows, evaluated = training(
+        range(800, 1500), seed=1, offset_ms=10**6
+    )  # from a checkpoint before the first part's end
+    assert ship(store, tmp_path / "second", rows, evaluated, run_id=run_id) == run_id
+    tag = json.loads(MlflowClient(store).get_run(run_id).data.tags[contract.TAG_SIDECAR])
+    assert [(p["from_step"], p["to_step"]) for p in tag["parts"]] == [(0, 899), (800, 1499)]
+    assert tag["parts"][0]["path"] == contract.SIDECAR_PATH
+    for read in (read_experiment("study", tracking_uri=store), through_client(store)):
+        assert sorted(column(read, run_id, "train/loss")[0]) == sorted([*range(900), *range(800, 1500)])
+        assert "train/loss.max" not in read.points
+
+
+def test_what_only_the_store_has_is_kept(store: str, tmp_path: Path) -> None:
+    """A first part whose sidecar never came, and points that somebody else logged into the run."""
+    run_id = ship(store, tmp_path / "first", *training(range(700)))
+    MlflowClient(store).delete_tag(run_id, contract.TAG_SIDECAR)
+    ship(store, tmp_path / "second", *training(range(700, 1200), offset_ms=10**6), run_id=run_id)
+    own = [Metric("test/error", 0.5, START + 10**8, 3), Metric("val/error", 0.25, START + 10**8, 1300)]
+    MlflowClient(store).log_batch(run_id, metrics=own)
+    for read in (read_experiment("study", tracking_uri=store), through_client(store)):
+        assert read.warnings == ()
+        assert column(read, run_id, "train/loss")[0] == [*range(500), *range(501, 700, 2), *range(700, 1200)]
+        assert column(read, run_id, "train/loss.max")[0] == list(range(501, 700, 2))
+        assert column(read, run_id, "test/error") == ([3], [0.5])
+        assert column(read, run_id, "val/error")[0][-2:] == [1199, 1300]
+
+
+def test_a_tracking_server_gives_it(store: str, tmp_path: Path, start_server: Callable[[str], str]) -> None:
+    address = start_server(store)
+    proxied = MlflowClient(address).create_experiment("proxied", artifact_location="mlflow-artifacts:/proxied")
+    run_id = ship(store, tmp_path / "spool", *training(range(1500)))
+    (path,) = (tmp_path / "artifacts").rglob("curves.parquet")
+    moved = MlflowClient(address).create_run(proxied, start_time=START)
+    run = MlflowClient(address).get_run(run_id)
+    for metric in run.data.metrics:
+        history = MlflowClient(address).get_metric_history(run_id, metric)
+        for i in range(0, len(history), 1000):
+            MlflowClient(address).log_batch(moved.info.run_id, metrics=history[i : i + 1000])
+    os.environ["MLFLOW_TRACKING_URI"] = address
+    try:
+        MlflowClient(address).log_artifact(moved.info.run_id, str(path), "advisor")
+    finally:
+        del os.environ["MLFLOW_TRACKING_URI"]
+    MlflowClient(address).log_batch(
+        moved.info.run_id, tags=[RunTag(contract.TAG_SIDECAR, run.data.tags[contract.TAG_SIDECAR])]
+    )
+    MlflowClient(address).set_terminated(moved.info.run_id)
+    direct, served = (read_experiment(name, tracking_uri=address) for name in ("study", "proxied"))
+    assert direct.warnings == served.warnings == ()
+    assert len(served.points["train/loss"].steps) == 1500
+    same(direct, served)
+
+
+# --- what will not do -----------------------------------------------------------------------------------------------------------
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[str]]:
+        return os.mkdir, ("exploded",)
+
+
+def _rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    pq.write_table(change(pq.read_table(path)), path)
+
+
+HARM: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (lambda path: path.unlink(), "is missing"),
+    "empty": (lambda path: path.write_bytes(b""), "no whole Parquet"),
+    "cut off": (lambda path: path.write_bytes(path.read_bytes()[:-1000]), "no whole Parquet"),
+    "a pickle": (lambda path: path.write_bytes(pickle.dumps(Bomb())), "no whole Parquet"),
+    "bytes turned over": (
+        lambda path: path.write_bytes((b := path.read_bytes())[:500] + bytes(x ^ 255 for x in b[500:900]) + b[900:]),
+        "no whole Parquet",
+    ),
+    "other columns": (lambda path: _rewrite(path, lambda t: t.drop_columns(["step"])), "columns"),
+    "text for numbers": (
+        lambda path: _rewrite(path, lambda t: t.set_column(3, "value", t["value"].cast(pa.string()))),
+        "columns",
+    ),
+    "fewer rows": (lambda path: _rewrite(path, lambda t: t.slice(5)), "does not hold what its run says"),
+    "out of order": (
+        lambda path: _rewrite(path, lambda t: t.take(pa.array(np.random.default_rng(0).permutation(len(t))))),
+        "not in the order",
+    ),
+    "later steps": (
+        lambda path: _rewrite(
+            path, lambda t: t.set_column(1, "step", pa.array(t["step"].to_numpy() + 10**9, pa.int64()))
+        ),
+        "does not hold what its run says",
+    ),
+    "missing values": (
+        lambda path: _rewrite(path, lambda t: t.set_column(3, "value", pa.array([None] * len(t), pa.float64()))),
+        "values missing",
+    ),
+    "a link out of its folder": (
+        lambda path: (shutil.move(path, path.parents[3] / "elsewhere"), path.symlink_to(path.parents[3] / "elsewhere")),
+        "outside of its run's artifacts",
+    ),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), "is missing"),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_a_file_that_will_not_do_is_said_and_the_store_is_read(
+    store: str, tmp_path: Path, harm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_id = ship(store, tmp_path / "spool", *training(range(1000)))
+    do, reason = HARM[harm]
+    do(artifact(tmp_path, run_id))
+    by_sql, by_client = read_experiment("study", tracking_uri=store), through_client(store)
+    (warning,) = by_sql.warnings
+    assert reason in warning
+    assert by_client.warnings == by_sql.warnings
+    assert column(by_sql, run_id, "train/loss")[0] == [*range(500), *range(501, 1000, 2)]
+    same(by_sql, by_client)
+    assert not (tmp_path / "exploded").exists()
+
+
+TAGS = [
+    "no JSON",
+    "[" * 4000,
+    "[]",
+    '{"parts": 3}',
+    '{"parts": [{"path": "advisor/curves.parquet", "rows": "many", "from_step": 0, "to_step": 9}]}',
+    '{"parts": [{"path": "../../other/artifacts/advisor/curves.parquet", "rows": 1, "from_step": 0, "to_step": 9}]}',
+    '{"parts": [{"path": "/etc/passwd", "rows": 1, "from_step": 0, "to_step": 9}]}',
+    '{"parts": [{"path": "advisor/curves.parquet\\n", "rows": 1, "from_step": 0, "to_step": 9}]}',
+    '{"parts": [{"path": "advisor/curves.parquet", "rows": 1e400, "from_step": 0, "to_step": 9}]}',
+    '{"parts": [{"path": "advisor/curves.parquet", "rows": 999999999999, "from_step": 0, "to_step": 9}]}',
+]
+
+
+def test_a_tag_that_will_not_do_is_said(store: str, tmp_path: Path) -> None:
+    run_id = ship(store, tmp_path / "spool", *training(range(1000)))
+    for tag in TAGS:
+        MlflowClient(store).set_tag(run_id, contract.TAG_SIDECAR, tag)
+        for read in (read_experiment("study", tracking_uri=store), through_client(store)):
+            (warning,) = read.warnings
+            assert "was not used" in warning
+            assert column(read, run_id, "train/loss")[0] == [*range(500), *range(501, 1000, 2)]
