@@ -162,7 +162,7 @@ class RankReporter(_Talk):
                 time.sleep(0.002)
             self._in_flight = None
             self._unsent += [
-                (step, {k: v for k, v in values.items() if is_sent(k)}) for step, _, values in chunk.rows()
+                (step, {k: v for k, v in values.items() if is_sent(k)}) for table in chunk.tables() for step, _, values in table.rows()
             ]
         del self._unsent[:-MAX_UNSENT]
 
@@ -206,12 +206,12 @@ class RankListener(_Talk):
     def take(self, tables: Sequence[Table]) -> list[Table]:
         """Take rank 0's own next steps; gives those, of all so far, that are complete or have waited long enough."""
         merged = self._merge([row for table in tables for row in table.rows()])
-        if tags := self.news():
+        if tags := self._news():
             self._note(tags)
         return tables_of(merged)
 
     def finish(self) -> list[Table]:
-        """The steps that are left, after waiting for the ranks that are still there, `CLOSING_S` at most."""
+        """The steps that are left, after waiting for the ranks that are still there, `CLOSING_S` at most. `tags` is final then."""
         start = time.monotonic()
         rows = self._merge([])
         while not self._merger.silent >= self._here:
@@ -225,14 +225,17 @@ class RankListener(_Talk):
             self._merger.leave(rank)
         return tables_of(rows + self._merge([]))
 
-    def news(self) -> dict[str, str]:
-        """Tags that are new or have changed."""
-        if None in self._facts and time.monotonic() < self._note_after and not self._stop.is_set():
-            return {}
+    def tags(self) -> dict[str, str]:
+        """What is known of all ranks by now, as tags."""
         tags = {contract.TAG_RANKS: ranks.describe(self._parallel, self._backend, self._facts)}
         if (examples := ranks.global_batch(self._facts)) is not None:
             tags[contract.TAG_BATCH_SIZE] = str(examples)
-        new = {tag: value for tag, value in tags.items() if self._noted.get(tag) != value}
+        return tags
+
+    def _news(self) -> dict[str, str]:
+        if None in self._facts and time.monotonic() < self._note_after:
+            return {}
+        new = {tag: value for tag, value in self.tags().items() if self._noted.get(tag) != value}
         self._noted |= new
         return new
 

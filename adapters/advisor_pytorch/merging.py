@@ -11,6 +11,7 @@ from advisor_logging.table import Row
 
 PART = "~part"
 """Ends the name of a value of which each rank has a part: the squares of all parts add up to the whole's. Never logged."""
+_NORM, _LIMIT = contract.CLIPPED + "~norm", contract.CLIPPED + "~limit"
 PATIENCE_S = 10.0
 """How long a step waits for the other ranks' word of it."""
 MAX_STEPS = 20_000
@@ -24,9 +25,14 @@ def part_of(name: str) -> str:
     return name + PART
 
 
-def clip_part(threshold: float) -> str:
-    """The name under which a rank hands over its part of a norm that was clipped at `threshold`."""
-    return f"{contract.CLIPPED}>{threshold!r}{PART}"
+def clipped_norm(clipping: str) -> str:
+    """The name under which a rank hands over its part of the norm that a step's clipping, known by any text, compared."""
+    return f"{_NORM}{clipping}{PART}"
+
+
+def clipping_limit(clipping: str, *, in_parts: bool) -> str:
+    """The name of what it was compared with: the same on all ranks, or in parts as well."""
+    return f"{_LIMIT}{clipping}{PART if in_parts else ''}"
 
 
 def is_sent(name: str) -> bool:
@@ -94,15 +100,10 @@ class Merger:
             others = [known.pop(step, None) for known in self._others.values()]
             self._given_on = max(self._given_on, step)
             merged = merge(values, others)
-            if self.incomplete is None and any(name.endswith(PART) and _whole(name) not in merged for name in values):
+            if self.incomplete is None and part_of(contract.GRAD_NORM) in values and contract.GRAD_NORM not in merged:
                 self.incomplete = step
             ready.append((step, time_ms, merged))
         return ready
-
-
-def _whole(part: str) -> str:
-    name = part.removesuffix(PART)
-    return contract.CLIPPED if name.startswith(contract.CLIPPED + ">") else name
 
 
 def merge(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
@@ -118,12 +119,8 @@ def merge(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
         if not name.endswith(PART):
             merged[name] = value
         elif complete and all(name in values for values in known):
-            norm = math.hypot(value, *(values[name] for values in known))
-            if (whole := _whole(name)) == contract.CLIPPED:
-                threshold = float(name.removesuffix(PART).removeprefix(contract.CLIPPED + ">"))
-                merged[whole] = max(merged.get(whole, 0.0), 0.0 if norm <= threshold else 1.0)
-            else:
-                merged[whole] = norm
+            merged[name.removesuffix(PART)] = math.hypot(value, *(values[name] for values in known))
+    _judge_clippings(merged)
     if not others:
         return merged
     times = [values[contract.STEP_TIME] for values in (own, *known) if contract.STEP_TIME in values]
@@ -133,3 +130,11 @@ def merge(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
     if rates:
         merged[contract.EXAMPLES_PER_SECOND] = sum(rates) / len(rates) * (len(others) + 1)
     return merged
+
+
+def _judge_clippings(merged: dict[str, float]) -> None:
+    """In the place of norms and limits, whether any of the norms was above its limit."""
+    norms = {name.removeprefix(_NORM): merged.pop(name) for name in list(merged) if name.startswith(_NORM)}
+    limits = {name.removeprefix(_LIMIT): merged.pop(name) for name in list(merged) if name.startswith(_LIMIT)}
+    if both := norms.keys() & limits.keys():
+        merged[contract.CLIPPED] = 0.0 if all(norms[i] <= limits[i] for i in both) else 1.0  # a NaN is not below it

@@ -42,14 +42,14 @@ def _number(variable: str, default: int) -> int:
         return default
 
 
-def of_process(model: torch.nn.Module, seed: int) -> Facts:
-    """What is known when the training begins."""
+def of_process(model: torch.nn.Module, seed: int | None, *, leads: bool) -> Facts:
+    """What is known when the training begins; `leads` says that the run is logged from this rank. No seed: PyTorch's."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     facts: Facts = {
-        "seed": seed,
+        "seed": torch.initial_seed() if seed is None else seed,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "host": socket.gethostname(),
-        "logs": is_logging(),
+        "logs": leads or is_logging(),
     }
     batch_norms = [m for m in model.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
     if batch_norms:

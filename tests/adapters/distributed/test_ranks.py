@@ -1,0 +1,110 @@
+"""Trainings of several ranks, launched by `torchrun`: one run, the whole gradient's norm, every rank's facts, no hanging."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from advisor import contract
+
+if TYPE_CHECKING:
+    from conftest import Launched
+
+Launch = Callable[..., "Launched"]
+
+
+def assert_norms(launched: Launched, run: str) -> None:
+    expected = launched.expected[run]
+    found = launched.read(run, contract.GRAD_NORM)
+    assert found == pytest.approx(dict(enumerate(expected)), rel=1e-5)
+    assert len(set(expected)) == len(expected) > 5, "a reference that never changes shows nothing"
+
+
+def test_data_parallel(launch: Launch) -> None:
+    done = launch("ddp.py")
+    assert done.status == 0, done.output
+    assert sorted(done.runs) == ["alone", "ddp"]
+    run, tags = done.runs["ddp"], done.runs["ddp"].data.tags
+
+    assert_norms(
+        done, "ddp"
+    )  # the same as in one process, also with accumulated gradients, and before they are clipped
+    assert done.read("ddp", contract.CLIPPED) == dict.fromkeys((1, 3, 5, 7), 1.0)
+    assert done.read("ddp", "val/error") == {7: 0.5}  # rank 0's
+    assert (run.info.status, tags[contract.TAG_STATUS]) == ("FINISHED", "complete")
+
+    times = done.read("ddp", contract.STEP_TIME)
+    slowest, fastest = done.read("ddp", contract.SLOWEST_RANK), done.read("ddp", contract.FASTEST_RANK)
+    assert set(slowest) == set(fastest) == set(times) == set(range(1, 8))
+    assert all(fastest[step] <= times[step] <= slowest[step] for step in times)
+    assert any(fastest[step] < slowest[step] for step in times)
+
+    said = json.loads(tags[contract.TAG_RANKS])
+    assert (said["world_size"], said["parallel"], said["backend"]) == (2, "ddp", "gloo")
+    assert said["facts"]["seed"] == {"by_rank": [100, 101]}
+    assert said["facts"]["loader_seed"] == {"same": 7}
+    assert said["facts"]["shard_examples"] == {"same": 32}
+    assert said["facts"]["batch_size"] == {"same": 8}
+    assert said["facts"]["device"] == {"same": "cpu"}
+    assert said["facts"]["logs"] == {"by_rank": [True, False]}
+    assert said["facts"]["sync_batch_norm"] == {"same": False}
+    assert "host" in said["facts"]
+    assert tags[contract.TAG_BATCH_SIZE] == "16"
+    rates = done.read("ddp", contract.EXAMPLES_PER_SECOND)
+    assert all(16 / slowest[s] <= rates[s] * 1.0001 and rates[s] <= 16 / fastest[s] * 1.0001 for s in times)
+
+    # A logger on rank 0 only: nothing of what needs the other rank, and nothing waits for it.
+    assert set(done.read("alone", contract.GRAD_NORM)) == set(done.read("alone", contract.TRAIN_LOSS)) == set(range(8))
+    assert done.read("alone", contract.SLOWEST_RANK) == {}
+    assert json.loads(done.runs["alone"].data.tags[contract.TAG_RANKS])["facts"]["seed"]["by_rank"][1] is None
+    assert done.runs["alone"].data.tags[contract.TAG_STATUS] == "complete"
+
+
+def assert_sharded(done: Launched) -> None:
+    assert done.status == 0, done.output
+    assert sorted(done.runs) == ["by-value", "clipped", "unclipped"]
+    assert_norms(done, "unclipped")
+    assert_norms(done, "clipped")
+    assert_norms(done, "by-value")
+    expected = done.expected["clipped"]
+    clipped = {step: float(expected[step] > 10) for step in (1, 3, 5)}
+    assert set(clipped.values()) == {0.0, 1.0}
+    assert done.read("clipped", contract.CLIPPED) == clipped
+    for run in done.runs.values():
+        said = json.loads(run.data.tags[contract.TAG_RANKS])
+        assert said["parallel"] == "fsdp"
+        assert said["facts"]["seed"] == {"same": 3}
+        assert run.data.tags[contract.TAG_STATUS] == "complete"
+
+
+def test_fully_sharded(launch: Launch) -> None:
+    done = launch("fsdp.py")
+    assert_sharded(done)
+    assert "advisor:" not in done.output
+
+
+@pytest.mark.slow
+def test_sharded_and_replicated(launch: Launch) -> None:
+    assert_sharded(launch("fsdp.py", 4, arguments=("hsdp",)))
+
+
+def test_a_killed_rank_holds_up_nobody(launch: Launch) -> None:
+    done = launch("killed.py", arguments=("patient",))
+    run = done.runs["bereft"]
+    assert run.info.status == "FAILED"
+    assert run.data.tags[contract.TAG_STATUS] == "infeasible"
+    assert set(done.read("bereft", contract.TRAIN_LOSS)) >= set(range(60))
+    assert set(done.read("bereft", contract.GRAD_NORM)) >= set(range(60))
+    assert set(done.read("bereft", contract.SLOWEST_RANK)) >= set(range(1, 20))
+    assert contract.TAG_LOST_POINTS not in run.data.tags
+
+
+@pytest.mark.slow
+def test_what_was_logged_until_the_launcher_ended_all_ranks_arrives(
+    launch: Launch, wait_for: Callable[..., None]
+) -> None:
+    done = launch("killed.py")
+    wait_for(lambda: set(done.read("bereft", contract.TRAIN_LOSS)) >= set(range(20)))
