@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,11 @@ class Curves:
     def __len__(self) -> int:
         return sum(len(steps) for steps, _, _ in self._columns.values())
 
+    @property
+    def metrics(self) -> frozenset[str]:
+        """The names of the metrics that have points."""
+        return frozenset(self._columns)
+
     def add(self, metric: str, step: int, value: float, time_ms: int | None = None) -> None:
         """Add a point; time in milliseconds since 1970. OverflowError for a step beyond 64 bits."""
         columns = self._columns.get(metric) or self._new(metric)
@@ -42,6 +47,17 @@ class Curves:
         columns[0].frombytes(np.ascontiguousarray(steps, np.int64).tobytes())
         columns[1].frombytes(np.ascontiguousarray(values, np.float64).tobytes())
         columns[2].frombytes(np.ascontiguousarray(times_ms, np.int64).tobytes())
+
+    def extents(self) -> dict[str, tuple[float, float, int]]:
+        """Of each metric the smallest and the largest value, NaN if any is, and the number of points."""
+        values = {metric: np.frombuffer(column) for metric, (_, column, _) in self._columns.items() if len(column)}
+        return {metric: (float(v.min()), float(v.max()), len(v)) for metric, v in values.items()}
+
+    def drain(self) -> Iterator[tuple[str, NDArray[np.int64], FloatArray, NDArray[np.int64]]]:
+        """All points as `extend` takes them, metric by metric; empties the curves, but keeps their metrics' names."""
+        for metric, (steps, values, times) in list(self._columns.items()):
+            self._columns[metric] = (array("q"), array("d"), array("q"))
+            yield metric, np.frombuffer(steps, np.int64), np.frombuffer(values), np.frombuffer(times, np.int64)
 
     def points(self) -> dict[str, NewPoints]:
         """The points by metric, in the order in which they were added.

@@ -45,10 +45,10 @@ class SqlWriter:
             sqlalchemy.select(SqlTag.run_uuid, SqlTag.key, SqlTag.value)
             .join(SqlRun, SqlRun.run_uuid == SqlTag.run_uuid)
             .where(SqlRun.experiment_id == int(known.experiment_id), SqlRun.lifecycle_stage == "active")
-            .where(SqlTag.key.in_((TAG_SOURCE, TAG_STATE)))
+            .where(sqlalchemy.or_(SqlTag.key == TAG_SOURCE, SqlTag.key == TAG_STATE))
         )
         with self._store.engine.connect() as connection:
-            rows: Any = connection.execute(query).all()
+            rows: list[tuple[str, str, str]] = list(connection.execute(query))
         states = {run: value for run, key, value in rows if key == TAG_STATE}
         return {value: Imported(run, states.get(run)) for run, key, value in rows if key == TAG_SOURCE}
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from advisor import contract, spec_yaml
 from advisor.errors import AdvisorError
 from advisor.space import TOLERANCE, Value
 from advisor.spec import Parameter, StudySpec
+from advisor.tracking.runs import Experiment
 
 _LISTED = 5
 
@@ -38,6 +40,17 @@ def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) ->
             trials = f"{outside:,} of {len(values):,} trials"
             warnings.append(f"{trials} used a value of {name!r} that the study file, {_domain(parameter)}, leaves out.")
     return {name: _as_logged(p, [t.get(name) for t in params]) for name, p in spec.parameters.items()}, warnings
+
+
+def noted(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> StudySpec | None:
+    """The study file that went with the experiment, as an importer notes it; None where there is none that fits the trials."""
+    text = experiment.tags.get(contract.TAG_STUDY_FILE)
+    try:
+        spec = None if text is None else spec_yaml.loads(text)
+        parameters(spec, params)
+    except AdvisorError:
+        return None
+    return spec
 
 
 def _allows(parameter: Parameter, value: Value) -> bool:
