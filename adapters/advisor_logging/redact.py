@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _USERINFO = re.compile(r"(?<=://)[^/\s'\"]*@")
 
@@ -16,3 +17,30 @@ def one_line(error: BaseException | str, limit: int = 300) -> str:
     """An error as one redacted line of at most `limit` characters, its class first."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
     return redact(" ".join(text.split()))[:limit]
+
+
+_SECRET = re.compile(
+    r"(?i)(^|[-_.\s])(passwords?|passwd|passphrase|secrets?|credentials?|(api|access|private|secret|account|auth)[-_]?keys?|apikey"
+    r"|((api|access|auth|bearer|hf|hub|wandb|github|session|refresh|id)[-_]?)?token)$"
+)
+
+
+def is_secret(name: str) -> bool:
+    """Whether something of this name is a password, a key or a token."""
+    return _SECRET.search(name) is not None
+
+
+def redact_arguments(arguments: Sequence[str]) -> list[str]:
+    """A command line with what its options and variables called passwords, keys or tokens are given replaced by `***`."""
+    kept: list[str] = []
+    hide_next = False
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if hide_next and not argument.startswith("-"):
+            kept.append("***")
+        elif equals and value and is_secret(name.lstrip("-")):
+            kept.append(f"{name}=***")
+        else:
+            kept.append(redact(argument))
+        hide_next = not equals and argument.startswith("-") and is_secret(argument.lstrip("-"))
+    return kept

@@ -54,7 +54,7 @@ _BY_NAME = (
 
 
 def describe(schedulers: Sequence[Any], steps: int | None) -> dict[str, str] | None:
-    """The value of `contract.TAG_SCHEDULE` for what sets the learning rate together, None for nothing; `steps` are those planned."""
+    """The value of `contract.TAG_SCHEDULE` for what sets the learning rate together, None for none; `steps` are those planned."""
     inner = [unwrap(s) for s in schedulers]
     nested = {id(part) for s in inner for part in getattr(s, "_schedulers", ())}
     outer = list({id(s): s for s in inner if id(s) not in nested}.values())

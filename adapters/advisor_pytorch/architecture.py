@@ -1,0 +1,72 @@
+"""What the modules of a model show of its normalisation, its regularisation, and whether it is compiled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from advisor_pytorch.residuals import is_norm
+
+
+def norm_layers(model: nn.Module) -> dict[str, int]:
+    """How many normalisation layers of each class the model has: every module whose class is called a norm, custom ones too."""
+    return dict(sorted(Counter(type(m).__name__ for m in model.modules() if is_norm(m)).items()))
+
+
+def batch_norm(model: nn.Module) -> dict[str, Any] | None:
+    """The value of `contract.TAG_BATCH_NORM`; None without batch norm."""
+    layers = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if not layers:
+        return None
+    return {
+        "layers": len(layers),
+        "synced": sum(isinstance(m, nn.SyncBatchNorm) for m in layers),
+        "without_running_stats": sum(not m.track_running_stats for m in layers),
+        "frozen": sum(not m.training for m in layers) if model.training else 0,
+        "momentum": layers[0].momentum,
+    }
+
+
+def declared_norm_order(model: nn.Module) -> str | None:
+    """The value of `contract.TAG_NORM_ORDER` that PyTorch's own transformer layers are set to; None without such layers."""
+    layers = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+    found = {"pre-norm" if m.norm_first else "post-norm" for m in model.modules() if isinstance(m, layers)}
+    return None if not found else found.pop() if len(found) == 1 else "mixed"
+
+
+def regularisers(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, float]:
+    """The regularisation that modules and optimizers show, by name, each with its largest strength; what has none is left out."""
+    found: dict[str, float] = {}
+
+    def add(name: str, strength: object) -> None:
+        if isinstance(strength, torch.Tensor) and strength.numel() == 1:
+            strength = strength.item() if strength.device.type == "cpu" else 0.0
+        if isinstance(strength, (int, float)) and strength > 0:
+            found[name] = max(found.get(name, 0.0), float(strength))
+
+    for module in model.modules():
+        name = type(module).__name__.lower()
+        if name in ("droppath", "stochasticdepth"):
+            add("stochastic_depth", getattr(module, "drop_prob", getattr(module, "p", 0.0)))
+        elif "dropout" in name or isinstance(module, nn.modules.dropout._DropoutNd):
+            add("dropout", getattr(module, "p", 0.0))
+        elif isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
+            add("dropout", module.dropout)
+        elif isinstance(module, nn.CrossEntropyLoss):
+            add("label_smoothing", module.label_smoothing)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            add("weight_decay", group.get("weight_decay", 0.0))
+    return found
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether `torch.compile` was applied to the model or a part of it."""
+    return any(
+        getattr(m, "_compiled_call_impl", None) is not None or type(m).__name__ == "OptimizedModule"
+        for m in model.modules()
+    )

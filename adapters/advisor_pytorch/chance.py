@@ -1,0 +1,58 @@
+"""The values that metrics have by guessing, for balanced classes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+_PERCENT = 1.5
+"""An accuracy or error rate beyond this is in percent."""
+_RATE = re.compile(
+    r"(^|[^a-z])(acc|accuracy|top_?\d+|top_?\d+_?acc(uracy)?|err|error|error_rate|top_?\d+_?err(or)?)($|[^a-z])"
+)
+_ENTROPY = re.compile(r"(^|[^a-z])(loss|nll|ce|xent|cross_?entropy|log_?loss|nll_loss|ce_loss)($|[^a-z])")
+_PERPLEXITY = re.compile(r"(^|[^a-z])(ppl|perplexity)($|[^a-z])")
+_OTHERWISE = re.compile("mse|mae|rmse|squared|absolute|angular|relative|pixel|recon")
+"""Errors and losses that have nothing to do with classes."""
+
+
+def level(metric: str, classes: int, *, percent: bool = False) -> float | None:
+    """What `metric` comes to where one of `classes` equally frequent classes is guessed; None for a name that does not tell.
+
+    Accuracy 1/C, error rate 1 - 1/C (within the best k: k/C), cross-entropy in nats ln C, perplexity C.
+    """
+    name = metric.lower()
+    if _OTHERWISE.search(name):
+        return None
+    if found := _RATE.search(name):
+        k = int(digits.group(1)) if (digits := re.search(r"top_?(\d+)", name)) else 1
+        right = min(k / classes, 1.0)
+        share = 1 - right if "err" in name[found.start() :] else right
+        return 100 * share if percent else share
+    if _PERPLEXITY.search(name):
+        return float(classes)
+    return math.log(classes) if _ENTROPY.search(name) else None
+
+
+class ChanceLevels:
+    """Follows what metrics are logged; knows the value by guessing of those whose names mean something."""
+
+    def __init__(self, classes: int) -> None:
+        self._classes = classes
+        self._percent: dict[str, bool] = {}
+        self.levels: dict[str, float] = {}
+        """The value of `contract.TAG_CHANCE`."""
+
+    def see(self, values: Mapping[str, float]) -> bool:
+        """Take note of an evaluation; whether `levels` changed."""
+        changed = False
+        for name, value in values.items():
+            percent = self._percent.get(name, False) or value > _PERCENT
+            if self._percent.get(name) is percent:
+                continue
+            self._percent[name] = percent
+            found = level(name, self._classes, percent=percent)
+            if found is not None and self.levels.get(name) != found:
+                self.levels[name], changed = found, True
+        return changed

@@ -1,0 +1,124 @@
+"""What loaders say of the data, without taking a single example from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any
+
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+
+def unwrap(loader: object) -> object:
+    """The `DataLoader` that a wrapper holds, such as one of ours, Accelerate's or Lightning's; else what was given."""
+    for _ in range(4):
+        if isinstance(loader, DataLoader):
+            break
+        inner = next(
+            (getattr(loader, n) for n in ("_loader", "base_dataloader", "dataloader") if hasattr(loader, n)), None
+        )
+        if inner is None:
+            break
+        loader = inner
+    return loader
+
+
+def examples(loader: object) -> int | None:
+    """How many examples its data set has, of all ranks together; None where only reading it all would tell."""
+    dataset = getattr(unwrap(loader), "dataset", None)
+    return None if dataset is None or isinstance(dataset, IterableDataset) else _length(dataset)
+
+
+def batches(loader: object) -> int | None:
+    """How many batches it gives an epoch, on this rank; None where it does not say."""
+    if isinstance(getattr(unwrap(loader), "dataset", None), IterableDataset):
+        return None  # a guess that its author may have made for a progress bar
+    return _length(loader)
+
+
+def batch_size(loader: object) -> int | None:
+    """Examples in a batch, on this rank; None where the loader does not make batches itself."""
+    found = unwrap(loader)
+    size = getattr(found, "batch_size", None)
+    size = getattr(getattr(found, "batch_sampler", None), "batch_size", None) if size is None else size
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def shuffles(loader: object) -> bool | None:
+    """Whether the order of its examples is random; None for samplers, and sources, that do not show it."""
+    sampler = _sampler(loader)
+    if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
+        return True
+    if isinstance(sampler, SequentialSampler):
+        return False
+    told = getattr(sampler, "shuffle", None)
+    return told if isinstance(told, bool) else None
+
+
+def settings(loader: object) -> dict[str, Any] | None:
+    """The value of `contract.TAG_LOADER`; None for what is no `DataLoader`."""
+    found = unwrap(loader)
+    if not isinstance(found, DataLoader):
+        return None
+    sampler = _sampler(found)
+    return {
+        "workers": found.num_workers,
+        "prefetch_factor": found.prefetch_factor,
+        "pin_memory": found.pin_memory,
+        "persistent_workers": found.persistent_workers,
+        "drop_last": bool(found.drop_last or getattr(found.batch_sampler, "drop_last", False)),
+        "dataset": type(found.dataset).__name__,
+        "sampler": None if sampler is None else type(sampler).__name__,
+    }
+
+
+def classes(loader: object) -> int | None:
+    """How many classes its data set says it has, as those of torchvision do and those of `datasets`; None where it does not."""
+    return _classes_of(getattr(unwrap(loader), "dataset", None))
+
+
+def _classes_of(dataset: object) -> int | None:
+    for _ in range(8):
+        if isinstance(dataset, Subset):
+            dataset = dataset.dataset
+        elif isinstance(dataset, ConcatDataset):
+            dataset = dataset.datasets[0]
+    found = getattr(dataset, "classes", None)
+    if isinstance(found, (list, tuple)) and len(found) >= 2:
+        return len(found)
+    features = getattr(dataset, "features", None)
+    if isinstance(features, dict):
+        named = [n for f in features.values() if isinstance(n := getattr(f, "num_classes", None), int)]
+        return named[0] if len(named) == 1 and named[0] >= 2 else None
+    return None
+
+
+def _sampler(loader: object) -> object:
+    """What orders the examples: the sampler, or that of a batch sampler that was given in its place."""
+    found = unwrap(loader)
+    if not isinstance(found, DataLoader) or isinstance(found.dataset, IterableDataset):
+        return None
+    sampler: object = found.sampler
+    batch_sampler: object = found.batch_sampler
+    for _ in range(4):  # Accelerate's shards of a batch sampler hold the one that they share out
+        held = getattr(batch_sampler, "batch_sampler", None)
+        batch_sampler = batch_sampler if held is None else held
+    ordering = getattr(batch_sampler, "sampler", None)
+    return sampler if ordering is None else ordering
+
+
+def _length(what: object) -> int | None:
+    if not isinstance(what, Sized):
+        return None
+    try:
+        return len(what)
+    except Exception:  # a loader, or a wrapper, of something that has no length
+        return None
