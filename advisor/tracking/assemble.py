@@ -284,6 +284,7 @@ def _space(
     """The study's spec, and warnings of trials that lie outside of what it declares."""
     seen = infer.infer_parameters([t.params for t in trials])
     spec = spec or declared.noted(experiment, [t.params for t in trials])
+    spec = spec or declared.noted(experiment, [t.params for t in trials])
     known, outside = declared.parameters(spec, [t.params for t in trials])
     guessed = {name: p for name, p in seen.items() if name not in known}
     for name, parameter in guessed.items():
