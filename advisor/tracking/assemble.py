@@ -37,8 +37,7 @@ def assemble(
     aim = _objective(experiment, spec, objective, direction, inferred)
     keep, held = _trial_runs(experiment, aim.metric)
     blocks, stepless = _blocks(experiment, keep)
-    blocks, by_epoch = axes.align(blocks)
-    trials, doubled = _trials(experiment, keep, blocks, aim.metric, spec)
+    trials = _trials(experiment, keep, blocks, aim.metric)
     if not any(len(blocks[aim.metric].curve(t.index)) for t in trials):
         raise AdvisorError(f"no run of experiment {experiment.name!r} logged the objective {aim.metric!r}")
     if all(t.status in ("running", "no_data") for t in trials):
@@ -46,9 +45,7 @@ def assemble(
         raise AdvisorError(
             f"no trial of experiment {experiment.name!r} has ended yet ({running} are running); come back later"
         )
-    points = {m: len(b.steps) for m, b in blocks.items()}
-    summaries = {m for m, b in blocks.items() if (np.diff(b.offsets) <= 1).all()}
-    signals = names.find_signals(blocks, aim.metric, points, summaries)
+    signals = names.find_signals(blocks, aim.metric, {m: len(b.steps) for m, b in blocks.items()})
     space, outside = _space(experiment, spec, aim, trials, blocks, inferred)
     return Study(
         spec=space,
@@ -56,7 +53,7 @@ def assemble(
         metrics=blocks,
         signals=signals,
         inferred=inferred,
-        warnings=(*experiment.warnings, *held, *stepless, *by_epoch, *doubled, *outside),
+        warnings=(*experiment.warnings, *held, *stepless, *outside),
     )
 
 
@@ -82,10 +79,6 @@ def _objective(
         metric = spec.objective.metric
         direction = direction or spec.objective.direction
     metric = metric or _noted(experiment, contract.TAG_OBJECTIVE)
-    params = [run.params for run in experiment.runs]
-    if metric is None and (metric := stated.objective(params, experiment.points)) is not None:
-        inferred["objective"] = "what the runs say in their parameters that they choose their best model by"
-        direction = direction or stated.direction(params)
     if metric is None:
         metric = names.guess_objective(_trials_per_metric(experiment))
         inferred["objective"] = "inferred from the metrics' names"
@@ -192,51 +185,26 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray) -> tuple[Cur
 
 
 def _trials(
-    experiment: Experiment,
-    keep: IntArray,
-    blocks: Mapping[str, CurveBlock],
-    objective: str,
-    spec: StudySpec | None,
-) -> tuple[tuple[Trial, ...], list[str]]:
-    """The trials, and warnings of what their parameters and metrics repeat or count in a way of their own."""
+    experiment: Experiment, keep: IntArray, blocks: Mapping[str, CurveBlock], objective: str
+) -> tuple[Trial, ...]:
     runs = [experiment.runs[i] for i in keep]
     params = infer.parse_params([run.params for run in runs])
-    facts = [_facts(run) for run in runs]
-    _add_stated(facts, [infer.parse_params([run.params])[0] for run in runs], blocks)
-    doubled = infer.twins(params, spec.parameters if spec is not None else ())
-    warnings = [f"{name} has the values of {other} in every trial, and is left out." for name, other in doubled.items()]
-    trials = tuple(
+    return tuple(
         Trial(
             index=i,
             id=run.id,
             name=run.name or run.id,
             status=_status(run, blocks[objective].curve(i).values),
-            params={name: value for name, value in params[i].items() if name not in doubled},
+            params=params[i],
             seed=_seed(run),
-            facts=facts[i],
+            facts={
+                k.removeprefix(contract.TAG_PREFIX): v for k, v in run.tags.items() if k.startswith(contract.TAG_PREFIX)
+            },
             started=run.started,
             ended=run.ended,
         )
         for i, run in enumerate(runs)
     )
-    return trials, [*warnings, *axes.epochs_only(blocks, params)]
-
-
-def _facts(run: Run) -> dict[str, str]:
-    return {k.removeprefix(contract.TAG_PREFIX): v for k, v in run.tags.items() if k.startswith(contract.TAG_PREFIX)}
-
-
-def _add_stated(
-    facts: Sequence[dict[str, str]], params: Sequence[Mapping[str, Value]], blocks: Mapping[str, CurveBlock]
-) -> None:
-    """Add to the facts of each trial (trials,) what no adapter noted but its parameters say."""
-    ends = [max((int(c.steps[-1]) for b in blocks.values() if len(c := b.curve(i))), default=-1) for i in range(len(facts))]
-    for noted, trial, steps in zip(facts, params, stated.max_train_steps(params, ends), strict=True):
-        if steps is not None:
-            noted.setdefault("max_train_steps", str(steps))
-        batch, parts = kinds.batch_size_of(trial), stated.micro_batches(trial)
-        if parts > 1 and math.isfinite(batch):
-            noted.setdefault("batch_size", f"{batch * parts:.0f}")
 
 
 def _status(run: Run, objective: FloatArray) -> Status:
@@ -261,8 +229,7 @@ _ENDED: tuple[Status, ...] = ("complete", "diverged", "infeasible", "stopped", "
 def _seed(run: Run) -> int | None:
     text = run.tags.get(contract.TAG_SEED)
     if text is None:
-        said = (("seed",), ("random", "seed"), ("random", "state"))
-        named = [v for k, v in sorted(run.params.items(), key=lambda item: len(item[0])) if tuple(words_of(k)) in said]
+        named = [v for k, v in run.params.items() if k.lower() in ("seed", "random_seed", "random_state")]
         text = named[0] if named else ""
     try:
         return int(float(text))
@@ -283,7 +250,6 @@ def _space(
 ) -> tuple[StudySpec, list[str]]:
     """The study's spec, and warnings of trials that lie outside of what it declares."""
     seen = infer.infer_parameters([t.params for t in trials])
-    spec = spec or declared.noted(experiment, [t.params for t in trials])
     spec = spec or declared.noted(experiment, [t.params for t in trials])
     known, outside = declared.parameters(spec, [t.params for t in trials])
     guessed = {name: p for name, p in seen.items() if name not in known}
