@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,7 +24,8 @@ from advisor_logging.bound import DEFAULT_MB, VARIABLE, DiskBound, limit_from_en
 from advisor_logging.process import ShipperProcess, hire
 from advisor_logging.redact import one_line, redact
 from advisor_logging.shipper import LINGER_S
-from advisor_logging.spool import EVALUATION, STEPS, Row, SpoolWriter, encode_event, encode_rows, read_json, write_json
+from advisor_logging.spool import EVALUATION, STEPS, SpoolWriter, encode_event, encode_table, read_json, write_json
+from advisor_logging.table import Completion, Table
 
 logger = logging.getLogger("advisor")
 
@@ -45,7 +46,7 @@ class Chunk(Protocol):
     def ready(self) -> bool:
         """Whether the values have arrived, without waiting for them."""
 
-    def rows(self) -> list[Row]:
+    def tables(self) -> list[Table]:
         """The rows; called once, in the writer thread, when ready."""
 
 
@@ -67,12 +68,14 @@ class RunSettings:
 class Recorder:
     """Records one run. Nothing here waits for the store or the disk on the caller's thread, except `close`."""
 
-    def __init__(self, settings: RunSettings, see: Callable[[int, Mapping[str, float]], None]) -> None:
-        """Open a spool and hire a shipper; `see` is called with the step and values of every row, in the writer thread.
+    def __init__(
+        self, settings: RunSettings, see: Callable[[Table], None], completion: Completion | None = None
+    ) -> None:
+        """Open a spool and hire a shipper; `see` is called with all rows, in the writer thread, after `completion`.
 
         Raises OSError when no spool can be written.
         """
-        self._see = see
+        self._see, self._completion = see, completion
         self._uri = resolve_tracking_uri(settings.tracking_uri)
         self.id = uuid.uuid4().hex[:12]
         self.folder = _make_folder(settings.spool, self.id)
@@ -182,42 +185,54 @@ class Recorder:
             try:
                 item = self._queue.get(timeout=1.0)
             except queue.Empty:
-                self._watch()
-                continue
-            if item is None:
-                return
+                item = {}
             try:
-                if isinstance(item, dict):
+                if item is None or item == {}:
+                    self._complete(last=item is None)
+                elif isinstance(item, dict):
                     self._spool.append(encode_event(item), matters=True)
                 else:
-                    self._spool_rows(item)
+                    self._take(item)
             except Exception as error:  # a full disk, a broken device: the training has the last word on those
-                self._lost_points += 0 if isinstance(item, dict) else len(item) * self._points_a_row
+                self._lost_points += 0 if item is None or isinstance(item, dict) else len(item) * self._points_a_row
                 self.warn("spool", f"points are being lost ({one_line(error)}); training goes on")
+            if item is None:
+                return
             self._watch()
 
-    def _spool_rows(self, chunk: Chunk) -> None:
+    def _take(self, chunk: Chunk) -> None:
         while not chunk.ready():
-            time.sleep(0.002)
-        rows = chunk.rows()
-        for step, _, values in rows:
-            self._see(step, values)
-        self._points_a_row = max((len(values) for _, _, values in rows), default=1)
-        kept = self._that_have_room(rows, chunk.windowed)
-        self._lost_points += sum(len(values) for _, _, values in rows) - sum(len(values) for _, _, values in kept)
-        if kept:
-            frames = encode_rows(STEPS if chunk.windowed else EVALUATION, kept)
-            self._spool.append(frames, matters=not chunk.windowed)
-            self._bound.wrote(len(frames))
+            time.sleep(0.01)
+        tables: Sequence[Table] = chunk.tables()
+        if chunk.windowed and self._completion is not None:
+            tables = self._completion.take(tables)
+        for table in tables:
+            self._spool_table(table, chunk.windowed)
 
-    def _that_have_room(self, rows: list[Row], windowed: bool) -> list[Row]:
+    def _complete(self, *, last: bool) -> None:
+        """Spool the rows of steps that were held back and need be no longer."""
+        if self._completion is not None:
+            for table in self._completion.finish() if last else self._completion.take([]):
+                self._spool_table(table, windowed=True)
+
+    def _spool_table(self, table: Table, windowed: bool) -> None:
+        self._see(table)
+        self._points_a_row = len(table.columns)
+        kept = self._that_has_room(table, windowed)
+        self._lost_points += (len(table) - len(kept)) * self._points_a_row
+        if kept:
+            frame = encode_table(STEPS if windowed else EVALUATION, kept)
+            self._spool.append(frame, matters=not windowed)
+            self._bound.wrote(len(frame))
+
+    def _that_has_room(self, table: Table, windowed: bool) -> Table:
         every = self._bound.keep_every() if windowed else 0 if self._bound.is_full() else 1
         if every == 1:
-            return rows
+            return table
         self.warn(
             "bound", f"{self.folder} has reached its bound ({VARIABLE}): not every step is kept; training goes on"
         )
-        return [row for row in rows if row[0] % every == 0] if every else []
+        return table.every(every) if every else table.only([])
 
     def _disk_limit(self) -> int:
         try:
@@ -290,7 +305,8 @@ def _describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
     source = {"mlflow.user": user, "mlflow.source.name": sys.argv[0] if sys.argv else "", "mlflow.source.type": "LOCAL"}
     return {
         "spool": identity,
-        "experiment": settings.experiment,
+        "experiment": settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME"),
+        "experiment_id": None if settings.experiment else os.environ.get("MLFLOW_EXPERIMENT_ID"),
         "run_id": run_id,
         "run_name": settings.run_name,
         "ends_run": ends_run,

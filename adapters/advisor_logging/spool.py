@@ -18,9 +18,11 @@ import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+from advisor_logging.table import Row, Table, tables_of
 
 SEGMENT_BYTES = 8 << 20
 """A new segment begins beyond this size; acknowledged segments make room for what comes."""
@@ -32,9 +34,6 @@ STEPS, EVALUATION, EVENT = 0, 1, 2
 
 _HEAD = struct.Struct("<IIB")
 _SHAPE = struct.Struct("<IH")
-
-Row = tuple[int, int, Mapping[str, float]]
-"""Step, wall clock in milliseconds, values by metric name."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -86,15 +85,18 @@ def encode_event(event: Mapping[str, Any]) -> bytes:
 
 
 def encode_rows(kind: int, rows: Sequence[Row]) -> bytes:
-    """Rows as frames: one for each stretch of rows that have the same metrics, so that no value needs a mark for "missing"."""
-    frames = []
-    for names, group in groupby(rows, key=lambda row: tuple(row[2])):
-        same = list(group)
-        flat = [x for step, time_ms, values in same for x in (step, time_ms, *values.values())]
-        names_json = json.dumps(names).encode()
-        head = _SHAPE.pack(len(same), len(names_json)) + names_json
-        frames.append(_frame(kind, head + struct.pack(f"<{len(flat)}d", *flat)))
-    return b"".join(frames)
+    """Rows as frames: one for each stretch of rows that have the same metrics."""
+    return b"".join(encode_table(kind, table) for table in tables_of(rows))
+
+
+def encode_table(kind: int, table: Table) -> bytes:
+    """A table as a frame, row by row."""
+    names_json = json.dumps(list(table.columns)).encode()
+    lines = zip(table.steps, table.times_ms, *table.columns.values(), strict=True)
+    numbers = array("d", chain.from_iterable(lines))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return _frame(kind, _SHAPE.pack(len(table), len(names_json)) + names_json + numbers.tobytes())
 
 
 def _decode_rows(payload: bytes) -> list[Row]:

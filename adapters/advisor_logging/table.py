@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Protocol
 
 Row = tuple[int, int, Mapping[str, float]]
 """Step, wall clock in milliseconds, values by metric name."""
-
-LOCAL_SQUARE = "~local_square"
-"""A column of this name after a metric's holds what this rank adds to the metric's square: ranks sum it, add the square of the
-metric's own column, which is the same on all of them, and take the root. No such column may reach the spool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +34,30 @@ class Table:
             for step, time_ms, line in zip(self.steps, self.times_ms, lines, strict=True)
         ]
 
+    def every(self, nth: int) -> Table:
+        """Those of its rows whose step is a multiple of `nth`."""
+        at = [i for i, step in enumerate(self.steps) if step % nth == 0]
+        return self if len(at) == len(self) else self.only(at)
+
+    def only(self, at: Sequence[int]) -> Table:
+        """Those of its rows that are at these indexes."""
+        columns = {name: [values[i] for i in at] for name, values in self.columns.items()}
+        return Table([self.steps[i] for i in at], [self.times_ms[i] for i in at], columns)
+
+
+def tables_of(rows: Iterable[Row]) -> list[Table]:
+    """Rows as tables: one for each stretch of rows that have the same metrics, so that no value needs a mark for "missing"."""
+    tables = []
+    for names, group in groupby(rows, key=lambda row: tuple(row[2])):
+        steps, times_ms, values = zip(*group, strict=True)
+        tables.append(Table(steps, times_ms, {name: [row[name] for row in values] for name in names}))
+    return tables
+
 
 class Completion(Protocol):
     """Adds to the rows of this process what other ranks know of the same steps. Called in the writer thread only.
 
-    What it returns goes to the spool as it is: without LOCAL_SQUARE columns. A rank that is dead or late must not hold rows back for
-    ever: memory is bounded by giving them out incomplete.
+    A rank that is dead or late must not hold rows back for ever: memory is bounded by giving them out incomplete.
     """
 
     def take(self, tables: Sequence[Table]) -> Sequence[Table]:

@@ -1,17 +1,28 @@
-"""One row per optimizer step, taken from the optimizer's hooks and the loop's calls."""
+"""One row per optimizer step, taken from the optimizers' hooks and the loop's calls.
+
+What stands here happens in the training thread at every step: it appends numbers and tensors to flat lists, and leaves all else to
+the writer thread (`rows`).
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 
 from advisor import contract
-from advisor_pytorch import clipping
-from advisor_pytorch.device import PendingChunk, PendingRow, Value, own_copy
+from advisor_pytorch import clipping, scaling
+from advisor_pytorch.clock import TIMES, Clock
+from advisor_pytorch.device import Value, own_copy
+from advisor_pytorch.gradients import Measure, norm_of
+from advisor_pytorch.norms import Norms
+from advisor_pytorch.rates import Rates
+from advisor_pytorch.rows import Column, Layout, PendingChunk, Role, Skips, Stretch
 
 HAND_OVER_S = 0.25
 """Points stay with the training thread no longer than this, or a step where that takes longer."""
@@ -24,227 +35,332 @@ class Owner(Protocol):
         """Take values that may still be on their way."""
 
     def noticed(self, tag: str, value: str) -> None:
-        """Take a fact that showed itself during training."""
+        """Take a fact that showed itself during training; the last word counts."""
 
     def warn(self, key: str, message: str) -> None:
         """Say one line, once."""
 
 
 class StepCapture:
-    """Captures the steps of `optimizer`, numbered from `start_step`, until `stop`.
+    """Captures the steps of `optimizers`, numbered from `start_step`, until `stop`. Those of the first are counted: it leads.
 
-    A row opens when `optimizer.step()` is through and closes with the loop's `add_loss`, or, if the loop does not log every step,
-    when the next one begins. Losses of micro-batches, logged before their optimizer step, are averaged into it.
+    A row opens when the leading optimizer's `step()` is through and closes with the loop's `add_loss`, or, if the loop does not log
+    every step, when the next one begins. Losses of micro-batches, logged before their optimizer step, are averaged into it. A row
+    has the norms of all optimizers that stepped since the last one.
+
+    A step that a gradient scaler leaves out has no row. Nor has it a number, unless the optimizer is fused: of that one only the
+    device knows, so that the numbers have a gap there.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, owner: Owner, start_step: int, batch_size: int | None) -> None:
-        self._optimizer, self._owner, self._batch_size = optimizer, owner, batch_size
-        self._pid = os.getpid()
+    def __init__(
+        self,
+        optimizers: Sequence[torch.optim.Optimizer],
+        owner: Owner,
+        start_step: int = 0,
+        batch_size: int | None = None,
+        *,
+        measure: Measure | None = norm_of,
+        in_parts: bool = False,
+    ) -> None:
+        """`measure` takes norms of gradients (None: nobody does); `in_parts`: those are this rank's parts, see `merging`."""
+        self._optimizers, self._owner, self._batch_size = tuple(optimizers), owner, batch_size
+        self._in_parts = in_parts
+        self._index = {id(optimizer): k for k, optimizer in enumerate(optimizers)}
+        self._on_cuda = any(p.is_cuda for o in optimizers for g in o.param_groups for p in g["params"])
+        self._norms = Norms(self._optimizers, measure, in_parts)
+        self._rates = Rates(self._optimizers)
+        self._clock = Clock(self._on_cuda)
+        self.alive = True
+        """Whether steps are captured: until `stop`, and in this process only."""
         self.next_step = start_step
-        self._rows: list[PendingRow] = []
-        self._open: PendingRow | None = None
-        self._norm: Value | None = None
-        self._rates: list[Value] = []
-        self._clips: list[tuple[Value, float]] = []
-        self._losses: list[Value] = []
-        self._clock: float | None = None
-        self._wait: float | None = None
-        self._examples = 0
-        self._counted = False
+        self.skipped = 0
+        """Steps that have no number because a gradient scaler left them out."""
+        self._pending_skips = 0
+        self._scaled = self._hook_ran = self._drops_loss = False
+        self._closed_rows = 0
+        self._noticed: dict[str, str] = {}
+        self._layouts: dict[object, Layout] = {}
+        self._key: object = None
+        self._stretch = Stretch(Layout((), ()))
+        self._stretches: list[Stretch] = []
+        self._skips = Skips()
         self._handed = time.perf_counter()
-        self._covers: dict[tuple[int, int, int, int], bool] = {}
-        self._noticed: set[str] = set()
-        self._on_cuda = any(p.is_cuda for g in optimizer.param_groups for p in g["params"])
-        self._takes_norm = not self._has_distributed_tensors()
-        self._handles = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(self._after_step),
-        ]
+        self._row: list[float] | None = None
+        self._scale: torch.Tensor | None = None
+        self._overflowed: torch.Tensor | None = None
+        self._begin_row()
+        self._handles = []
+        for k, optimizer in enumerate(self._optimizers):
+            self._handles.append(optimizer.register_step_pre_hook(partial(self._before_step, k)))
+            self._handles.append(optimizer.register_step_post_hook(partial(self._after_step, k)))
         clipping.listen(self._on_clip)
+        scaling.listen(self)
+        _live.add(self)
 
     def stop(self) -> None:
         """Take the hooks away and hand over what is left."""
         for handle in self._handles:
             handle.remove()
         clipping.ignore(self._on_clip)
-        self._close_row()
-        self.flush()
+        scaling.ignore(self)
+        if self.alive:
+            self._close_row()
+            self.flush()
+        self.alive = False
 
     # From the loop.
 
-    def add_loss(self, loss: Value, grad_norm: Value | None, examples: int | None) -> None:
+    def add_loss(self, loss: Value, grad_norm: Value | None = None, examples: int | None = None) -> None:
         """The loss of the step just made, or of a micro-batch of the one to come; a `grad_norm` says that a step was made."""
-        self._losses.append(_value(loss))
+        if self._drops_loss:
+            self._drops_loss = False
+            return
+        if isinstance(loss, torch.Tensor):
+            self._losses.append(own_copy(loss))
+        else:
+            self._plain_losses.append(float(loss))
         if examples is not None:
-            self._examples += examples
-        elif self._batch_size is not None and not self._counted:
-            self._examples += self._batch_size
-        if grad_norm is not None and self._open is None:  # no hook ran: a replayed CUDA graph
-            self._norm = _value(grad_norm)
-            self._rates = self._read_rates()
+            self._said += examples
+        elif self._batch_size is not None:
+            self._by_size += self._batch_size
+        if grad_norm is not None and self._row is None:  # no hook ran: a replayed CUDA graph
+            self._norms.give(own_copy(torch.as_tensor(grad_norm)))
             self._open_row()
-        if self._open is not None:
-            self._close_row()
-            if time.perf_counter() - self._handed >= HAND_OVER_S:
-                self.flush()
+        self._close_row()
 
     def add_batch(self, waited_s: float, examples: int | None) -> None:
         """A batch arrived from the loader, after a wait."""
-        self._wait = (self._wait or 0.0) + waited_s
-        if examples is not None:
-            self._counted = True
-            self._examples += examples
+        self._drops_loss = False
+        self._clock.batch(waited_s, examples)
 
     def restart_clock(self) -> None:
         """Begin the next step's time now: what came before was no training."""
-        if self._clock is not None:
-            self._clock = time.perf_counter()
-            self._wait = None if self._wait is None else 0.0
+        self._clock.restart()
 
     def flush(self) -> None:
         """Hand over the rows that are complete."""
         self._handed = time.perf_counter()
-        if self._rows:
-            rows, self._rows = self._rows, []
-            self._owner.hand_over(PendingChunk(rows, windowed=True))
+        if self._stretch.numbers:
+            self._stretches.append(self._stretch)
+            self._stretch = Stretch(self._stretch.layout)
+        if self._stretches:
+            stretches, self._stretches = self._stretches, []
+            self._owner.hand_over(PendingChunk(stretches, windowed=True, skips=self._skips))
 
     # From PyTorch.
 
-    def _before_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if os.getpid() != self._pid:
+    def _before_step(
+        self, k: int, _optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        if not self.alive:
+            return None
+        try:
+            self._hook_ran = True
+            if k == 0:
+                self._drops_loss = False
+                self._close_row()
+                if self._scaled:
+                    self._overflowed = getattr(_optimizer, "found_inf", None)
+            if self._is_capturing():
+                return None
+            if len(args) > 1 or kwargs:
+                closure = args[1] if len(args) > 1 else kwargs.get("closure")
+                if callable(closure):
+                    watched = self._watching(k, closure)
+                    return (
+                        ((args[0], watched, *args[2:]), kwargs)
+                        if len(args) > 1
+                        else (args, kwargs | {"closure": watched})
+                    )
+            self._norms.before_step(k)
+        except Exception as error:
+            self._fail(error)
+        return None
+
+    def _watching(self, k: int, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """The closure of a step, whose first evaluation computes the gradient that the step starts from."""
+        evaluated = False
+
+        def watched() -> Any:
+            nonlocal evaluated
+            loss = closure()
+            if not evaluated:
+                evaluated = True
+                try:
+                    self._norms.before_step(k)
+                except Exception as error:
+                    self._fail(error)
+            return loss
+
+        return watched
+
+    def _after_step(self, k: int, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if not self.alive:
             return
         try:
-            self._close_row()
-            if self._norm is None and self._takes_norm and not self._is_capturing():
-                norm = global_norm([p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None])
-                scale = getattr(
-                    optimizer, "grad_scale", None
-                )  # set by GradScaler where a fused optimizer unscales by itself
-                self._norm = norm / scale if norm is not None and isinstance(scale, torch.Tensor) else norm
-            self._rates = self._read_rates()
+            self._norms.after_step(k)
+            if k == 0 and not self._is_capturing():
+                self._open_row()
         except Exception as error:
             self._fail(error)
 
-    def _after_step(self, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if os.getpid() != self._pid:
+    def _on_clip(self, given: clipping.Clipping) -> None:
+        if not self.alive:
             return
         try:
-            self._open_row()
-        except Exception as error:
-            self._fail(error)
-
-    def _on_clip(self, parameters: Sequence[torch.Tensor], threshold: float | None, norm: torch.Tensor | None) -> None:
-        """Just before a clipping: the last moment at which the gradient is whole."""
-        if os.getpid() != self._pid or not self._takes_norm:
-            return
-        try:
-            own = [p for g in self._optimizer.param_groups for p in g["params"]]
-            if not parameters or not own or not self._touches(parameters, own):
+            concern = self._norms.concern(given)
+            if not concern.optimizers:
                 return
-            covers = self._covers_all(parameters, own)
-            given = own_copy(norm) if norm is not None else None
-            if self._norm is None:
-                grads = [p.grad for p in own if p.grad is not None]
-                self._norm = given if given is not None and covers else global_norm(grads)
-            if threshold is not None:
-                clipped = (
-                    given if given is not None else global_norm([p.grad for p in parameters if p.grad is not None])
-                )
-                if clipped is not None:
-                    self._clips.append((clipped, float(threshold)))
-                self._notice(contract.TAG_GRAD_CLIP, str(float(threshold)))
+            if 0 in concern.optimizers:
+                self._close_row()
+            tag = contract.TAG_GRAD_CLIP if given.by == "norm" else contract.TAG_GRAD_CLIP_VALUE
+            if tag not in self._noticed:
+                self._notice(tag, str(given.limit))
+            if not self._is_capturing():
+                self._norms.clipped(given, concern)
+        except Exception as error:
+            self._fail(error)
+
+    def scaler_begins(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+        """A gradient scaler is about to make a step, or not."""
+        k = self._index.get(id(optimizer))
+        if k is None or not self.alive or not scaler.is_enabled():
+            return
+        try:
+            self._hook_ran = False
+            scale = getattr(scaler, "_scale", None)  # `get_scale` would wait for the device
+            if k == 0:
+                self._close_row()
+                self._scaled = True
+                self._scale = own_copy(scale) if scale is not None else None
+            if scale is not None and not scaling.is_unscaled(scaler, optimizer):
+                self._norms.unscale(k, scale)
+        except Exception as error:
+            self._fail(error)
+
+    def scaler_ended(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+        """It has made the step, or left it out."""
+        k = self._index.get(id(optimizer))
+        if k is None or self._hook_ran or not self.alive or not scaler.is_enabled():
+            return
+        try:
+            self._norms.drop(k)
+            if k == 0:
+                self.skipped += 1
+                self._pending_skips += 1
+                self._begin_row()
+                self._clock.restart()
+                self._clock.forget_batches()
+                self._drops_loss = True  # that of the batch that overflowed
         except Exception as error:
             self._fail(error)
 
     # Rows.
 
+    def _begin_row(self) -> None:
+        self._row = self._scale = self._overflowed = None
+        self._losses: list[torch.Tensor] = []
+        self._plain_losses: list[float] = []
+        self._said = self._by_size = 0
+        self._norms.forget()
+
     def _open_row(self) -> None:
-        now = time.perf_counter()
-        values: dict[str, Value] = {}
-        if self._norm is not None:
-            values[contract.GRAD_NORM] = self._norm
-        for i, rate in enumerate(self._rates):
-            values[contract.LEARNING_RATE + (f"{contract.GROUP_SUFFIX}{i}" if i else "")] = rate
-        if self._clock is not None:  # else there is no step before to count from
-            values[contract.STEP_TIME] = now - self._clock
-            if self._wait is not None:
-                values[contract.DATA_WAIT] = self._wait
-        self._clock, self._wait = now, None if self._wait is None else 0.0
-        self._open = PendingRow(self.next_step, int(time.time() * 1000), values, self._clips)
+        self._row = row = [self.next_step, time.time() * 1e3]
+        self._seen, self._batches = self._clock.examples, self._clock.batches
+        self._times = self._clock.step(row)
+        self._step_rates, self._rate_tensors = self._rates.read()
         self.next_step += 1
-        self._norm, self._clips = None, []
 
     def _close_row(self) -> None:
-        row = self._open
+        row = self._row
         if row is None:
             return
-        self._open = None
-        if self._losses:
-            row.values[contract.TRAIN_LOSS] = sum(self._losses[1:], start=self._losses[0]) / len(self._losses)
-            self._losses = []
-        if self._examples:
-            self._notice(contract.TAG_BATCH_SIZE, str(self._examples))
-            if (seconds := row.values.get(contract.STEP_TIME)) is not None:
-                row.values[contract.EXAMPLES_PER_SECOND] = self._examples / seconds
-            self._examples = 0
-        self._rows.append(row)
+        tensors, rates = self._losses, self._step_rates
+        losses = len(tensors)
+        tensors += self._rate_tensors
+        row += rates
+        row += self._plain_losses
+        if examples := self._said or self._seen or self._by_size:
+            row.append(examples)
+        if self._scaled:
+            row.append(self._pending_skips)
+            self._pending_skips = 0
+            tensors += [t for t in (self._scale, self._overflowed) if t is not None]
+        of_norms = self._norms.append_to(tensors, row)
+        scaled = self._scaled and (self._scale is not None, self._overflowed is not None)
+        key = (self._times, len(rates), losses, len(self._plain_losses), examples > 0, scaled, of_norms)
+        events = self._clock.events
+        if key != self._key or (events is not None) != self._stretch.layout.timed:
+            self._begin_stretch(key, events is not None)
+        stretch = self._stretch
+        stretch.numbers += row
+        stretch.tensors += tensors
+        if events is not None:
+            stretch.events.append(events)
+        if self._closed_rows < 2:  # a loop that logs before its steps gives the first one two losses
+            self._closed_rows += 1
+            self._notice_batch(examples, max(losses + len(self._plain_losses), self._batches))
+        self._begin_row()
+        if self._clock.last - self._handed >= HAND_OVER_S:
+            self.flush()
 
-    def _read_rates(self) -> list[Value]:
-        return [_value(group["lr"]) for group in self._optimizer.param_groups if "lr" in group]
+    def _begin_stretch(self, key: Any, timed: bool) -> None:
+        """Rows have other columns from here on."""
+        if self._stretch.numbers:
+            self._stretches.append(self._stretch)
+        layout = self._layouts.get((key, timed, self._rates.names))
+        if layout is None:
+            layout = self._layouts[key, timed, self._rates.names] = self._lay_out(key, timed)
+        self._key, self._stretch = key, Stretch(layout)
+
+    def _lay_out(self, key: Any, timed: bool) -> Layout:
+        """Columns in the order in which `_close_row` fills them."""
+        times, _, losses, plain_losses, has_examples, scaled, of_norms = key
+        of_value = [Column(Role.VALUE, name) for name in self._rates.names]
+        in_tensors = self._rates.in_tensors
+        numbers = [Column(Role.VALUE, name) for name in TIMES[:times]]
+        numbers += [column for i, column in enumerate(of_value) if i not in in_tensors]
+        numbers += [Column(Role.LOSS)] * plain_losses
+        tensors = [Column(Role.LOSS)] * losses + [of_value[i] for i in in_tensors]
+        if has_examples:
+            numbers.append(Column(Role.EXAMPLES))
+        if scaled:
+            has_scale, may_have_overflowed = scaled
+            numbers.append(Column(Role.SKIPPED))
+            tensors += [Column(Role.VALUE, contract.LOSS_SCALE)] * has_scale
+            tensors += [Column(Role.OVERFLOWED)] * may_have_overflowed
+        numbers_of_norms, tensors_of_norms = self._norms.columns(of_norms)
+        return Layout((*numbers, *numbers_of_norms), (*tensors, *tensors_of_norms), timed, self._in_parts)
 
     # What it knows of its surroundings.
 
-    def _touches(self, parameters: Sequence[torch.Tensor], own: Sequence[torch.Tensor]) -> bool:
-        return self._covers_all(parameters, own) or bool({id(p) for p in parameters} & {id(p) for p in own})
-
-    def _covers_all(self, parameters: Sequence[torch.Tensor], own: Sequence[torch.Tensor]) -> bool:
-        """Whether a clipping is of all that the optimizer trains and of nothing else."""
-        key = (id(parameters[0]), id(parameters[-1]), len(parameters), len(own))
-        if key not in self._covers:
-            trained = {id(p) for p in own if p.requires_grad}
-            self._covers[key] = {id(p) for p in parameters if p.requires_grad} == trained
-        return self._covers[key]
-
-    def _has_distributed_tensors(self) -> bool:
-        found = any(hasattr(p, "to_local") for g in self._optimizer.param_groups for p in g["params"])
-        if found:
-            self._owner.warn("dtensor", "no gradient norm is logged: that of sharded parameters needs all ranks")
-        return found
-
     def _is_capturing(self) -> bool:
+        """Whether a CUDA graph is being recorded: nothing happens now."""
         return self._on_cuda and torch.cuda.is_current_stream_capturing()
 
+    def _notice_batch(self, examples: int, micro_batches: int) -> None:
+        if examples:
+            self._notice(contract.TAG_BATCH_SIZE, str(examples))
+        if micro_batches > 1 or contract.TAG_MICRO_BATCHES in self._noticed:
+            self._notice(contract.TAG_MICRO_BATCHES, str(micro_batches))
+
     def _notice(self, tag: str, value: str) -> None:
-        if tag not in self._noticed:
-            self._noticed.add(tag)
+        if self._noticed.get(tag) != value:
+            self._noticed[tag] = value
             self._owner.noticed(tag, value)
 
     def _fail(self, error: Exception) -> None:
         self._owner.warn("capture", f"a step could not be captured ({type(error).__name__}: {error}); training goes on")
 
 
-def global_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """The L2 norm of all gradients together, a float32 scalar on the first one's device; None if there are none. Never waits."""
-    if not gradients:
-        return None
-    with torch.no_grad():
-        try:
-            narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # their squares overflow or lose digits
-            norms = torch._foreach_norm(list(gradients), 2.0, dtype=torch.float32 if narrow else None)
-        except (RuntimeError, TypeError):  # a sparse gradient, or a mixture that the fused kernel does not take
-            norms = tuple(_one_norm(g) for g in gradients)
-        device = norms[0].device
-        total: torch.Tensor = torch.linalg.vector_norm(
-            torch.stack([n if n.device == device else n.to(device) for n in norms])
-        )
-        return total.to(torch.float32)
+_live: weakref.WeakSet[StepCapture] = weakref.WeakSet()
 
 
-def _one_norm(gradient: torch.Tensor) -> torch.Tensor:
-    values = gradient.coalesce().values() if gradient.is_sparse else gradient
-    norm: torch.Tensor = torch.linalg.vector_norm(values)
-    return norm.to(torch.float32)
+def _leave_to_parent() -> None:
+    for capture in _live:
+        capture.alive = False
 
 
-def _value(given: Value) -> Value:
-    return own_copy(given) if isinstance(given, torch.Tensor) else float(given)
+os.register_at_fork(
+    after_in_child=_leave_to_parent
+)  # a forked worker of a loader has a copy of all this, and must do nothing

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 
-
-def gradients_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """The gradients that its next step uses."""
-    return [grad for group in optimizer.param_groups for p in group["params"] if (grad := p.grad) is not None]
+Measure = Callable[[Sequence[torch.Tensor]], "torch.Tensor | None"]
+"""Gives the L2 norm of the gradients of parameters together, a scalar; None if they have none."""
 
 
-def global_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor | None:
+def norm_of(parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """The plain `Measure`."""
+    return global_norm([gradient for p in parameters if (gradient := p.grad) is not None])
+
+
+def global_norm(gradients: list[torch.Tensor]) -> torch.Tensor | None:
     """The L2 norm of all gradients together, a scalar on the first one's device; None if there are none. Never waits."""
     if not gradients:
         return None
@@ -30,7 +33,7 @@ def global_norm(gradients: Sequence[torch.Tensor]) -> torch.Tensor | None:
         return total
 
 
-def _norm_one_by_one(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+def _norm_one_by_one(gradients: list[torch.Tensor]) -> torch.Tensor:
     parts = [g.coalesce().values() if g.is_sparse else g for g in gradients]
     wide = [torch.float64 if p.dtype == torch.float64 else torch.float32 for p in parts]
     norms = [torch.linalg.vector_norm(p, dtype=dtype) for p, dtype in zip(parts, wide, strict=True)]

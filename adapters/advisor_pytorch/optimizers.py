@@ -25,19 +25,22 @@ The names are the playbook's, the update rules PyTorch's. Where they differ, the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+
+from advisor import contract
+from advisor_pytorch.rates import MAX_GROUPS, MAX_OPTIMIZERS
 
 _NAMES = {"lr": "learning_rate", "eps": "epsilon"}
 _HOW_NOT_WHAT = frozenset(("params", "foreach", "maximize", "capturable", "differentiable", "fused", "initial_lr"))
 """Entries of a parameter group that choose an implementation and not an update rule."""
 
 
-def hyperparameters(optimizer: torch.optim.Optimizer) -> dict[str, str]:
-    """The hyperparameters of parameter group 0 by the playbook's names, as text; any optimizer's that are plain values."""
-    group: Mapping[str, Any] = optimizer.param_groups[0]
+def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> dict[str, str]:
+    """The hyperparameters of a parameter group by the playbook's names, as text; any optimizer's that are plain values."""
+    group: Mapping[str, Any] = optimizer.param_groups[group_index]
     renamed = dict(_NAMES)
     if "alpha" in group and isinstance(optimizer, torch.optim.RMSprop):
         renamed["alpha"] = "rho"
@@ -52,6 +55,25 @@ def hyperparameters(optimizer: torch.optim.Optimizer) -> dict[str, str]:
         if _is_plain(chosen):
             found[renamed.get(name, name)] = _text(chosen)
     return found
+
+
+def describe_further(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
+    """Tags of optimizers after the first, `advisor.optimizer.optimizer<k>` and `advisor.optimizer.optimizer<k>.<name>`.
+
+    And `advisor.optimizer.group<j>.<name>`, or `advisor.optimizer.optimizer<k>.group<j>.<name>`, of further parameter groups, where
+    they differ from the first one.
+    """
+    tags: dict[str, str] = {}
+    for k, optimizer in enumerate(optimizers[:MAX_OPTIMIZERS]):
+        name = contract.TAG_OPTIMIZER + (f"{contract.OPTIMIZER_SUFFIX}{k}" if k else "")
+        first = hyperparameters(optimizer)
+        if k:
+            tags[name] = type(optimizer).__name__
+            tags |= {f"{name}.{key}": value for key, value in first.items()}
+        for j in range(1, min(len(optimizer.param_groups), MAX_GROUPS)):
+            found = hyperparameters(optimizer, j)
+            tags |= {f"{name}{contract.GROUP_SUFFIX}{j}.{key}": v for key, v in found.items() if first.get(key) != v}
+    return tags
 
 
 def bare(optimizer: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -19,12 +19,15 @@ def is_name(name: object) -> bool:
     return posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
 
 
-def check_what_is_trained(model: object, optimizer: object) -> None:
-    """Raises TypeError or ValueError unless they are a module and one optimizer that has parameters."""
+def check_what_is_trained(model: object, optimizers: Sequence[object]) -> None:
+    """Raises TypeError or ValueError unless they are a module and one or more optimizers."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
+    if not optimizers:
+        raise ValueError("optimizer must be an optimizer, or a sequence of them of which the first leads: it is empty")
+    for optimizer in optimizers:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
 
 
 def check_what_is_sought(params: object, objective: object, direction: object) -> None:

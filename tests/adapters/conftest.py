@@ -92,7 +92,7 @@ def train() -> Callable[..., None]:
     """Trains what a logger logs for some steps, giving it the true losses or another value."""
 
     def run(log: TuningLogger, steps: int, loss: float | None = None) -> None:
-        model, optimizer = log._model, log._capture._optimizer
+        model, optimizer = log._model, log._capture._optimizers[0]
         for _ in range(steps):
             x = torch.randn(16, 4)
             made = nn.functional.mse_loss(model(x), x[:, :1])

@@ -1,0 +1,87 @@
+"""The times of steps: from one to the next, waiting for batches, computing."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from advisor import contract
+
+TIMES = (contract.STEP_TIME, contract.DATA_WAIT, contract.COMPUTE_TIME)
+
+EventPair = tuple[torch.cuda.Event, torch.cuda.Event]
+
+
+class Clock:
+    """Measures on the host, and computing on the device where that is a GPU: by events, which nobody waits for."""
+
+    def __init__(self, on_cuda: bool) -> None:
+        self._on_cuda = on_cuda
+        self._last: float | None = None
+        self._waits = False
+        self.events: EventPair | None = None
+        """Of the step just made: its first batch's arrival and its end."""
+        self.forget_batches()
+
+    def forget_batches(self) -> None:
+        """The batches that came are none of the next step's."""
+        self.examples = self.batches = 0
+        """Of the step to come."""
+        self._waited = self._waited_within = 0.0
+        self._arrived: float | None = None
+        self._arrival: torch.cuda.Event | None = None
+
+    def batch(self, waited_s: float, examples: int | None) -> None:
+        """A batch has arrived after a wait."""
+        self._waits = True
+        self._waited += waited_s
+        self.batches += 1
+        if examples is not None:
+            self.examples += examples
+        if self._arrived is not None:
+            self._waited_within += waited_s
+            return
+        self._arrived = time.perf_counter()
+        if self._on_cuda and not torch.cuda.is_current_stream_capturing():
+            self._arrival = _now_on_device()
+
+    def step(self, row: list[float]) -> int:
+        """A step has been made: append its times to its row, and give how many of TIMES they are."""
+        now, last = time.perf_counter(), self._last
+        self._last = now
+        self.events = None
+        known = 0
+        if last is not None:  # else there is no step before to count from
+            row.append(now - last)
+            known = 1
+            if self._waits:
+                row.append(self._waited)
+                known = 2
+                if self._arrival is not None:
+                    self.events = self._arrival, _now_on_device()
+                elif self._arrived is not None and not self._on_cuda:
+                    row.append(now - self._arrived - self._waited_within)
+                    known = 3
+        if self._waits:
+            self.forget_batches()
+        return known
+
+    def restart(self) -> None:
+        """Begin the next step's time now: what came before was no training."""
+        if self._last is not None:
+            self._last = time.perf_counter()
+            self._waited = self._waited_within = 0.0
+            self._arrived = None if self._arrived is None else self._last
+            self._arrival = None
+
+    @property
+    def last(self) -> float:
+        """When the last step was made; 0.0 where none was."""
+        return self._last or 0.0
+
+
+def _now_on_device() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
+    event.record()
+    return event

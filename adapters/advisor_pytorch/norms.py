@@ -1,0 +1,134 @@
+"""The norms of the gradients that steps used, before clipping, and whether they were clipped."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import torch
+
+from advisor import contract
+from advisor_pytorch.clipping import Clipping
+from advisor_pytorch.device import Value
+from advisor_pytorch.gradients import Concern, Concerns, Measure
+from advisor_pytorch.rates import own_names
+from advisor_pytorch.rows import Column, Role
+
+
+class Norms:
+    """Collects what the optimizers' steps since the last row say of their gradients; never waits for the device."""
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], measure: Measure | None, in_parts: bool) -> None:
+        """`measure` takes norms (None: nobody does); `in_parts` says that it takes this rank's part of them."""
+        self._optimizers, self._measure, self._in_parts = optimizers, measure, in_parts
+        self._concerns = Concerns(optimizers)
+        self._own = [(k,) for k in range(len(optimizers))]
+        self._names = own_names(contract.GRAD_NORM, len(optimizers))
+        self._known: set[int] = set()
+        """Optimizers whose next step's norm is known already."""
+        self._by_value: dict[int, torch.Tensor] = {}
+        """Their norm before it was clipped by value."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin another row."""
+        self._norms: dict[tuple[int, ...], torch.Tensor] = {}
+        self._clips: list[tuple[torch.Tensor, Value]] = []
+
+    def concern(self, clipping: Clipping) -> Concern:
+        """Which optimizers a clipping concerns."""
+        return self._concerns.of(clipping.parameters)
+
+    def clipped(self, clipping: Clipping, concern: Concern) -> None:
+        """The gradients of these optimizers are about to be clipped."""
+        if self._measure is None:
+            return
+        given = None if self._in_parts or clipping.norm is None else clipping.norm.detach()
+        if given is not None and clipping.is_l2 and concern.is_all:
+            self._set(concern.optimizers, given)
+        for k in concern.optimizers:
+            self._take(k)
+        if clipping.by == "value":
+            self._by_value |= {
+                k: norm for k in concern.optimizers if (norm := self._norms.get(self._own[k])) is not None
+            }
+            return
+        compared = self._norms.get(concern.optimizers) if given is None and concern.is_all else given
+        if compared is None:
+            compared = self._measure(clipping.parameters)
+        if compared is not None:
+            self._clips.append((compared, clipping.limit))
+
+    def before_step(self, k: int) -> None:
+        """Optimizer k is about to step, with its gradients as they are."""
+        if self._measure is not None:
+            self._take(k)
+            if self._by_value and (before := self._by_value.pop(k, None)) is not None:
+                after = self._measure(self._parameters(k))
+                if after is not None:
+                    self._clips.append((before, after))
+
+    def after_step(self, k: int) -> None:
+        """Optimizer k has stepped."""
+        self._known.discard(k)
+        self._by_value.pop(k, None)
+
+    def unscale(self, k: int, scale: torch.Tensor) -> None:
+        """What a clipping told of optimizer k was of gradients that are `scale` times too large."""
+        if k in self._known:
+            for key in self._norms:
+                if k in key:
+                    self._norms[key] = self._norms[key] / scale
+        self._by_value.pop(k, None)
+
+    def drop(self, k: int) -> None:
+        """Optimizer k does not make the step that it was about to make."""
+        self.after_step(k)
+        self._norms = {key: norm for key, norm in self._norms.items() if k not in key}
+        self._clips = []
+
+    def give(self, norm: torch.Tensor) -> None:
+        """The norm is this; nobody need measure it."""
+        self._norms = {self._own[0]: norm}
+
+    def append_to(self, tensors: list[torch.Tensor], numbers: list[float]) -> Hashable:
+        """Add the row's values to its tensors and numbers; gives what `columns` needs to say what they are."""
+        tensors += self._norms.values()
+        if not self._clips:
+            return tuple(self._norms), ()
+        for norm, limit in self._clips:
+            tensors.append(norm)
+            if isinstance(limit, torch.Tensor):
+                tensors.append(limit)
+            else:
+                numbers.append(limit)
+        return tuple(self._norms), tuple(isinstance(limit, torch.Tensor) for _, limit in self._clips)
+
+    def columns(self, key: Any) -> tuple[list[Column], list[Column]]:
+        """The columns of the numbers and tensors that `append_to` added when it gave this."""
+        measured, limits = key
+        numbers: list[Column] = []
+        tensors = [Column(Role.NORM, self._names[ks[0]] if len(ks) == 1 else "") for ks in measured]
+        for i, in_tensor in enumerate(limits):
+            tensors.append(Column(Role.CLIPPED_NORM, str(i)))
+            (tensors if in_tensor else numbers).append(Column(Role.LIMIT, str(i)))
+        return numbers, tensors
+
+    def _take(self, k: int) -> None:
+        if k in self._known or self._measure is None:
+            return
+        norm = self._measure(self._parameters(k))
+        if norm is None:
+            return
+        # Set by a gradient scaler, where a fused optimizer unscales by itself.
+        scale = getattr(self._optimizers[k], "grad_scale", None)
+        self._set(self._own[k], norm / scale if isinstance(scale, torch.Tensor) else norm)
+
+    def _set(self, key: tuple[int, ...], norm: torch.Tensor) -> None:
+        if self._known.isdisjoint(key):
+            self._known.update(key)
+            if all(key == other or set(key).isdisjoint(other) for other in self._norms):  # none is counted twice
+                self._norms[key] = norm
+
+    def _parameters(self, k: int) -> list[torch.Tensor]:
+        return [p for group in self._optimizers[k].param_groups for p in group["params"]]

@@ -1,0 +1,192 @@
+"""Rows as the training thread leaves them, flat and unfinished, and as the writer thread makes metrics of them.
+
+The training thread only appends: a row's numbers to one list, its tensors to another. What they are stands once, in a `Layout`; a
+row of another layout begins another `Stretch`. All arithmetic is left to the writer thread, column by column.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+import torch
+
+from advisor import contract
+from advisor_logging.table import Row, Table
+from advisor_pytorch.device import Transfer, Value
+from advisor_pytorch.merging import clipped_norm, clipping_limit, part_of
+
+
+class Role(Enum):
+    """What becomes of a column."""
+
+    VALUE = "a metric as it is"
+    LOSS = "the loss of one micro-batch: their mean is logged"
+    NORM = "the norm of one or some optimizers' gradients: the root of the sum of their squares is logged"
+    CLIPPED_NORM = "a norm that was clipped if it exceeds the LIMIT of the same name"
+    LIMIT = "of a norm"
+    EXAMPLES = "examples of the step"
+    SKIPPED = "steps that a gradient scaler left out before this one"
+    OVERFLOWED = "not 0 where a fused optimizer left out the very step"
+
+
+class Column(NamedTuple):
+    """One number or tensor in every row of a stretch."""
+
+    role: Role
+    name: str = ""
+    """Metric, where it has one of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What each row of a stretch holds, in order."""
+
+    numbers: tuple[Column, ...]
+    """After step and wall clock (ms), which every row begins with."""
+    tensors: tuple[Column, ...]
+    timed: bool = False
+    """Whether a pair of CUDA events is the row's compute time."""
+    in_parts: bool = False
+    """Whether the norms are this rank's parts of them, see `merging`."""
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Rows of one layout. The training thread appends, until the writer thread has it."""
+
+    layout: Layout
+    numbers: list[float] = field(default_factory=list)
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.numbers) // (2 + len(self.layout.numbers))
+
+
+class Skips:
+    """Steps that fused optimizers left out since the last row that is one: carried from chunk to chunk by the writer thread."""
+
+    count = 0.0
+
+
+class PendingChunk:
+    """Stretches with their tensors on their way: made in the training thread, read in the writer thread."""
+
+    def __init__(self, stretches: Sequence[Stretch], *, windowed: bool, skips: Skips | None = None) -> None:
+        self.windowed = windowed
+        self._stretches, self._skips = stretches, skips or Skips()
+        self._transfers = [Transfer(stretch.tensors) for stretch in stretches]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._stretches))
+
+    def ready(self) -> bool:
+        """Whether everything has arrived."""
+        return all(transfer.ready() for transfer in self._transfers)
+
+    def tables(self) -> list[Table]:
+        """The rows, finished. To be called once."""
+        both = zip(self._stretches, self._transfers, strict=True)
+        tables = [finish(stretch, transfer.numbers(), self._skips) for stretch, transfer in both]
+        return [table for table in tables if len(table)]
+
+    def rows(self) -> list[Row]:
+        """The same, row by row."""
+        return [row for table in self.tables() for row in table.rows()]
+
+
+def evaluation(step: int, time_ms: float, values: Mapping[str, Value]) -> PendingChunk:
+    """The chunk of an evaluation."""
+    tensors = {name: v for name, v in values.items() if isinstance(v, torch.Tensor)}
+    numbers = {name: v for name, v in values.items() if not isinstance(v, torch.Tensor)}
+    layout = Layout(tuple(Column(Role.VALUE, n) for n in numbers), tuple(Column(Role.VALUE, n) for n in tensors))
+    return PendingChunk([Stretch(layout, [step, time_ms, *numbers.values()], list(tensors.values()))], windowed=False)
+
+
+Values = Sequence[float]
+"""One column's, shape (rows,)."""
+
+
+def finish(stretch: Stretch, on_device: Values, skips: Skips) -> Table:
+    """The metrics of a stretch; `on_device` are the values of its tensors."""
+    layout = stretch.layout
+    width, depth = 2 + len(layout.numbers), len(layout.tensors)
+    by_role: dict[Role, list[tuple[str, Values]]] = {role: [] for role in Role}
+    for i, (role, name) in enumerate(layout.numbers):
+        by_role[role].append((name, stretch.numbers[2 + i :: width]))
+    for i, (role, name) in enumerate(layout.tensors):
+        by_role[role].append((name, on_device[i::depth]))
+    columns: dict[str, Values] = dict(by_role[Role.VALUE])
+    if losses := [values for _, values in by_role[Role.LOSS]]:
+        columns[contract.TRAIN_LOSS] = (
+            losses[0] if len(losses) == 1 else [sum(row) / len(row) for row in zip(*losses, strict=True)]
+        )
+    columns |= _norms(by_role[Role.NORM], layout.in_parts)
+    if layout.in_parts:
+        columns |= _clippings_in_parts(layout, by_role)
+    else:
+        columns |= _clippings(by_role[Role.CLIPPED_NORM], by_role[Role.LIMIT])
+    if by_role[Role.EXAMPLES] and contract.STEP_TIME in columns:
+        both = zip(by_role[Role.EXAMPLES][0][1], columns[contract.STEP_TIME], strict=True)
+        columns[contract.EXAMPLES_PER_SECOND] = [examples / seconds for examples, seconds in both]
+    if layout.timed:
+        columns[contract.COMPUTE_TIME] = [_seconds(*pair) for pair in stretch.events]
+    steps = [int(step) for step in stretch.numbers[::width]]
+    table = Table(steps, [int(time_ms) for time_ms in stretch.numbers[1::width]], columns)
+    if by_role[Role.SKIPPED]:
+        columns[contract.SKIPPED_STEPS] = by_role[Role.SKIPPED][0][1]
+        if overflowed := by_role[Role.OVERFLOWED]:
+            return _without_skipped(table, overflowed[0][1], skips)
+    return table
+
+
+def _norms(parts: Sequence[tuple[str, Values]], in_parts: bool) -> dict[str, Values]:
+    if not parts:
+        return {}
+    whole = (
+        parts[0][1]
+        if len(parts) == 1
+        else [math.hypot(*row) for row in zip(*(values for _, values in parts), strict=True)]
+    )
+    found = {contract.GRAD_NORM: whole, **{name: values for name, values in parts if name}}
+    return {part_of(name): values for name, values in found.items()} if in_parts else found
+
+
+def _clippings(norms: Sequence[tuple[str, Values]], limits: Sequence[tuple[str, Values]]) -> dict[str, Values]:
+    if not norms:
+        return {}
+    limit_of = dict(limits)
+    unclipped = [[n <= most for n, most in zip(norm, limit_of[i], strict=True)] for i, norm in norms]  # not so for NaN
+    return {contract.CLIPPED: [0.0 if all(row) else 1.0 for row in zip(*unclipped, strict=True)]}
+
+
+def _clippings_in_parts(layout: Layout, by_role: Mapping[Role, Sequence[tuple[str, Values]]]) -> dict[str, Values]:
+    norms = {clipped_norm(i): values for i, values in by_role[Role.CLIPPED_NORM]}
+    measured = {name for role, name in layout.tensors if role is Role.LIMIT}
+    limits = {clipping_limit(i, in_parts=i in measured): values for i, values in by_role[Role.LIMIT]}
+    return norms | limits
+
+
+def _without_skipped(table: Table, overflowed: Values, skips: Skips) -> Table:
+    """The rows of steps that were made; how many were not goes to the next row that was."""
+    before = list(table.columns[contract.SKIPPED_STEPS])
+    made = []
+    for i, overflow in enumerate(overflowed):
+        if overflow:
+            skips.count += 1 + before[i]
+        else:
+            before[i] += skips.count
+            skips.count = 0.0
+            made.append(i)
+    return Table(table.steps, table.times_ms, {**table.columns, contract.SKIPPED_STEPS: before}).only(made)
+
+
+def _seconds(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+    try:
+        return float(begin.elapsed_time(end)) / 1e3
+    except RuntimeError:  # recorded on a stream that is not through
+        return math.nan
