@@ -8,9 +8,12 @@ from collections.abc import Sequence
 _USERINFO = re.compile(r"(?<=://)[^/\s'\"]*@")
 
 
+_QUERY = re.compile(r"(?i)(?<=[?&;])((?:ssl)?password|passwd|pwd|token|secret|api_key|access_key)=[^&;\s'\"]+")
+
+
 def redact(text: str) -> str:
-    """`text` with the `user:password@` of every URI in it replaced by `***@`."""
-    return _USERINFO.sub("***@", text)
+    """`text` with the `user:password@` of every URI in it replaced by `***@`, and a `password=...` in its query by `***`."""
+    return _QUERY.sub(r"\1=***", _USERINFO.sub("***@", text))
 
 
 def one_line(error: BaseException | str, limit: int = 300) -> str:

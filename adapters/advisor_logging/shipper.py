@@ -16,7 +16,7 @@ import select
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import RawIOBase
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from advisor_logging.spool import (
     STEPS,
     Acknowledged,
     Frame,
+    Position,
     acknowledge,
     read_acknowledged,
     read_frames,
@@ -54,8 +55,15 @@ STANDBY_POLL_S = 1.0
 class Shipper:
     """Delivers the spool in `folder`. `trainer` is the process that writes it, None when it is known to be over."""
 
-    def __init__(self, folder: Path, tracking_uri: str, trainer: int | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tracking_uri: str,
+        trainer: int | None,
+        on_progress: Callable[[Position], None] = lambda _: None,
+    ) -> None:
         self._folder, self._uri, self._trainer = folder, tracking_uri, trainer
+        self._on_progress = on_progress
         self._run = read_json(folder / "run.json")
         self._store: Store | None = None
         self._no_artifacts = False
@@ -195,6 +203,7 @@ class Shipper:
         """Send the points, then note that everything up to the open window's first row is delivered."""
         store.log_points(self._points)
         self._points, self._sent_at = [], time.monotonic()
+        self._on_progress(self._position)
         since = self._windows.open_since
         done = Acknowledged(self._position) if since is None else Acknowledged(self._opened_at, since)
         if done != self._done:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from advisor import contract
 from advisor_logging.windows import Point
@@ -19,6 +19,15 @@ MAX_METRICS = 1000
 MAX_PARAMS = 100
 MAX_VALUE = 5000
 """Characters of a tag or param that servers of all versions accept."""
+
+
+class Found(NamedTuple):
+    """What a store has of a run."""
+
+    newest_ms: int
+    """Time of its latest point, 0 without one."""
+    end_ms: int | None
+    """When it ended; None while it runs."""
 
 
 class Store:
@@ -44,19 +53,39 @@ class Store:
                 self._client.update_run(known, status="RUNNING")
             self._run_id = str(known)
             return self._run_id
-        experiment = self._experiment(run["experiment"])
-        mark = f"tags.`{contract.TAG_SPOOL}` = '{run['spool']}'"
-        found = list(self._client.search_runs([experiment], mark, max_results=1))
+        experiment = self._experiment(run)
+        found = self._begun(experiment, run)
         if not found:
             tags = {contract.TAG_SPOOL: run["spool"], **run["source_tags"]}
             found = [self._client.create_run(experiment, run["start_ms"], tags=tags, run_name=run["run_name"])]
         self._run_id = str(found[0].info.run_id)
         return self._run_id
 
-    def _experiment(self, name: str | None) -> str:
-        if name is None and (given := os.environ.get("MLFLOW_EXPERIMENT_ID")):
+    def find_run(self, run: Mapping[str, Any]) -> Found | None:
+        """What the store has of the run that `run.json` describes; None where nobody has begun it."""
+        known = run.get("run_id")
+        if known:
+            found = self._client.get_run(known)
+        else:
+            id = _experiment_id(run)
+            if id is None and (named := self._client.get_experiment_by_name(_experiment_name(run))) is not None:
+                id = str(named.experiment_id)
+            begun = self._begun(id, run) if id is not None else []
+            if not begun:
+                return None
+            found = begun[0]
+        newest = max((metric.timestamp for metric in found.data._metric_objs), default=0)
+        return Found(newest, found.info.end_time)
+
+    def _begun(self, experiment: str, run: Mapping[str, Any]) -> list[Any]:
+        mark = f"tags.`{contract.TAG_SPOOL}` = '{run['spool']}'"
+        return list(self._client.search_runs([experiment], mark, max_results=1))
+
+    def _experiment(self, run: Mapping[str, Any]) -> str:
+        given = _experiment_id(run)
+        if given is not None:
             return given
-        name = name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default"
+        name = _experiment_name(run)
         found = self._client.get_experiment_by_name(name)
         if found is not None:
             return str(found.experiment_id)
@@ -151,6 +180,16 @@ class Store:
     def end(self, status: str, time_ms: int) -> None:
         """End the run as FINISHED, FAILED or KILLED."""
         self._client.set_terminated(self._run_id, status, time_ms)
+
+
+def _experiment_id(run: Mapping[str, Any]) -> str | None:
+    """The id that stands for the experiment, where no name was given: MLflow's own variable."""
+    id = run.get("experiment_id") or (None if run.get("experiment") else os.environ.get("MLFLOW_EXPERIMENT_ID"))
+    return None if id is None else str(id)
+
+
+def _experiment_name(run: Mapping[str, Any]) -> str:
+    return str(run.get("experiment") or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default")
 
 
 @contextmanager

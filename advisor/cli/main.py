@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from advisor.cli.sync import sync
 from advisor.errors import AdvisorError
 from advisor.version import __version__
 
@@ -255,6 +256,9 @@ def schema(what: str) -> None:
     from advisor.spec import StudySpec
 
     click.echo(json.dumps(findings_schema() if what == "findings" else StudySpec.model_json_schema(), indent=2))
+
+
+cli.add_command(sync)
 
 
 def main(arguments: list[str] | None = None) -> None:

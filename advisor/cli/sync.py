@@ -1,0 +1,104 @@
+"""`advisor sync`: what trainings could not deliver to MLflow, and its delivery."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from advisor.errors import AdvisorError
+
+if TYPE_CHECKING:
+    from advisor_logging.sync import Spool
+
+
+@click.command()
+@click.argument("spools", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--tracking-uri", metavar="URI", help="Deliver to this store.  [default: the one that each training meant]"
+)
+@click.option("--list", "only_list", is_flag=True, help="Only list what is there.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but what is left, and why.")
+def sync(spools: tuple[Path, ...], tracking_uri: str | None, only_list: bool, quiet: bool) -> None:
+    """Deliver to MLflow what trainings had to leave on this machine's disk, because the store was out of reach.
+
+    SPOOLS are such folders, or folders of them, also copies from another machine; without any, all of this user are found.
+    Nothing arrives twice. Exit status 1: something is left.
+
+    \b
+    advisor sync --list                                  what is there
+    advisor sync                                         deliver it
+    advisor sync node7/spool --tracking-uri http://...   deliver what was copied from another machine
+    """
+    from advisor_logging.sync import find, find_mine, inspect
+
+    try:
+        found = [inspect(folder) for folder in (find(spools) if spools else find_mine())]
+    except ValueError as error:
+        raise AdvisorError(str(error)) from None
+    if not quiet:
+        click.echo(_table(found) if found else "Nothing is left behind: all that was logged was delivered.")
+    if only_list or not found:
+        return
+    left = _deliver(found, tracking_uri, show=not quiet)
+    if not quiet:
+        click.echo(f"Delivered {len(found) - len(left):,} of {len(found):,}.")
+    for spool, reason in left:
+        click.echo(f"advisor: {spool.run_name} is left in {spool.folder}: {reason}", err=True)
+    if left:
+        sys.exit(1)
+
+
+def _deliver(found: Sequence[Spool], tracking_uri: str | None, *, show: bool) -> list[tuple[Spool, str]]:
+    """Deliver what can be; gives what is left, and why."""
+    from advisor.cli.progress import progress
+    from advisor_logging.sync import NotDelivered, deliver
+
+    left = []
+    with progress(enabled=show) as tell:
+        for spool in found:
+
+            def on_progress(done: int, of: int, name: str = spool.run_name) -> None:
+                tell(f"Delivering {name}", done, of)
+
+            try:
+                deliver(spool, tracking_uri, on_progress)
+            except NotDelivered as reason:
+                left.append((spool, str(reason)))
+            except OSError as error:
+                left.append((spool, f"{error.strerror or error}"))
+    return left
+
+
+def _table(found: Sequence[Spool]) -> str:
+    rows = [("run", "experiment", "age", "points", "size", "to", "")]
+    rows += [
+        (s.run_name, s.experiment, _age(s), f"{s.points:,}", _size(s.size), s.destination, _remark(s)) for s in found
+    ]
+    clean = [["".join(c if c.isprintable() else " " for c in cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in clean) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in clean)
+
+
+def _remark(spool: Spool) -> str:
+    if spool.state != "left":
+        return spool.state
+    return "" if spool.end is not None else "the training was cut off"
+
+
+def _age(spool: Spool) -> str:
+    if spool.last_ms is None:
+        return "?"
+    seconds = max(time.time() - spool.last_ms / 1000, 0.0)
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _size(size: int) -> str:
+    return f"{size / 2**20:,.1f} MB"
