@@ -24,13 +24,26 @@ def one_line(error: BaseException | str, limit: int = 300) -> str:
 
 _SECRET = re.compile(
     r"(?i)(^|[-_.\s])(passwords?|passwd|passphrase|secrets?|credentials?|(api|access|private|secret|account|auth)[-_]?keys?|apikey"
-    r"|((api|access|auth|bearer|hf|hub|wandb|github|session|refresh|id)[-_]?)?token)$"
+    r"|(api|access|auth|bearer|hf|hub|wandb|github|session|refresh|id)[-_]?token)$|(^|\.)token$"
 )
 
 
 def is_secret(name: str) -> bool:
     """Whether something of this name is a password, a key or a token."""
     return _SECRET.search(name) is not None
+
+
+_ASSIGNMENT = re.compile(r"""([\w.-]+)(["']?\s*[:=]\s*)(["'])([^"'\n]{4,})\3""")
+
+
+def redact_assignments(text: str) -> str:
+    """Code or configuration with the texts that it assigns to passwords, keys or tokens replaced by `***`."""
+
+    def hide(found: re.Match[str]) -> str:
+        name, between, quote, _ = found.groups()
+        return f"{name}{between}{quote}***{quote}" if is_secret(name) else found.group()
+
+    return _ASSIGNMENT.sub(hide, text)
 
 
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
