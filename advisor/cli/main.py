@@ -6,16 +6,17 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
+from advisor.cli.imports import import_
+from advisor.cli.options import tracking_option
 from advisor.cli.sync import sync
 from advisor.errors import AdvisorError
 from advisor.version import __version__
 
 if TYPE_CHECKING:
-    from advisor.importers.importing import ImportSummary
     from advisor.report import Report
 
 SEVERITIES = ("note", "warning", "critical")
@@ -33,17 +34,12 @@ def cli() -> None:
     """
 
 
-def _tracking_option(command: Any) -> Any:
-    return click.option(
-        "--tracking-uri",
-        metavar="URI",
-        help="Where MLflow keeps the runs: sqlite:///mlflow.db, http://…  [default: $MLFLOW_TRACKING_URI or ./mlflow.db]",
-    )(command)
+cli.add_command(import_)
 
 
 @cli.command()
 @click.argument("experiment")
-@_tracking_option
+@tracking_option
 @click.option("--objective", metavar="METRIC", help="Metric to judge trials by.  [default: as logged, else inferred]")
 @click.option("--direction", type=click.Choice(["minimize", "maximize"]), help="Which way the objective is better.")
 @click.option(
@@ -180,54 +176,6 @@ def sample(study: Path, count: int | None, skip: int, format_: str) -> None:
     spec = load(study)
     wanted = count if count is not None else (spec.trials or 10)
     write_trials(draw(spec, wanted, skip=skip), list(spec.parameters), format_, sys.stdout)
-
-
-@cli.group(name="import")
-def import_() -> None:
-    """Bring results from elsewhere into an MLflow store."""
-
-
-@import_.command()
-@click.argument("trials", type=click.Path(path_type=Path))
-@click.argument("curves", type=click.Path(path_type=Path))
-@_tracking_option
-@click.option(
-    "--experiment", metavar="NAME", help="Put all studies into one experiment.  [default: one experiment a study]"
-)
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
-def tables(trials: Path, curves: Path, tracking_uri: str | None, experiment: str | None, quiet: bool) -> None:
-    """Import tidy tables (Parquet or CSV): one row a trial in TRIALS, one row a point in CURVES.
-
-    \b
-    TRIALS: study, trial, params (JSON), status, objective, direction (min | max), seed, extra (JSON)
-    CURVES: study, trial, metric, step, value, time_s
-    """
-    from advisor.cli.progress import progress
-    from advisor.importers.tables import import_tables
-
-    with progress(enabled=not quiet) as tell:
-        summary = import_tables(
-            trials,
-            curves,
-            tracking_uri=tracking_uri,
-            experiment=experiment,
-            on_progress=lambda done, of: tell("Importing trials", done, of),
-        )
-    if not quiet:
-        _show_import(summary)
-
-
-def _show_import(summary: ImportSummary) -> None:
-    from advisor.spec_yaml import short
-
-    for warning in summary.warnings:
-        click.echo(f"Note: {warning}", err=True)
-    already = f", {summary.skipped:,} were there already" if summary.skipped else ""
-    click.echo(f"Imported {summary.written:,} trials with {summary.points:,} points{already}. Experiments:")
-    for name in summary.experiments[:10]:
-        click.echo(f"  {short(name)}")
-    if len(summary.experiments) > 10:
-        click.echo(f"  and {len(summary.experiments) - 10} more")
 
 
 @cli.command()
