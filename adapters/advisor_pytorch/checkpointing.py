@@ -26,7 +26,7 @@ Write = Callable[[Path, Mapping[str, object]], object]
 """Writes the training to a path, and where it was made beside it."""
 Warn = Callable[[str, str], None]
 """Says one line, once per key."""
-_OVER = ("complete", "diverged")
+_INTERRUPTED = (None, "stopped", "infeasible")
 
 
 class Before(NamedTuple):
@@ -86,7 +86,7 @@ class CheckpointKeeper:
         """Note more of the run beside its checkpoints; None is no news."""
         news = {name: text for name, text in known.items() if text is not None}
         about = replace(self.checkpoints.about, **news)  # type: ignore[arg-type]  # only texts change
-        if about == self.checkpoints.about:
+        if not self._leads or about == self.checkpoints.about:
             return
         try:
             self.checkpoints.note(about)
@@ -202,7 +202,7 @@ def find_before(root: Path, resume: bool | str | os.PathLike[str], run_id: str |
         return _named(Path(resume).absolute(), about.objective)
     folder = manifest.find(root, lambda known: known.run_id == run_id) if run_id else None
     if folder is None and resume:
-        folder = manifest.find(root, lambda known: _is_like(known, about) and known.status not in _OVER)
+        folder = manifest.find(root, lambda known: _is_like(known, about) and known.status in _INTERRUPTED)
     return None if folder is None else _before(folder, about.objective)
 
 
