@@ -67,7 +67,7 @@ class StepCapture:
         self._in_parts = in_parts
         self._index = {id(optimizer): k for k, optimizer in enumerate(optimizers)}
         self._on_cuda = any(p.is_cuda for o in optimizers for g in o.param_groups for p in g["params"])
-        self._norms = Norms(self._optimizers, measure, in_parts)
+        self._norms = Norms(self._optimizers, measure)
         self._rates = Rates(self._optimizers)
         self._clock = Clock(self._on_cuda)
         self.alive = True

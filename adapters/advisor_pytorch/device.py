@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from advisor_pytorch.sharding import local_value
+
 Value = float | torch.Tensor
 """A number, or a tensor of one element that may still be computed."""
 
@@ -13,8 +15,10 @@ Value = float | torch.Tensor
 def own_copy(tensor: torch.Tensor) -> torch.Tensor:
     """A scalar on the tensor's device that keeps neither its graph nor its storage and does not change when it does.
 
-    Raises ValueError unless the tensor has one element.
+    Raises ValueError unless the tensor has one element, and this rank all of it.
     """
+    if type(tensor) is not torch.Tensor:
+        tensor = local_value(tensor)
     if tensor.numel() != 1:
         raise ValueError(f"expected one number, got a tensor of shape {tuple(tensor.shape)}")
     # Always a copy: running totals are added to in place, and what a replayed graph computes is written over by its next replay.

@@ -22,11 +22,14 @@ from advisor_pytorch import facts
 from advisor_pytorch.capture import StepCapture
 from advisor_pytorch.checkpointing import CheckpointSettings, Load, Save
 from advisor_pytorch.device import Value
+from advisor_pytorch.distributed import Ranks
 from advisor_pytorch.endings import Ending, describe_ending, last_exception
 from advisor_pytorch.evaluation import loggable
 from advisor_pytorch.loader import MeasuredLoader
 from advisor_pytorch.optimizers import bare, describe_further
+from advisor_pytorch.ranks import of_loader
 from advisor_pytorch.rows import PendingChunk, evaluation
+from advisor_pytorch.sharding import measure_for
 from advisor_pytorch.state import Stateful, TrainingState
 from advisor_pytorch.validation import (
     check_count,
@@ -162,10 +165,13 @@ class TuningLogger:
         check_what_is_trained(model, optimizers)
         check_what_is_sought(params, objective, direction)
         check_count("start_step", start_step, 0)
+        self._ranks = Ranks(model, self._note, self.warn)
         given = {contract.TAG_MAX_TRAIN_STEPS: max_train_steps, contract.TAG_BATCH_SIZE: batch_size}
         for tag, number in given.items():
             if number is not None:
                 check_count(tag.removeprefix(contract.TAG_PREFIX), number, 1)
+        if batch_size is not None:
+            given[contract.TAG_BATCH_SIZE] = batch_size * self._ranks.world_size
         kept = CheckpointSettings(checkpoints, Path(checkpoint_dir).absolute(), save, load, save_on_all_ranks, resume)
         kept.check(model, start_step)
         plain = {name: _plain_text(value) for name, value in params.items()}
@@ -181,11 +187,13 @@ class TuningLogger:
         self._given = {tag for tag, number in given.items() if number is not None}
         self._outcome = Outcome(objective, direction)
         settings = RunSettings(experiment, run_name, run_id, tracking_uri, spool)
-        self._recorder = Recorder(settings, self._see) if int(os.environ.get("RANK") or 0) == 0 else None
+        self._recorder = Recorder(settings, self._see, self._ranks.listener) if self._ranks.leads else None
         identity = self._recorder.id if self._recorder else "other-rank"
         self._keeper = kept.keeper(before, about, identity, state, leads=self._recorder is not None, warn=self.warn)
         self._outcome.best = self._keeper.best
-        self._capture = StepCapture(optimizers, self, start_step, batch_size)
+        trained = [p for one in optimizers for group in one.param_groups for p in group["params"]]
+        measure, in_parts = measure_for(trained, self._ranks.world_size, self.warn)
+        self._capture = StepCapture(optimizers, self, start_step, batch_size, measure=measure, in_parts=in_parts)
         facts_given = {
             **{tag: str(number) for tag, number in given.items() if number is not None},
             contract.TAG_OBJECTIVE: objective,
@@ -196,6 +204,7 @@ class TuningLogger:
             facts_given[contract.TAG_STUDY] = study
         if self._recorder is not None:
             self._recorder.note(tags=facts.gather(model, optimizers) | describe_further(optimizers) | facts_given, params=plain)
+        self._ranks.begin(seed, checkpoints=checkpoints > 0 and (self._ranks.leads or save_on_all_ranks))
         atexit.register(self._close_at_exit)
 
     @property
@@ -222,6 +231,7 @@ class TuningLogger:
 
     def batches(self, loader: Iterable[Batch]) -> MeasuredLoader[Batch]:
         """The training loader's own batches, with the wait for each measured and its examples counted."""
+        self._ranks.tell(of_loader(loader))
         return MeasuredLoader(loader, self.add_batch)
 
     def step(self, loss: Value, *, grad_norm: Value | None = None, examples: int | None = None) -> None:
@@ -276,6 +286,7 @@ class TuningLogger:
         """Log facts that the caller knows better than this hook can see: tags by the names of `advisor.contract`."""
         if self._recorder is not None and self._is_active():
             self._given |= facts.keys()
+            self._ranks.know_better(facts)
             self._recorder.note(tags=facts)
 
     def close(self, status: str | None = None, *, error: BaseException | None = None) -> None:
@@ -294,6 +305,7 @@ class TuningLogger:
             atexit.unregister(self._close_at_exit)
             if self._recorder is not None:
                 self._end(self._recorder, status, error)
+            self._ranks.close()
         except Exception as problem:
             self.warn("close", f"the run could not be ended properly ({one_line(problem)})")
 
@@ -306,7 +318,7 @@ class TuningLogger:
         if error is None and status != "diverged":
             self._keeper.ended(max(self.steps - 1, 0), self.steps)
         self._keeper.note(run_id=recorder.run_id, status=status)
-        tags = {contract.TAG_STATUS: status}
+        tags = {contract.TAG_STATUS: status, **self._ranks.tags()}
         if contract.TAG_CHECKPOINTS not in self._given:
             tags[contract.TAG_CHECKPOINTS] = self._keeper.checkpoints.describe()
         if ending.message:
@@ -340,18 +352,22 @@ class TuningLogger:
 
     def hand_over(self, chunk: PendingChunk) -> None:
         """Pass on values that may still be on their way."""
-        if self._recorder is not None:
-            self._recorder.put(chunk)
+        (self._recorder or self._ranks).put(chunk)
 
     def noticed(self, tag: str, value: str) -> None:
         """Log a fact that showed itself during training, unless it was given."""
-        if self._recorder is not None and tag not in self._given:
-            self._recorder.note(tags={tag: value})
+        if tag == contract.TAG_BATCH_SIZE and self._ranks.tell({"batch_size": int(value)}):
+            return  # the sum over all ranks is logged
+        if tag not in self._given:
+            self._note({tag: value})
 
     def warn(self, key: str, message: str) -> None:
         """Say one line, once per `key`."""
+        (self._recorder or self._ranks).warn(key, message)
+
+    def _note(self, tags: Mapping[str, str]) -> None:
         if self._recorder is not None:
-            self._recorder.warn(key, message)
+            self._recorder.note(tags=tags)
 
 
 def _plain_text(value: object) -> str:

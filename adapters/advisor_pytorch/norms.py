@@ -13,14 +13,15 @@ from advisor_pytorch.device import Value
 from advisor_pytorch.gradients import Concern, Concerns, Measure
 from advisor_pytorch.rates import own_names
 from advisor_pytorch.rows import Column, Role
+from advisor_pytorch.sharding import NormPart
 
 
 class Norms:
     """Collects what the optimizers' steps since the last row say of their gradients; never waits for the device."""
 
-    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], measure: Measure | None, in_parts: bool) -> None:
-        """`measure` takes norms (None: nobody does); `in_parts` says that it takes this rank's part of them."""
-        self._optimizers, self._measure, self._in_parts = optimizers, measure, in_parts
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], measure: Measure | None) -> None:
+        """`measure` takes norms, or this rank's part of them; None: nobody does."""
+        self._optimizers, self._measure = optimizers, measure
         self._concerns = Concerns(optimizers)
         self._own = [(k,) for k in range(len(optimizers))]
         self._names = own_names(contract.GRAD_NORM, len(optimizers))
@@ -43,7 +44,7 @@ class Norms:
         """The gradients of these optimizers are about to be clipped."""
         if self._measure is None:
             return
-        given = None if self._in_parts or clipping.norm is None else clipping.norm.detach()
+        given = None if clipping.norm is None else self._own_norm(clipping.norm)
         if given is not None and clipping.is_l2 and concern.is_all:
             self._set(concern.optimizers, given)
         for k in concern.optimizers:
@@ -113,6 +114,9 @@ class Norms:
             tensors.append(Column(Role.CLIPPED_NORM, str(i)))
             (tensors if in_tensor else numbers).append(Column(Role.LIMIT, str(i)))
         return numbers, tensors
+
+    def _own_norm(self, whole: torch.Tensor) -> torch.Tensor | None:
+        return self._measure.of_whole(whole) if isinstance(self._measure, NormPart) else whole.detach()
 
     def _take(self, k: int) -> None:
         if k in self._known or self._measure is None:

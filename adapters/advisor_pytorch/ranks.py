@@ -42,13 +42,14 @@ def _number(variable: str, default: int) -> int:
         return default
 
 
-def of_process(model: torch.nn.Module, seed: int | None, *, leads: bool) -> Facts:
-    """What is known when the training begins; `leads` says that the run is logged from this rank. No seed: PyTorch's."""
+def of_process(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpoints: bool) -> Facts:
+    """What is known when the training begins. No seed: PyTorch's; `leads`: the run is logged from this rank."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     facts: Facts = {
         "seed": torch.initial_seed() if seed is None else seed,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "host": socket.gethostname(),
+        "checkpoints": checkpoints,
         "logs": leads or is_logging(),
     }
     batch_norms = [m for m in model.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]

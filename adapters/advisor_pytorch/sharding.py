@@ -21,8 +21,7 @@ from typing import Any
 
 import torch
 
-Measure = Callable[[Sequence[torch.Tensor]], "torch.Tensor | None"]
-"""The L2 norm of plain tensors together, None of none."""
+from advisor_pytorch.gradients import Measure, global_norm, norm_of
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
@@ -43,17 +42,33 @@ def local_value(tensor: torch.Tensor) -> torch.Tensor:
     if not is_sharded(tensor):
         return tensor
     spread: Any = tensor.detach()
-    if not all(p.is_replicate() for p in spread.placements):
+    if not _is_same_everywhere(spread):
         raise ValueError(f"this rank has only a part of it ({spread.placements}): give its full_tensor()")
     local: torch.Tensor = spread.to_local()
     return local
 
 
+def _is_same_everywhere(spread: Any) -> bool:
+    return all(placement.is_replicate() for placement in spread.placements)
+
+
+def measure_for(
+    parameters: Sequence[torch.Tensor], world_size: int, warn: Callable[[str, str], None]
+) -> tuple[Measure | None, bool]:
+    """What takes the norm of these parameters' gradients, and whether it takes only this rank's part of it."""
+    if is_flattened(parameters):
+        warn("fsdp1", "no gradient norm is logged: FSDP1 hides its shards; shard with fully_shard (FSDP2) to have it")
+        return None, False
+    if any(is_sharded(p) for p in parameters):
+        return NormPart(world_size), world_size > 1
+    return norm_of, False
+
+
 class NormPart:
     """Measures this rank's part of a norm over all of `world_size` ranks."""
 
-    def __init__(self, measure: Measure, world_size: int) -> None:
-        self._measure, self._world_size = measure, world_size
+    def __init__(self, world_size: int) -> None:
+        self._world_size = world_size
         self._weights: dict[int, float] = {}  # looked up once: placements are slow to ask for
 
     def __call__(self, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -72,7 +87,7 @@ class NormPart:
                     weight = self._weights[id(parameter)] = self._weigh(gradient)
                 local = gradient.to_local() if is_sharded(gradient) else gradient
                 by_weight.setdefault(weight, []).append(local)
-            measured = [(self._measure(local), weight) for weight, local in by_weight.items()]
+            measured = [(global_norm(local), weight) for weight, local in by_weight.items()]
             parts = [
                 norm if weight == 1.0 else norm * math.sqrt(weight) for norm, weight in measured if norm is not None
             ]
@@ -82,6 +97,12 @@ class NormPart:
                 return parts[0]
             total: torch.Tensor = torch.linalg.vector_norm(torch.stack([p.to(parts[0].device) for p in parts]))
             return total
+
+    def of_whole(self, norm: torch.Tensor) -> torch.Tensor | None:
+        """This rank's part where the whole norm is known already; None where it is not known on this rank."""
+        if is_sharded(norm) and not _is_same_everywhere(norm):
+            return None
+        return local_value(norm.detach()) / math.sqrt(self._world_size)
 
     def _weigh(self, gradient: Any) -> float:
         if not is_sharded(gradient):

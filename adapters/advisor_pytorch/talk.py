@@ -1,0 +1,290 @@
+"""How the ranks of a distributed training talk about it: through the key-value store that the job already has.
+
+    rank 1, 2, ...: RankReporter ──► one slot a rank in the store ──► rank 0: RankListener ──► merging ──► spool
+
+Nothing here takes part in a collective, and only threads of our own use the store, over a connection of their own where PyTorch
+can make one: a rank that has died, hangs, or logs nothing costs the others patience at most, and the training nothing. A slot is
+written only when rank 0 has emptied it, so that the store never holds more than one message and one farewell a rank.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from advisor import contract
+from advisor_logging.recorder import Chunk
+from advisor_logging.redact import one_line
+from advisor_logging.table import Row, Table, tables_of
+from advisor_pytorch import ranks
+from advisor_pytorch.merging import PATIENCE_S, Merger, Values, is_sent
+from advisor_pytorch.ranks import Facts
+
+LEAST_INTERVAL_S = 0.25
+MESSAGES_PER_S = 256
+"""What all ranks together ask of the store: with more ranks than a quarter of it, each speaks more seldom."""
+MAX_UNSENT = 20_000
+"""Steps, and chunks, that a rank keeps for a rank 0 that does not empty the slot; the oldest go first."""
+CLOSING_S = 5.0
+"""How long the end of a run waits for the other ranks."""
+FAREWELL_S = 1.0
+"""How much of that is for what comes after their last steps."""
+
+_numbers = itertools.count()
+"""Runs of this process so far: the n-th run of rank 0 is the n-th of every other rank."""
+
+
+class _Slots:
+    """The slots of one run in the job's store. Every method may raise what the store raises when it is gone, or never return."""
+
+    def __init__(self, number: int) -> None:
+        from torch.distributed import distributed_c10d  # not every build of PyTorch has it
+
+        shared = distributed_c10d._get_default_store()
+        # The job's own connection is locked while someone waits on it; before PyTorch 2.8 there is no other.
+        own = shared.clone() if hasattr(shared, "clone") else shared
+        self._store = distributed_c10d.PrefixStore(f"tuning-advisor/{number}", own)
+
+    def is_full(self, slot: str) -> bool:
+        return bool(self._store.check([slot]))
+
+    def write(self, slot: str, message: Mapping[str, Any]) -> None:
+        self._store.set(slot, json.dumps(message))
+
+    def empty(self, slot: str) -> dict[str, Any] | None:
+        if not self._store.check([slot]):
+            return None
+        message = self._store.get(slot)
+        self._store.delete_key(slot)
+        return dict(json.loads(message))
+
+
+def _is_store_up() -> bool:
+    """Whether the store can be counted on: it ends with the process group, unless the launcher holds it."""
+    held_by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return torch.distributed.is_initialized() or held_by_launcher
+
+
+class _Talk:
+    """A thread that calls `_tick` every so often, from the moment on at which there is a process group, until `_stop`."""
+
+    def __init__(self, world_size: int) -> None:
+        self._interval_s = max(LEAST_INTERVAL_S, world_size / MESSAGES_PER_S)
+        self._backend = ""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="advisor-ranks", daemon=True)
+
+    def start(self) -> None:
+        """Begin to talk."""
+        self._number = next(_numbers)
+        self._thread.start()
+
+    def _run(self) -> None:
+        slots: _Slots | None = None
+        try:
+            while True:
+                stopping = self._stop.wait(self._interval_s)
+                if slots is None and torch.distributed.is_initialized():
+                    slots = _Slots(self._number)
+                    self._backend = str(torch.distributed.get_backend())
+                if slots is not None and not _is_store_up():
+                    self._lost(None)
+                    return
+                if slots is not None:
+                    self._tick(slots, stopping)
+                if stopping:
+                    return
+        except Exception as error:  # the store has ended, or its network
+            self._lost(error)
+
+    def _tick(self, slots: _Slots, stopping: bool) -> None:
+        raise NotImplementedError
+
+    def _lost(self, error: Exception | None) -> None:
+        """The store is gone for good."""
+
+
+class RankReporter(_Talk):
+    """What a rank above 0 has in place of a recorder: tells rank 0 its steps, facts and warnings."""
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        super().__init__(world_size)
+        self._rank = rank
+        self._chunks: queue.SimpleQueue[Chunk] = queue.SimpleQueue()
+        self._in_flight: Chunk | None = None
+        self._unsent: list[tuple[int, Values]] = []
+        self._facts: Facts = {}
+        self._warnings: dict[str, str] = {}
+        self._told: tuple[Facts, int] = ({}, 0)
+
+    def put(self, chunk: Chunk) -> None:
+        """Hand over a chunk; evaluations are rank 0's business."""
+        if chunk.windowed and self._chunks.qsize() < MAX_UNSENT and self._thread.is_alive():
+            self._chunks.put(chunk)
+
+    def tell(self, facts: Facts) -> None:
+        """Hand over facts of this rank."""
+        self._facts = {**self._facts, **facts}
+
+    def warn(self, key: str, message: str) -> None:
+        """Have rank 0 log one line, once per `key` over all ranks."""
+        self._warnings = {key: message, **self._warnings}
+
+    def close(self, timeout_s: float = CLOSING_S) -> None:
+        """Tell the rest, without waiting for rank 0 to read it."""
+        self._stop.set()
+        self._thread.join(timeout_s)
+
+    def _tick(self, slots: _Slots, stopping: bool) -> None:
+        self._collect(time.monotonic() + (CLOSING_S / 2 if stopping else 0.0))
+        news = self._facts, len(self._warnings)
+        slot = str(self._rank)
+        if stopping:
+            slots.write(slot + "/farewell", self._message())
+        elif (self._unsent or news != self._told) and not slots.is_full(slot):
+            slots.write(slot, self._message())
+            self._unsent, self._told = [], news
+
+    def _collect(self, deadline: float) -> None:
+        while True:
+            try:
+                chunk = self._in_flight or self._chunks.get_nowait()
+            except queue.Empty:
+                break
+            self._in_flight = chunk
+            while not chunk.ready():
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.002)
+            self._in_flight = None
+            self._unsent += [
+                (step, {k: v for k, v in values.items() if is_sent(k)})
+                for table in chunk.tables()
+                for step, _, values in table.rows()
+            ]
+        del self._unsent[:-MAX_UNSENT]
+
+    def _message(self) -> dict[str, Any]:
+        names = sorted({name for _, values in self._unsent for name in values})
+        rows = [[step, *(values.get(name) for name in names)] for step, values in self._unsent]
+        return {"names": names, "rows": rows, "facts": self._facts, "warnings": self._warnings}
+
+
+def _rows_of(message: Mapping[str, Any]) -> list[tuple[int, Values]]:
+    names = message["names"]
+    return [(row[0], {n: v for n, v in zip(names, row[1:], strict=True) if v is not None}) for row in message["rows"]]
+
+
+class RankListener(_Talk):
+    """On rank 0: hears the other ranks, and holds its own steps until theirs have come. A recorder's `table.Completion`."""
+
+    def __init__(
+        self,
+        world_size: int,
+        parallel: str,
+        note: Callable[[Mapping[str, str]], None],
+        warn: Callable[[str, str], None],
+    ) -> None:
+        super().__init__(world_size)
+        self._world_size, self._parallel = world_size, parallel
+        self._note, self._warn = note, warn
+        self._heard: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
+        self._here = set(range(1, world_size))
+        self._facts: list[Facts | None] = [{}] + [None] * (world_size - 1)
+        self._noted: dict[str, str] = {}
+        self._note_after = time.monotonic() + PATIENCE_S
+        self._merger = Merger()
+        self._merger.connect(world_size)
+
+    def tell(self, facts: Facts) -> None:
+        """Take facts of this rank."""
+        self._facts[0] = {**(self._facts[0] or {}), **facts}
+
+    def take(self, tables: Sequence[Table]) -> list[Table]:
+        """Take rank 0's own next steps; gives those, of all so far, that are complete or have waited long enough."""
+        merged = self._merge([row for table in tables for row in table.rows()])
+        if tags := self._news():
+            self._note(tags)
+        return tables_of(merged)
+
+    def finish(self) -> list[Table]:
+        """The steps that are left, after waiting for the ranks that are still there, `CLOSING_S` at most. `tags` is final then."""
+        start = time.monotonic()
+        rows = self._merge([])
+        while not self._merger.silent >= self._here:
+            speaking = any(self._facts[rank] is not None for rank in self._here - self._merger.silent)
+            if time.monotonic() - start > (CLOSING_S if self._merger.holds and speaking else FAREWELL_S):
+                break
+            time.sleep(0.02)
+            rows += self._merge([])
+        self._stop.set()
+        for rank in self._here:
+            self._merger.leave(rank)
+        return tables_of(rows + self._merge([]))
+
+    def tags(self) -> dict[str, str]:
+        """What is known of all ranks by now, as tags."""
+        tags = {contract.TAG_RANKS: ranks.describe(self._parallel, self._backend, self._facts)}
+        if (examples := ranks.global_batch(self._facts)) is not None:
+            tags[contract.TAG_BATCH_SIZE] = str(examples)
+        return tags
+
+    def _news(self) -> dict[str, str]:
+        if None in self._facts and time.monotonic() < self._note_after:
+            return {}
+        new = {tag: value for tag, value in self.tags().items() if self._noted.get(tag) != value}
+        self._noted |= new
+        return new
+
+    def _merge(self, rows: Sequence[Row]) -> list[Row]:
+        now = time.monotonic()
+        while not self._heard.empty():
+            self._hear(*self._heard.get())
+        self._merger.add(rows, now)
+        merged = self._merger.take(now)
+        if self._merger.incomplete is not None:
+            silent = ", ".join(map(str, sorted(self._merger.silent))) or "others"
+            self._warn(
+                "ranks",
+                f"the gradient norm is left out from step {self._merger.incomplete} on while rank {silent} of "
+                f"{self._world_size} tells nothing of its part: make the TuningLogger on every rank",
+            )
+        return merged
+
+    def _hear(self, rank: int, message: dict[str, Any]) -> None:
+        if not message:
+            self._merger.leave(rank)
+            return
+        self._merger.hear(rank, _rows_of(message))
+        self._facts[rank] = message["facts"]
+        for key, text in message["warnings"].items():
+            self._warn(key, f"rank {rank}: {text}")
+
+    # In the thread that asks the store.
+
+    def _tick(self, slots: _Slots, stopping: bool) -> None:  # noqa: ARG002 - it asks the same to the last
+        for rank in sorted(self._here):
+            slot = str(rank)
+            left = slots.is_full(slot + "/farewell")  # asked first: what is in the slot was written before it
+            if (message := slots.empty(slot)) is not None:
+                self._heard.put((rank, message))
+            if left and (message := slots.empty(slot + "/farewell")) is not None:
+                self._heard.put((rank, message))
+                self._heard.put((rank, {}))
+                self._here.discard(rank)
+
+    def _lost(self, error: Exception | None) -> None:
+        for rank in sorted(self._here):
+            self._heard.put((rank, {}))
+        if error is not None:
+            self._warn(
+                "store of ranks", f"the other ranks cannot be heard any more ({one_line(error)}); training goes on"
+            )
