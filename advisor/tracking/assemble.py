@@ -9,10 +9,11 @@ import numpy as np
 
 from advisor import contract
 from advisor.errors import AdvisorError
-from advisor.space import FloatArray, IntArray
+from advisor.readings.kinds import is_batch_size
+from advisor.space import FloatArray, IntArray, Value, as_number, words_of
 from advisor.spec import Direction, Objective, StudySpec
 from advisor.study import CurveBlock, Status, Study, Trial
-from advisor.tracking import declared, infer, names
+from advisor.tracking import axes, declared, infer, names, stated
 from advisor.tracking.runs import Experiment, Points, Run
 
 _PARENT_TAG = "mlflow.parentRunId"
@@ -37,7 +38,8 @@ def assemble(
     aim = _objective(experiment, spec, objective, direction, inferred)
     keep, held = _trial_runs(experiment, aim.metric)
     blocks, stepless = _blocks(experiment, keep)
-    trials = _trials(experiment, keep, blocks, aim.metric)
+    blocks, by_epoch = axes.align(blocks)
+    trials, doubled = _trials(experiment, keep, blocks, aim.metric, spec)
     if not any(len(blocks[aim.metric].curve(t.index)) for t in trials):
         raise AdvisorError(f"no run of experiment {experiment.name!r} logged the objective {aim.metric!r}")
     if all(t.status in ("running", "no_data") for t in trials):
@@ -45,7 +47,9 @@ def assemble(
         raise AdvisorError(
             f"no trial of experiment {experiment.name!r} has ended yet ({running} are running); come back later"
         )
-    signals = names.find_signals(blocks, aim.metric, {m: len(b.steps) for m, b in blocks.items()})
+    points = {m: len(b.steps) for m, b in blocks.items()}
+    summaries = {m for m, b in blocks.items() if (np.diff(b.offsets) <= 1).all()}
+    signals = names.find_signals(blocks, aim.metric, points, summaries)
     space, outside = _space(experiment, spec, aim, trials, blocks, inferred)
     return Study(
         spec=space,
@@ -53,7 +57,7 @@ def assemble(
         metrics=blocks,
         signals=signals,
         inferred=inferred,
-        warnings=(*experiment.warnings, *held, *stepless, *outside),
+        warnings=(*experiment.warnings, *held, *stepless, *by_epoch, *doubled, *outside),
     )
 
 
@@ -79,6 +83,10 @@ def _objective(
         metric = spec.objective.metric
         direction = direction or spec.objective.direction
     metric = metric or _noted(experiment, contract.TAG_OBJECTIVE)
+    params = [run.params for run in experiment.runs]
+    if metric is None and (metric := stated.objective(params, experiment.points)) is not None:
+        inferred["objective"] = "inferred from the parameter by which the runs choose their best model"
+        direction = direction or stated.direction(params)
     if metric is None:
         metric = names.guess_objective(_trials_per_metric(experiment))
         inferred["objective"] = "inferred from the metrics' names"
@@ -185,26 +193,50 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray) -> tuple[Cur
 
 
 def _trials(
-    experiment: Experiment, keep: IntArray, blocks: Mapping[str, CurveBlock], objective: str
-) -> tuple[Trial, ...]:
+    experiment: Experiment,
+    keep: IntArray,
+    blocks: Mapping[str, CurveBlock],
+    objective: str,
+    spec: StudySpec | None,
+) -> tuple[tuple[Trial, ...], list[str]]:
+    """The trials, and warnings of what their parameters and metrics repeat or count in a way of their own."""
     runs = [experiment.runs[i] for i in keep]
     params = infer.parse_params([run.params for run in runs])
-    return tuple(
+    facts = [_facts(run) for run in runs]
+    ends = axes.last_steps(blocks)
+    _add_stated(facts, params, ends.tolist())
+    doubled = infer.twins(params, spec.parameters if spec is not None else ())
+    warnings = [f"{name} has the values of {other} in every trial, and is left out." for name, other in doubled.items()]
+    trials = tuple(
         Trial(
             index=i,
             id=run.id,
             name=run.name or run.id,
             status=_status(run, blocks[objective].curve(i).values),
-            params=params[i],
+            params={name: value for name, value in params[i].items() if name not in doubled},
             seed=_seed(run),
-            facts={
-                k.removeprefix(contract.TAG_PREFIX): v for k, v in run.tags.items() if k.startswith(contract.TAG_PREFIX)
-            },
+            facts=facts[i],
             started=run.started,
             ended=run.ended,
         )
         for i, run in enumerate(runs)
     )
+    return trials, [*warnings, *axes.epochs_only(ends, params)]
+
+
+def _facts(run: Run) -> dict[str, str]:
+    return {k.removeprefix(contract.TAG_PREFIX): v for k, v in run.tags.items() if k.startswith(contract.TAG_PREFIX)}
+
+
+def _add_stated(facts: Sequence[dict[str, str]], params: Sequence[Mapping[str, Value]], ends: Sequence[int]) -> None:
+    """Add to the facts of each trial (trials,) what no adapter noted but its parameters say."""
+    for noted, trial, steps in zip(facts, params, stated.max_train_steps(params, ends), strict=True):
+        if steps is not None:
+            noted.setdefault("max_train_steps", str(steps))
+        batch = next((as_number(value) for name, value in trial.items() if is_batch_size(name)), math.nan)
+        parts = stated.micro_batches(trial)
+        if parts > 1 and math.isfinite(batch):
+            noted.setdefault("batch_size", f"{batch * parts:.0f}")
 
 
 def _status(run: Run, objective: FloatArray) -> Status:
@@ -229,12 +261,17 @@ _ENDED: tuple[Status, ...] = ("complete", "diverged", "infeasible", "stopped", "
 def _seed(run: Run) -> int | None:
     text = run.tags.get(contract.TAG_SEED)
     if text is None:
-        named = [v for k, v in run.params.items() if k.lower() in ("seed", "random_seed", "random_state")]
+        named = [run.params[name] for name in sorted(run.params, key=len) if _is_seed(words_of(name))]
         text = named[0] if named else ""
     try:
         return int(float(text))
     except (ValueError, OverflowError):
         return None
+
+
+def _is_seed(words: Sequence[str]) -> bool:
+    """Whether a parameter of these words is the seed of the whole training: seed, trainer.seed, random_state; not data_seed."""
+    return words[-2:] == ["random", "state"] or (words[-1:] == ["seed"] and "data" not in words)
 
 
 # --- space ----------------------------------------------------------------------------------------------------------------------

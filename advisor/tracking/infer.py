@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -15,13 +15,18 @@ from advisor.spec import Parameter, Role
 _NOT_HYPERPARAMETERS = re.compile(
     r"(^|[_./-])(seed|seeds|random_state|run|run_id|run_name|uuid|guid|hash|host|hostname|path|paths|dir|directory|folder|file|"
     r"url|uri|device|rank|local_rank|world_size|gpu|gpus|pid|port|timestamp|date|time|user|git|commit|version|checkpoint|resume|"
-    r"verbose|debug|log_level|workers|num_workers|project|experiment|output)($|[_./-])",
+    r"verbose|debug|log_level|workers|num_workers|project|experiment|output|report_to|"
+    r"(log|logging|save|saving|eval|evaluation)_(steps|strategy|every|interval|freq|frequency|delay))($|[_./-])",
     re.IGNORECASE,
 )
 _BY_DECADES = re.compile(
     r"(^|[_./-])(lr|learning_rate|weight_decay|wd|eps|epsilon|l1|l2|lambda|alpha)($|[_./-])|learning_rate|weight_decay",
     re.IGNORECASE,
 )
+_LABEL = re.compile(r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*")
+"""A path, an address, a date, a hash."""
+_FEWEST_OF_TWINS = 3
+"""Distinct values that two hyperparameters must share for it to be no coincidence."""
 _MISSING = ("", "none", "null", "nan")
 
 
@@ -59,6 +64,8 @@ def parse_params(raw: Sequence[Mapping[str, str]]) -> list[dict[str, Value]]:
 def _is_label(values: Sequence[Value], trials: int) -> bool:
     """Whether the values are words that differ from trial to trial: a name of the trial, not a setting of it."""
     texts = [v for v in values if isinstance(v, str)]
+    if len(texts) == len(values) >= 2 and len(set(texts)) == len(texts) and all(_LABEL.fullmatch(t) for t in texts):
+        return True
     return len(texts) > max(5, trials / 2) and len(set(texts)) > 0.9 * len(texts)
 
 
@@ -153,6 +160,24 @@ def _condition(name: str, switches: Sequence[str], params: Sequence[Mapping[str,
         return None
     _, switch, value = min(found, key=lambda f: f[:2])
     return {switch: value}
+
+
+def twins(params: Sequence[Mapping[str, Value]], keep: Collection[str]) -> dict[str, str]:
+    """Numeric hyperparameters that vary and have the values of another one in every trial, by that other one's name.
+
+    Tools log what the user logs, too: `lr` and `learning_rate`. Of several the one in `keep` stays, else the shortest name.
+    """
+    columns: dict[tuple[Value | None, ...], list[str]] = {}
+    for name in sorted({n for trial in params for n in trial}):
+        column = tuple(trial.get(name) for trial in params)
+        used = {v for v in column if v is not None}
+        if len(used) >= _FEWEST_OF_TWINS and not any(isinstance(v, (str, bool)) for v in used):
+            columns.setdefault(column, []).append(name)
+    found: dict[str, str] = {}
+    for names in columns.values():
+        first = min(names, key=lambda name: (name not in keep, len(name), name))
+        found |= {name: first for name in names if name != first and name not in keep}
+    return found
 
 
 def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int | None:

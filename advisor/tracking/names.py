@@ -6,7 +6,7 @@ People name the same thing `val_acc`, `validation/accuracy`, `eval.accuracy` or 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal
 
 from advisor import contract
@@ -35,8 +35,10 @@ _LOWER_IS_BETTER = frozenset(
 )
 _HIGHER_IS_BETTER = frozenset(
     "accuracy f1 auc auroc auprc bleu rouge ssim psnr map precision recall score reward return r2 ndcg top1 top5 iou miou dice "
-    "mrr hits kappa mcc elbo likelihood throughput average".split()
+    "mrr hits kappa mcc elbo likelihood throughput average match success win pearson spearman correlation corr".split()
 )
+_DERIVED = frozenset("best final last max min".split())
+"""Words of a metric that only repeats values of another one, such as the best so far."""
 
 
 def words(name: str) -> tuple[str, ...]:
@@ -60,7 +62,9 @@ def quantity(name: str) -> tuple[str, ...]:
 
 def direction_of(name: str) -> Direction | None:
     """Whether lower or higher values of the metric are better; None if its name does not say."""
-    for word in reversed(quantity(name)):
+    # "mAP" and "mIoU" are words, though they look like several.
+    whole = [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in _SPLITS]
+    for word in (*reversed(whole), *reversed(quantity(name))):
         if word in _LOWER_IS_BETTER:
             return "minimize"
         if word in _HIGHER_IS_BETTER:
@@ -76,14 +80,22 @@ def is_companion(name: str) -> bool:
 def guess_objective(counts: Mapping[str, int]) -> str | None:
     """The likeliest objective among metrics, given how many trials logged each: a validation metric with a known direction.
 
-    Validation comes before test, what a user reports (accuracy, error) before the loss, then the metric of more trials, then the
-    alphabet. Where no metric is of validation or test data: the only one that measures success and names no split, or else the only
-    loss that names none; None if there is no such metric, or several.
+    Validation comes before test, what a user reports (accuracy, error) before the loss, a curve before the best of it so far, then
+    the metric of more trials, then the alphabet. Where no metric is of validation or test data: the only one that measures success
+    and names no split, or else the only loss that names none; None if there is no such metric, or several.
     """
-    candidates = [m for m in counts if not is_companion(m) and split_of(m) in ("valid", "test") and direction_of(m)]
+    telling = [m for m in counts if direction_of(m) and _measures_success(m)]
+    candidates = [m for m in telling if split_of(m) in ("valid", "test")]
     if not candidates:
-        return _only_one([m for m in counts if split_of(m) is None and direction_of(m) and _measures_success(m)])
-    return min(candidates, key=lambda m: (split_of(m) == "test", "loss" in quantity(m), -counts[m], m))
+        return _only_one([m for m in telling if split_of(m) is None])
+    return min(
+        candidates,
+        key=lambda m: (split_of(m) == "test", "loss" in quantity(m), _is_derived(m), -counts[m], m),
+    )
+
+
+def _is_derived(name: str) -> bool:
+    return bool(_DERIVED & set(words(name)))
 
 
 def _only_one(metrics: list[str]) -> str | None:
@@ -93,25 +105,32 @@ def _only_one(metrics: list[str]) -> str | None:
 
 def _measures_success(name: str) -> bool:
     """Whether the metric may tell how good a trial is, rather than how fast it runs or with which settings."""
-    if is_companion(name) or {"time", "latency", "throughput", "rank"} & set(words(name)):
+    if is_companion(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(words(name)):
         return False
     return not any(test(name) for _, _, test in _OTHERS)
 
 
-def find_signals(metrics: Iterable[str], objective: str, points: Mapping[str, int]) -> dict[Signal, str]:
-    """Which metric carries which signal; `points` is the number of points of each metric over all trials."""
+def find_signals(
+    metrics: Iterable[str], objective: str, points: Mapping[str, int], summaries: Collection[str] = ()
+) -> dict[Signal, str]:
+    """Which metric carries which signal; `points` is the number of points of each metric over all trials.
+
+    `summaries` are metrics of which no trial has more than one point: they are no curves, and no losses to compare with one.
+    """
     names = sorted(m for m in metrics if not is_companion(m))
     found: dict[Signal, str] = {}
-    _add_losses(found, names, objective, points)
+    _add_losses(found, [m for m in names if m not in summaries or m == objective], objective, points)
     twins = [m for m in names if split_of(m) == "train" and quantity(m) == quantity(objective) and m != objective]
+    twins = [m for m in twins if m not in summaries]
     # A twin is comparable where it lies on the objective's own grid; the noisy metric of every batch is not a twin.
     twins = [m for m in twins if points[m] <= 2 * points.get(objective, 0)]
     if split_of(objective) != "train" and twins:
         found["train_objective"] = min(twins, key=lambda m: (points[m], m))
     for signal, known, test in _OTHERS:
-        matches = [known] if known in names else [m for m in names if test(m)]
+        # How fast an evaluation runs says nothing of the training.
+        matches = [known] if known in names else [m for m in names if test(m) and split_of(m) not in ("valid", "test")]
         if matches:
-            found[signal] = min(matches, key=lambda m: (split_of(m) in ("valid", "test"), len(words(m)), m))
+            found[signal] = min(matches, key=lambda m: (m in summaries, len(words(m)), m))
     return found
 
 
@@ -120,7 +139,9 @@ def _add_losses(found: dict[Signal, str], names: list[str], objective: str, poin
     exact = [m for m in losses if quantity(m) == ("loss",)] or losses
     train = [m for m in exact if split_of(m) == "train" or (split_of(m) is None and m == "loss")]
     if train:
-        of_batches = max(train, key=lambda m: (bool({"batch", "step"} & set(words(m))), points[m], m))
+        of_batches = max(
+            train, key=lambda m: (m == contract.TRAIN_LOSS, bool({"batch", "step"} & set(words(m))), points[m], m)
+        )
         found["train_loss"] = of_batches
         evaluated = [m for m in losses if split_of(m) == "train" and m != of_batches]
         if not evaluated and points[of_batches] <= 2 * points.get(objective, 0):
