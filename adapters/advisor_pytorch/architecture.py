@@ -11,6 +11,8 @@ from torch import nn
 
 from advisor_pytorch.residuals import is_norm
 
+_TELL_CLASSES_APART = tuple(f"For{kind}Classification" for kind in ("Sequence", "Image", "Audio", "Video"))
+
 
 def norm_layers(model: nn.Module) -> dict[str, int]:
     """How many normalisation layers of each class the model has: every module whose class is called a norm, custom ones too."""
@@ -36,6 +38,17 @@ def declared_norm_order(model: nn.Module) -> str | None:
     layers = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
     found = {"pre-norm" if m.norm_first else "post-norm" for m in model.modules() if isinstance(m, layers)}
     return None if not found else found.pop() if len(found) == 1 else "mixed"
+
+
+def classes(model: nn.Module) -> int | None:
+    """The number of classes that one of Transformers' models is made to tell apart; None for any other model or task."""
+    model = getattr(model, "module", model)  # of a wrapper
+    if not type(model).__name__.endswith(_TELL_CLASSES_APART):
+        return None
+    config = getattr(model, "config", None)
+    number, problem = getattr(config, "num_labels", None), getattr(config, "problem_type", None)
+    single = problem in (None, "single_label_classification")
+    return number if single and isinstance(number, int) and number >= 2 else None
 
 
 def regularisers(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, float]:

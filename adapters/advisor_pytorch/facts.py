@@ -1,4 +1,4 @@
-"""What a run's tags say about the model, the optimizer, the machine and the command."""
+"""What a run's tags say about the model, the optimizer, the data, the machine and the command."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import shlex
 import socket
 import sys
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from importlib import metadata
 
 import torch
 
 from advisor import contract
-from advisor_pytorch.optimizers import hyperparameters
+from advisor_logging.redact import redact_arguments
+from advisor_pytorch import architecture, data, machine
+from advisor_pytorch.optimizers import describe_further, hyperparameters
 
 _LIBRARIES = (
     "tuning-advisor torch numpy mlflow mlflow-skinny torchvision torchaudio lightning pytorch-lightning transformers accelerate "
@@ -22,41 +26,107 @@ _LIBRARIES = (
 ).split()
 
 
-def gather(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, str]:
-    """Tags by the names of `advisor.contract`."""
+def gather(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
+    """Tags by the names of `advisor.contract`: what is known before the first step."""
+    at = next((p.device for p in model.parameters()), torch.device("cpu"))
     tags = {
         contract.TAG_SCHEMA: contract.SCHEMA,
-        contract.TAG_OPTIMIZER: type(optimizer).__name__,
-        contract.TAG_NORM_LAYERS: json.dumps(norm_layers(model)),
+        contract.TAG_OPTIMIZER: type(optimizers[0]).__name__,
+        contract.TAG_NORM_LAYERS: json.dumps(architecture.norm_layers(model)),
         contract.TAG_PARAMETERS: str(sum(p.numel() for p in model.parameters() if p.requires_grad)),
+        contract.TAG_REGULARISERS: json.dumps(architecture.regularisers(model, optimizers)),
+        contract.TAG_COMPILED: text(architecture.is_compiled(model)),
+        contract.TAG_PRECISION: json.dumps({"parameters": precision(model)}),
+        contract.TAG_BACKENDS: json.dumps(machine.backends()),
         contract.TAG_COMMAND: command(),
-        contract.TAG_DEVICE: device(model),
+        contract.TAG_DEVICE: device(at),
         contract.TAG_LIBRARIES: json.dumps(libraries()),
     }
-    return tags | {f"{contract.TAG_OPTIMIZER}.{name}": value for name, value in hyperparameters(optimizer).items()}
+    if files := config_files(sys.orig_argv):
+        tags[contract.TAG_CONFIG] = json.dumps(files)
+    if batch_norm := architecture.batch_norm(model):
+        tags[contract.TAG_BATCH_NORM] = json.dumps(batch_norm)
+    if memory := machine.memory(at):
+        tags[contract.TAG_DEVICE_MEMORY] = str(memory)
+    names = hyperparameters(optimizers[0])
+    tags |= {f"{contract.TAG_OPTIMIZER}.{name}": value for name, value in names.items()}
+    return tags | describe_further(optimizers)
 
 
-def norm_layers(model: torch.nn.Module) -> dict[str, int]:
-    """How many normalisation layers of each class the model has: every module whose class is called a norm, custom ones too."""
-    names = [type(m).__name__ for m in model.modules()]
-    return dict(sorted(Counter(n for n in names if "norm" in n.lower() and "normal" not in n.lower()).items()))
+def as_given(
+    objective: str, direction: str, seed: int | None, study: str | None, counts: Mapping[str, int | None]
+) -> dict[str, str]:
+    """Tags of what the training was said to be; `counts` by tag. None: the seed is PyTorch's, the study ADVISOR_STUDY or none."""
+    found = {
+        contract.TAG_OBJECTIVE: objective,
+        contract.TAG_DIRECTION: direction,
+        contract.TAG_SEED: torch.initial_seed() if seed is None else seed,
+        contract.TAG_STUDY: study or os.environ.get("ADVISOR_STUDY") or None,
+        **counts,
+    }
+    return {tag: text(value) for tag, value in found.items() if value is not None}
+
+
+def of_training_loader(loader: object) -> dict[str, str]:
+    """Tags of the loader that the training takes its batches from; what it does not show is left out."""
+    settings = data.settings(loader)
+    found = {
+        contract.TAG_N_TRAIN: data.examples(loader),
+        contract.TAG_SHUFFLE: data.shuffles(loader),
+        contract.TAG_LOADER: None if settings is None else json.dumps(settings),
+    }
+    return {tag: text(value) for tag, value in found.items() if value is not None}
+
+
+def of_validation_loader(loader: object) -> dict[str, str]:
+    """Tags of the loader that evaluations take their batches from, which is not iterated here."""
+    found = {contract.TAG_N_VALID: data.examples(loader), contract.TAG_EVAL_BATCH_SIZE: data.batch_size(loader)}
+    return {tag: text(value) for tag, value in found.items() if value is not None}
+
+
+def text(value: object) -> str:
+    """A fact as a tag has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def precision(model: torch.nn.Module) -> str | None:
+    """The type of number that most of the model's parameters are; None without parameters."""
+    sizes: Counter[torch.dtype] = Counter()
+    for parameter in model.parameters():
+        sizes[parameter.dtype] += parameter.numel()
+    return str(sizes.most_common(1)[0][0]).removeprefix("torch.") if sizes else None
 
 
 def command() -> str:
-    """The command line that started this process, as one would type it."""
-    return shlex.join(sys.orig_argv)
+    """The command line that started this process, as one would type it, without passwords and keys; of a notebook, its name."""
+    if "ipykernel" in sys.modules and any("ipykernel" in a or a.startswith("-f") for a in sys.orig_argv):
+        notebook = os.environ.get("JPY_SESSION_NAME") or getattr(
+            sys.modules.get("__main__"), "__vsc_ipynb_file__", None
+        )
+        return f"jupyter notebook {shlex.quote(str(notebook))}" if notebook else "jupyter notebook"
+    return shlex.join(redact_arguments(sys.orig_argv))
 
 
-def device(model: torch.nn.Module) -> str:
+def config_files(arguments: Sequence[str]) -> list[str]:
+    """The files of settings that a command line names, by themselves or as `--option=FILE`."""
+    names = [argument.rpartition("=")[2] for argument in arguments]
+    return [
+        name
+        for name in names
+        if name.endswith((".yaml", ".yml", ".toml", ".json", ".ini", ".cfg")) and os.path.isfile(name)
+    ]
+
+
+def device(at: torch.device) -> str:
     """Where the model is, how many such devices there are, and the host: `cuda: NVIDIA H200 x 8 on node17`."""
-    kind = next((p.device for p in model.parameters()), torch.device("cpu"))
-    if kind.type == "cuda":
-        name = f"{torch.cuda.get_device_name(kind)} x {torch.cuda.device_count()}"
+    if at.type == "cuda":
+        name = f"{torch.cuda.get_device_name(at)} x {torch.cuda.device_count()}"
     else:
         name = f"{platform.processor() or platform.machine()} x {os.cpu_count()}"
-    return f"{kind.type}: {name} on {socket.gethostname()}"
+    return f"{at.type}: {name} on {socket.gethostname()}"
 
 
+@lru_cache(maxsize=1)
 def libraries() -> dict[str, str]:
     """Versions of Python, CUDA and the libraries that a training usually depends on; the full list is an artifact of the run."""
     found = {"python": platform.python_version()}

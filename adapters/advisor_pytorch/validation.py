@@ -55,6 +55,15 @@ def check_count(name: str, value: object, least: int) -> None:
         raise ValueError(f"{name} must be at least {least}, not {value}")
 
 
+def count_classes(classes: int | Sequence[str] | None) -> int | None:
+    """The number of classes, given by itself or by their names. Raises TypeError or ValueError unless it is at least 2."""
+    if classes is None:
+        return None
+    number = len(classes) if isinstance(classes, Sequence) and not isinstance(classes, str) else classes
+    check_count("classes", number, 2)
+    return int(number)
+
+
 def make_writable(folder: str | os.PathLike[str]) -> None:
     """Make the folder if there is none. Raises OSError unless files can be written in it."""
     try:
