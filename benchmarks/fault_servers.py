@@ -1,0 +1,213 @@
+"""What a training logs to, made to fail: a real tracking server, a real PostgreSQL, and an HTTP proxy that gets in between."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import pwd
+import random
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(condition: Callable[[], object], seconds: float, what: str) -> None:
+    """Wait for something to become true. Raises TimeoutError."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {seconds:g} s")
+        time.sleep(0.05)
+
+
+class TrackingServer:
+    """`mlflow server` on a database; artifacts go through it."""
+
+    def __init__(self, database: str, folder: Path) -> None:
+        self._database, self._folder, self.port = database, folder, free_port()
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", self._database, "--workers", "1"]
+        command += ["--host", "127.0.0.1", "--port", str(self.port)]
+        command += ["--artifacts-destination", str(self._folder / "artifacts")]
+        environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+        with open(self._folder / "server.log", "ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
+        until(self.answers, 120, "the tracking server answers")
+
+    def answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.uri}/health", timeout=1) as response:
+                return bool(response.status == 200)
+        except OSError:
+            return False
+
+    def signal(self, number: int) -> None:
+        """Send it, and all its workers, a signal."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+
+
+class Postgres:
+    """A PostgreSQL server of its own, in a folder, run by somebody who is not root."""
+
+    @staticmethod
+    def binaries() -> Path | None:
+        """Where its programs lie; None where it is not installed."""
+        found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]))
+        in_path = shutil.which("initdb")
+        return found[-1].parent if found else Path(in_path).parent if in_path else None
+
+    def __init__(self, folder: Path) -> None:
+        binaries = self.binaries()
+        assert binaries is not None
+        self._binaries, self._data, self.port = binaries, folder / "data", free_port()
+        self._as: list[str] = []
+        if os.getuid() == 0:
+            user = next(u for u in pwd.getpwall() if u.pw_name in ("postgres", "nobody"))
+            self._as = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+            self._data.mkdir()
+            os.chown(self._data, user.pw_uid, user.pw_gid)
+            for parent in [folder, *folder.parents]:  # it must be let through to its own folder
+                if parent.stat().st_uid == 0 and parent != Path("/") and not parent.stat().st_mode & 0o001:
+                    parent.chmod(parent.stat().st_mode | 0o011)
+        self._run("initdb", "-D", self._data, "-A", "trust", "-U", "mlflow", "--no-sync", "-E", "UTF8")
+        self.start()
+        self._run("createdb", "-h", "127.0.0.1", "-p", self.port, "-U", "mlflow", "mlflow")
+        self.uri = f"postgresql://mlflow:pa55word@127.0.0.1:{self.port}/mlflow"
+
+    def start(self) -> None:
+        options = f"-c listen_addresses=127.0.0.1 -p {self.port} -c unix_socket_directories= -c fsync=off"
+        self._run("pg_ctl", "-D", self._data, "-w", "-l", self._data / "log", "-o", options, "start")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-D", self._data, "-w", "-m", "immediate", "stop")
+
+    def _run(self, program: str, *arguments: object) -> None:
+        command = [*self._as, str(self._binaries / program), *map(str, arguments)]
+        subprocess.run(command, check=True, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+FAULTS = ("500", "429", "reset", "slow", "500 after", "reset after")
+""""after": the server did what it was asked to, but nobody hears of it."""
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that are killed, or reset, hang up: so it is meant."""
+
+
+class FaultyProxy:
+    """Passes requests on to a server, but for those that a seeded schedule, or `on_answer`, picks."""
+
+    def __init__(self, upstream_port: int, share: float = 0.0, seed: int = 0) -> None:
+        self.share, self._upstream = share, upstream_port
+        self._random, self._lock = random.Random(seed), threading.Lock()
+        self.requests: Counter[str] = Counter()
+        """How often each path was asked for."""
+        self.injected: Counter[str] = Counter()
+        self.on_answer: Callable[[str], None] = str
+        """Told the path when the server has answered and its client has not heard of it yet."""
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _handle(self) -> None:
+                proxy._serve(self)
+
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle  # noqa: N815 - the library's names
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = _Server(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.uri = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _pick(self, path: str) -> str:
+        with self._lock:
+            self.requests[path] += 1
+            fault = self._random.choice(FAULTS) if self._random.random() < self.share else ""
+            if fault:
+                self.injected[fault] += 1
+            return fault
+
+    def _serve(self, client: BaseHTTPRequestHandler) -> None:
+        path = client.path.partition("?")[0]
+        body = client.rfile.read(int(client.headers.get("Content-Length") or 0))
+        fault = self._pick(path)
+        if fault == "slow":
+            time.sleep(0.5)
+        if fault == "reset":
+            return _reset(client)
+        if fault in ("500", "429"):
+            return _answer(client, int(fault), [], b"injected")
+        try:
+            status, headers, content = self._forward(client, body)
+        except OSError:
+            return _answer(client, 502, [], b"nobody there")
+        self.on_answer(path)
+        if fault == "500 after":
+            return _answer(client, 500, [], b"injected")
+        if fault == "reset after":
+            return _reset(client)
+        return _answer(client, status, headers, content)
+
+    def _forward(self, client: BaseHTTPRequestHandler, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        upstream = http.client.HTTPConnection("127.0.0.1", self._upstream, timeout=60)
+        with contextlib.closing(upstream):
+            skip = ("host", "connection", "content-length", "accept-encoding")
+            headers = {name: value for name, value in client.headers.items() if name.lower() not in skip}
+            upstream.request(client.command, client.path, body, headers)
+            response = upstream.getresponse()
+            return response.status, response.getheaders(), response.read()
+
+
+def _answer(client: BaseHTTPRequestHandler, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+    with contextlib.suppress(OSError):
+        client.send_response(status)
+        for name, value in headers:
+            if name.lower() not in ("content-length", "transfer-encoding", "connection", "date", "server"):
+                client.send_header(name, value)
+        client.send_header("Content-Length", str(len(content)))
+        client.end_headers()
+        client.wfile.write(content)
+
+
+def _reset(client: Any) -> None:
+    client.close_connection = True
+    with contextlib.suppress(OSError):
+        client.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.connection.close()
