@@ -24,12 +24,25 @@ class Launched(NamedTuple):
 
     status: int
     output: str
-    runs: dict[str, Run]
-    """Of the experiment "test", by their names."""
     expected: dict[str, list[float]]
     """What the script's rank 0 wrote down by `expect`: gradient norms of steps, by run."""
-    read: Callable[[str, str], dict[int, float]]
-    """A run's values of a metric by step."""
+    client: MlflowClient
+
+    @property
+    def runs(self) -> dict[str, Run]:
+        """Of the experiment "test", by their names."""
+        experiment = self.client.get_experiment_by_name("test")
+        found = self.client.search_runs([experiment.experiment_id]) if experiment else []
+        runs = {str(r.info.run_name): r for r in found}
+        assert len(runs) == len(found), "more than one run of the same name"
+        return runs
+
+    def read(self, name: str, metric: str) -> dict[int, float]:
+        """A run's values of a metric by step; empty where there is no such run."""
+        run = self.runs.get(name)
+        points = [] if run is None else self.client.get_metric_history(run.info.run_id, metric)
+        assert len({p.step for p in points}) == len(points), f"{metric} was logged more than once a step"
+        return {p.step: p.value for p in points}
 
 
 @pytest.fixture
@@ -63,18 +76,8 @@ def launch(uri: str, tmp_path: Path) -> Callable[..., Launched]:
             text=True,
         )
         client = MlflowClient(uri)
-        experiment = client.get_experiment_by_name("test")
-        found = client.search_runs([experiment.experiment_id]) if experiment else []
-        runs = {str(r.info.run_name): r for r in found}
-        assert len(runs) == len(found), "more than one run of the same name"
         written = tmp_path / "expected.json"
-
-        def read(name: str, metric: str) -> dict[int, float]:
-            points = client.get_metric_history(runs[name].info.run_id, metric)
-            assert len({p.step for p in points}) == len(points), f"{metric} was logged more than once a step"
-            return {p.step: p.value for p in points}
-
         expected = json.loads(written.read_text()) if written.exists() else {}
-        return Launched(done.returncode, done.stdout, runs, expected, read)
+        return Launched(done.returncode, done.stdout, expected, client)
 
     return run
