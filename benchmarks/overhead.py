@@ -1,18 +1,26 @@
-"""What the hook costs: a bare training loop against the same loop with `TuningLogger`.
+"""What the hook costs, beside what others cost: host time that each adds to a training step.
 
-    python benchmarks/overhead.py [--device cuda] [--blocks 60] [--steps 5]
+    python benchmarks/overhead.py --threads 1
+    python benchmarks/overhead.py --device cuda
+    python benchmarks/overhead.py --models gpt2,resnet50
+    python benchmarks/overhead.py --threads 1 --cpu-time  # on a machine that others use, too
 
-Both loops train the same network of 10 million parameters with the same optimizer, in turns: a block of bare steps, then a block of
-logged ones, and so on, the order changing each time, so that what else the machine does falls on both alike. Each pair of blocks
-gives a difference; the table shows the medians, and the middle half of the differences. A CUDA device is waited for at the end of a
-block, never within one. The gradient norm, the part that grows with the model, is also measured by itself (a loop that clips its
-gradients has it anyway), and so is the hook on a network of a few numbers, which is the part that does not grow.
-The store is SQLite, as by default; the process that writes it runs on the same machine meanwhile, as it would.
+All train the same model with the same optimizer in the same loop, in turns: a block of bare steps, then a block of logged ones, and so
+on through all loggers, so that what else the machine does falls on all alike. Each logged block is compared with the bare one before
+it: the table shows the medians of the differences and their middle halves. What a logger does in the background within its blocks
+counts. What it leaves behind them is waited for, and does not count: in its favour, and never ours, whose blocks are long enough for
+its writer thread to have its turns. A CUDA device is waited for at the end of a block, never within one.
+
+Ours is with everything on: loss, gradient norm, learning rate, step time, waiting for data, computing time, examples per second. Its
+cost is also shown without the gradient norm, the one part that grows with the model. The others log three metrics at every step.
+The stores are SQLite databases. On a GPU a whole run is made, too, in which waiting for the device is an error.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import os
 import platform
 import statistics
 import tempfile
@@ -21,41 +29,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import nn
+from loggers import Contestant, contestants
+from models import MODELS, Training
 
 from advisor_pytorch import TuningLogger
-from advisor_pytorch.capture import global_norm
 
-WIDTH = 1265
-LAYERS = 6
+Clock = Callable[[], float]
 
-
-class Training:
-    """A multilayer perceptron that learns noise: of 10 million parameters, unless another width is given."""
-
-    def __init__(self, device: torch.device, batch_size: int, width: int = WIDTH) -> None:
-        torch.manual_seed(0)
-        layers = [part for _ in range(LAYERS) for part in (nn.Linear(width, width), nn.ReLU())]
-        self.model = nn.Sequential(*layers, nn.Linear(width, 300)).to(device)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        self.x = torch.randn(batch_size, width, device=device)
-        self.y = torch.randint(300, (batch_size,), device=device)
-
-    def step(self) -> torch.Tensor:
-        loss = nn.functional.cross_entropy(self.model(self.x), self.y)
-        loss.backward()  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return loss
+HEAD = f"{'':<34}{'bare step':>12}{'added':>10}{'share':>9}    middle half"
 
 
-def timed(block: Callable[[], None], device: torch.device) -> float:
-    """Seconds that a block takes, the device's work included."""
-    wait(device)
-    begun = time.perf_counter()
-    block()
-    wait(device)
-    return time.perf_counter() - begun
+def timed_us(contestant: Contestant, training: Training, steps: int, clock: Clock) -> float:
+    """Microseconds a step in one block, the device's work included."""
+    contestant.enter(training.optimizer)
+    wait(training.device)
+    begun = clock()
+    for _ in range(steps):
+        contestant.step()
+    wait(training.device)
+    seconds = clock() - begun
+    contestant.settle()
+    return seconds / steps * 1e6
 
 
 def wait(device: torch.device) -> None:
@@ -63,99 +57,95 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def compare(
-    bare: Callable[[], None], other: Callable[[], None], blocks: int, device: torch.device
-) -> tuple[list[float], list[float]]:
-    """Seconds of each block of either kind, in pairs of changing order."""
-    seconds: tuple[list[float], list[float]] = ([], [])
-    for i in range(blocks):
-        for kind in (0, 1) if i % 2 == 0 else (1, 0):
-            seconds[kind].append(timed((bare, other)[kind], device))
-    return seconds
+def measure(name: str, device: torch.device, pairs: int, block_s: float, others: bool, clock: Clock) -> None:
+    """Print one model's table."""
+    training = MODELS[name](device)
+    for _ in range(5):
+        training.step()
+    begun = clock()
+    for _ in range(10):
+        training.step()
+    wait(device)
+    block = max(round(block_s / (clock() - begun) * 10), 2)
+    parameters = sum(p.numel() for p in training.model.parameters())
+    with contestants(training, others) as (bare, *all_others):
+        seen: dict[str, list[tuple[float, float]]] = {other.name: [] for other in all_others}
+        gc.collect()
+        for i in range(pairs):
+            for other in all_others[i % len(all_others) :] + all_others[: i % len(all_others)]:
+                steps = min(block, other.steps or block)
+                seen[other.name].append(
+                    (timed_us(bare, training, steps, clock), timed_us(other, training, steps, clock))
+                )
+        print(f"\n{name}: {parameters:,} parameters, {pairs} pairs of blocks of {block} steps\n{HEAD}")
+        for logger, both in seen.items():
+            show(logger, both)
 
 
-def show(name: str, bare: list[float], other: list[float], steps: int) -> None:
-    """One line of the table, in microseconds per step."""
-    base = statistics.median(bare) / steps * 1e6
-    added = [(b - a) / steps * 1e6 for a, b in zip(bare, other, strict=True)]
-    low, middle, high = statistics.quantiles(added, n=4)
-    print(f"{name:<28}{base:>12,.0f}{middle:>12,.0f}{middle / base:>9.2%}    {low:,.0f} .. {high:,.0f}")
+def show(name: str, both: list[tuple[float, float]]) -> None:
+    base = statistics.median(before for before, _ in both)
+    low, middle, high = statistics.quantiles((after - before for before, after in both), n=4)
+    print(f"{name:<34}{base:>9,.0f} µs{middle:>7,.1f} µs{middle / base:>9.2%}    {low:,.1f} .. {high:,.1f}", flush=True)
 
 
-def measure_norm(training: Training, blocks: int, steps: int, device: torch.device) -> None:
-    def run(takes_norm: bool) -> None:
-        for _ in range(steps):
-            loss = nn.functional.cross_entropy(training.model(training.x), training.y)
-            loss.backward()  # type: ignore[no-untyped-call]
-            if takes_norm:
-                global_norm([p.grad for p in training.model.parameters() if p.grad is not None])
-            training.optimizer.step()
-            training.optimizer.zero_grad()
-
-    show("gradient norm by itself", *compare(lambda: run(False), lambda: run(True), blocks, device), steps)
-
-
-def measure_hook(name: str, plain: Training, logged: Training, blocks: int, steps: int, device: torch.device) -> None:
-    def run_bare() -> None:
-        for _ in range(steps):
-            plain.step()
-
+def find_synchronisations(device: torch.device, model: str) -> None:
+    """A whole run in which waiting for the device is an error."""
+    print("\nsynchronisations with the device in a whole run of our hook: ", end="")
+    if device.type != "cuda":
+        print("not measured, no GPU")
+        return
+    training = MODELS[model](device)
+    training.step()
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{Path(folder) / 'mlflow.db'}"
-        with TuningLogger(
-            logged.model,
-            logged.optimizer,
-            params={"learning_rate": 1e-4},
-            objective="val/loss",
-            batch_size=len(logged.x),
-            experiment="overhead",
-            tracking_uri=store,
-            spool=folder,
-            close_timeout_s=120.0,
-        ) as log:
-
-            def run_logged() -> None:
-                for _ in range(steps):
-                    log.step(logged.step())
-
-            begun = time.monotonic()  # the store's process starts up meanwhile: a cost of a run, not of a step
-            while log.run_id is None and time.monotonic() - begun < 120:
-                run_logged()
-                time.sleep(0.1)
-            show(name, *compare(run_bare, run_logged, blocks, device), steps)
-
-
-def measure(device: torch.device, blocks: int, steps: int, batch_size: int) -> None:
-    plain, logged = Training(device, batch_size), Training(device, batch_size)
-    for _ in range(10):
-        plain.step()
-    measure_norm(plain, blocks, steps, device)
-    measure_hook("the whole hook", plain, logged, blocks, steps, device)
-    plain, logged = Training(device, 2, width=4), Training(device, 2, width=4)
-    measure_hook("the hook, tiny network", plain, logged, blocks, 20 * steps, device)
+        log = TuningLogger(
+            training.model, training.optimizer, params={}, objective="val/loss", tracking_uri=store, spool=folder
+        )
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in log.batches([torch.zeros(8, device=device)] * 50):
+                parameters = training.model.parameters()
+                log.step(training.step(lambda given=parameters: torch.nn.utils.clip_grad_norm_(given, 1.0)))  # type: ignore[misc]
+                log.evaluate({"val/loss": torch.ones((), device=device)})
+            log.close()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    print(f"none in 50 steps of {model}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Cost of the hook per training step.")
+    parser = argparse.ArgumentParser(description="Cost of logging per training step.")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--blocks", type=int, default=60, help="pairs of blocks")
-    parser.add_argument("--steps", type=int, default=5, help="steps per block")
-    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--models", help=f"some of {','.join(MODELS)}; all on a GPU, the first three elsewhere")
+    parser.add_argument("--pairs", type=int, default=30, help="pairs of blocks of each logger")
+    parser.add_argument("--block", type=float, default=0.4, help="seconds of a block")
     parser.add_argument("--threads", type=int, default=None, help="CPU threads of PyTorch")
+    parser.add_argument("--cpu-time", action="store_true", help="of this process in place of the time on the wall")
+    parser.add_argument("--ours-only", action="store_true", help="leave out other people's loggers")
     args = parser.parse_args()
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     if args.threads:
         torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
     device = torch.device(args.device)
-    on = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-    parameters = sum(p.numel() for p in Training(torch.device("cpu"), 1).model.parameters())
-    print(
-        f"{on} ({device}), PyTorch {torch.__version__}, {torch.get_num_threads()} CPU threads, {parameters:,} parameters,"
-    )
-    print(
-        f"AdamW, batch of {args.batch_size}, {args.blocks} pairs of blocks of {args.steps} steps; microseconds per step\n"
-    )
-    print(f"{'':<28}{'bare':>12}{'added':>12}{'share':>9}    middle half")
-    measure(device, args.blocks, args.steps, args.batch_size)
+    on_gpu = device.type == "cuda"
+    name = torch.cuda.get_device_name(device) if on_gpu else platform.processor() or platform.machine()
+    what = "CPU time of this process" if args.cpu_time else "time on the wall"
+    print(f"{name} ({device}), PyTorch {torch.__version__}, {torch.get_num_threads()} CPU threads; " + what)
+    names = args.models.split(",") if args.models else list(MODELS) if on_gpu else list(MODELS)[:3]
+    for model in names:
+        measure(
+            model,
+            device,
+            args.pairs,
+            args.block,
+            not args.ours_only,
+            time.process_time if args.cpu_time else time.perf_counter,
+        )
+    for model in ("gpt2", "resnet50"):
+        if model not in names:
+            print(f"\n{model}: not measured" + ("" if on_gpu else ", no GPU"))
+    find_synchronisations(device, "gpt2" if on_gpu else names[0])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import torch
 from advisor import contract
 from advisor_pytorch import clipping, scaling
 from advisor_pytorch.clock import TIMES, Clock
-from advisor_pytorch.device import Value, own_copy
+from advisor_pytorch.device import Value, keep_loss, own_copy
 from advisor_pytorch.gradients import Measure, norm_of
 from advisor_pytorch.norms import Norms
 from advisor_pytorch.rates import Rates
@@ -116,7 +116,7 @@ class StepCapture:
             self._drops_loss = False
             return
         if isinstance(loss, torch.Tensor):
-            self._losses.append(own_copy(loss))
+            self._losses.append(keep_loss(loss))
         else:
             self._plain_losses.append(float(loss))
         if examples is not None:
@@ -126,7 +126,8 @@ class StepCapture:
         if grad_norm is not None and self._row is None:  # no hook ran: a replayed CUDA graph
             self._norms.give(own_copy(torch.as_tensor(grad_norm)))
             self._open_row()
-        self._close_row()
+        if self._row is not None:
+            self._close_row()
 
     def add_batch(self, waited_s: float, examples: int | None) -> None:
         """A batch arrived from the loader, after a wait."""
@@ -158,10 +159,11 @@ class StepCapture:
             self._hook_ran = True
             if k == 0:
                 self._drops_loss = False
-                self._close_row()
+                if self._row is not None:
+                    self._close_row()
                 if self._scaled:
                     self._overflowed = getattr(_optimizer, "found_inf", None)
-            if self._is_capturing():
+            if self._on_cuda and torch.cuda.is_current_stream_capturing():
                 return None
             if len(args) > 1 or kwargs:
                 closure = args[1] if len(args) > 1 else kwargs.get("closure")
@@ -199,7 +201,7 @@ class StepCapture:
             return
         try:
             self._norms.after_step(k)
-            if k == 0 and not self._is_capturing():
+            if k == 0 and not (self._on_cuda and torch.cuda.is_current_stream_capturing()):
                 self._open_row()
         except Exception as error:
             self._fail(error)
@@ -268,17 +270,17 @@ class StepCapture:
         self._row = row = [self.next_step, time.time() * 1e3]
         self._seen, self._batches = self._clock.examples, self._clock.batches
         self._times = self._clock.step(row)
-        self._step_rates, self._rate_tensors = self._rates.read()
+        self._rate_numbers, self._rate_tensors = self._rates.read()
         self.next_step += 1
 
     def _close_row(self) -> None:
         row = self._row
         if row is None:
             return
-        tensors, rates = self._losses, self._step_rates
+        tensors, rates = self._losses, self._rates
         losses = len(tensors)
         tensors += self._rate_tensors
-        row += rates
+        row += self._rate_numbers
         row += self._plain_losses
         if examples := self._said or self._seen or self._by_size:
             row.append(examples)
@@ -286,9 +288,12 @@ class StepCapture:
             row.append(self._pending_skips)
             self._pending_skips = 0
             tensors += [t for t in (self._scale, self._overflowed) if t is not None]
+            scaled: object = (self._scale is not None, self._overflowed is not None)
+        else:
+            scaled = None
         of_norms = self._norms.append_to(tensors, row)
-        scaled = self._scaled and (self._scale is not None, self._overflowed is not None)
-        key = (self._times, len(rates), losses, len(self._plain_losses), examples > 0, scaled, of_norms)
+        plain = len(self._plain_losses)
+        key = (self._times, rates.number_names, rates.tensor_names, losses, plain, examples > 0, scaled, of_norms)
         events = self._clock.events
         if key != self._key or (events is not None) != self._stretch.layout.timed:
             self._begin_stretch(key, events is not None)
@@ -299,7 +304,7 @@ class StepCapture:
             stretch.events.append(events)
         if self._closed_rows < 2:  # a loop that logs before its steps gives the first one two losses
             self._closed_rows += 1
-            self._notice_batch(examples, max(losses + len(self._plain_losses), self._batches))
+            self._notice_batch(examples, max(losses + plain, self._batches))
         self._begin_row()
         if self._clock.last - self._handed >= HAND_OVER_S:
             self.flush()
@@ -308,20 +313,16 @@ class StepCapture:
         """Rows have other columns from here on."""
         if self._stretch.numbers:
             self._stretches.append(self._stretch)
-        layout = self._layouts.get((key, timed, self._rates.names))
-        if layout is None:
-            layout = self._layouts[key, timed, self._rates.names] = self._lay_out(key, timed)
-        self._key, self._stretch = key, Stretch(layout)
+        if (key, timed) not in self._layouts:
+            self._layouts[key, timed] = self._lay_out(key, timed)
+        self._key, self._stretch = key, Stretch(self._layouts[key, timed])
 
     def _lay_out(self, key: Any, timed: bool) -> Layout:
         """Columns in the order in which `_close_row` fills them."""
-        times, _, losses, plain_losses, has_examples, scaled, of_norms = key
-        of_value = [Column(Role.VALUE, name) for name in self._rates.names]
-        in_tensors = self._rates.in_tensors
-        numbers = [Column(Role.VALUE, name) for name in TIMES[:times]]
-        numbers += [column for i, column in enumerate(of_value) if i not in in_tensors]
+        times, number_rates, tensor_rates, losses, plain_losses, has_examples, scaled, of_norms = key
+        numbers = [Column(Role.VALUE, name) for name in (*TIMES[:times], *number_rates)]
         numbers += [Column(Role.LOSS)] * plain_losses
-        tensors = [Column(Role.LOSS)] * losses + [of_value[i] for i in in_tensors]
+        tensors = [Column(Role.LOSS)] * losses + [Column(Role.VALUE, name) for name in tensor_rates]
         if has_examples:
             numbers.append(Column(Role.EXAMPLES))
         if scaled:

@@ -19,11 +19,22 @@ def own_copy(tensor: torch.Tensor) -> torch.Tensor:
     """
     if type(tensor) is not torch.Tensor:
         tensor = local_value(tensor)
-    if tensor.numel() != 1:
-        raise ValueError(f"expected one number, got a tensor of shape {tuple(tensor.shape)}")
-    # Always a copy: running totals are added to in place, and what a replayed graph computes is written over by its next replay.
-    copy = tensor.detach().clone()
-    return copy.reshape(()) if copy.dim() else copy
+    if tensor.dim():
+        if tensor.numel() != 1:
+            raise ValueError(f"expected one number, got a tensor of shape {tuple(tensor.shape)}")
+        tensor = tensor.reshape(())
+    return tensor.detach().clone()
+
+
+def keep_loss(loss: torch.Tensor) -> torch.Tensor:
+    """The same of a loss, without a copy where it cannot matter.
+
+    What a graph on the CPU gave is one element that nobody writes to again: the next step gives another. A running total, which
+    has no graph, is added to in place; a view keeps what it is a part of; what a CUDA graph gives, its next replay overwrites.
+    """
+    if type(loss) is torch.Tensor and loss.requires_grad and loss.is_cpu and not loss.dim() and not loss._is_view():
+        return loss.detach()
+    return own_copy(loss)
 
 
 class Transfer:

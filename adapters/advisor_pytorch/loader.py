@@ -36,9 +36,14 @@ class MeasuredLoader(Generic[Batch]):
 def count_examples(batch: object) -> int | None:
     """The length of the first dimension of the first tensor in a batch of nested sequences and mappings; None if there is none."""
     if isinstance(batch, torch.Tensor):
-        return batch.shape[0] if batch.ndim else None
-    if isinstance(batch, Mapping):
-        batch = tuple(batch.values())
+        return batch.size(0) if batch.dim() else None
     if isinstance(batch, (tuple, list)):
-        return next((n for part in batch if (n := count_examples(part)) is not None), None)
+        parts: Iterable[object] = batch
+    elif isinstance(batch, Mapping):
+        parts = batch.values()
+    else:
+        return None
+    for part in parts:
+        if (examples := count_examples(part)) is not None:
+            return examples
     return None

@@ -72,7 +72,8 @@ class Norms:
     def after_step(self, k: int) -> None:
         """Optimizer k has stepped."""
         self._known.discard(k)
-        self._by_value.pop(k, None)
+        if self._by_value:
+            self._by_value.pop(k, None)
 
     def unscale(self, k: int, scale: torch.Tensor) -> None:
         """What a clipping told of optimizer k was of gradients that are `scale` times too large."""

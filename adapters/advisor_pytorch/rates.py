@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -25,31 +26,31 @@ class Rates:
     """Reads the learning rates of all parameter groups."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        self._optimizers = list(optimizers)[:MAX_OPTIMIZERS]
-        self.names: tuple[str, ...] = ()
-        """Metrics, in the order of the parameter groups."""
-        self.in_tensors: tuple[int, ...] = ()
-        """Which of them are tensors."""
+        self._optimizers = tuple(optimizers[:MAX_OPTIMIZERS])
+        self._count = -1
+        self._in_numbers: list[int] = []
+        self._in_tensors: list[int] = []
+        self.number_names: tuple[str, ...] = ()
+        """Metrics of the rates that are numbers, and"""
+        self.tensor_names: tuple[str, ...] = ()
+        """of those that are tensors."""
 
     def read(self) -> tuple[list[float], list[torch.Tensor]]:
         """The rates that are numbers, and copies of those that are tensors, which schedulers change in place."""
-        optimizers = self._optimizers
-        rates = [
-            group["lr"] for optimizer in optimizers for group in optimizer.param_groups[:MAX_GROUPS] if "lr" in group
-        ]
-        if len(rates) != len(self.names):
+        rates: list[Any] = [group.get("lr") for optimizer in self._optimizers for group in optimizer.param_groups]
+        if len(rates) != self._count:
             self._learn(rates)
-        if not self.in_tensors:
+        if len(self._in_numbers) == self._count:
             return rates, []
-        numbers = [rate for i, rate in enumerate(rates) if i not in self.in_tensors]
-        return numbers, [own_copy(rates[i]) for i in self.in_tensors]
+        return [rates[i] for i in self._in_numbers], [own_copy(rates[i]) for i in self._in_tensors]
 
-    def _learn(self, rates: Sequence[Value]) -> None:
-        self.in_tensors = tuple(i for i, rate in enumerate(rates) if isinstance(rate, torch.Tensor))
-        firsts = [contract.LEARNING_RATE, *own_names(contract.LEARNING_RATE, len(self._optimizers))[1:]]
-        self.names = tuple(
-            first + (f"{contract.GROUP_SUFFIX}{j}" if j else "")
-            for first, optimizer in zip(firsts, self._optimizers, strict=True)
-            for j, group in enumerate(optimizer.param_groups[:MAX_GROUPS])
-            if "lr" in group
-        )
+    def _learn(self, rates: Sequence[Value | None]) -> None:
+        self._count = len(rates)
+        suffixes = own_names("", len(self._optimizers))
+        groups = [(k, j) for k, optimizer in enumerate(self._optimizers) for j in range(len(optimizer.param_groups))]
+        names = [contract.LEARNING_RATE + suffixes[k] + (f"{contract.GROUP_SUFFIX}{j}" if j else "") for k, j in groups]
+        kept = [i for i, (_, j) in enumerate(groups) if j < MAX_GROUPS and rates[i] is not None]
+        self._in_tensors = [i for i in kept if isinstance(rates[i], torch.Tensor)]
+        self._in_numbers = [i for i in kept if not isinstance(rates[i], torch.Tensor)]
+        self.number_names = tuple(names[i] for i in self._in_numbers)
+        self.tensor_names = tuple(names[i] for i in self._in_tensors)
