@@ -32,6 +32,12 @@ logger = logging.getLogger("advisor")
 MAX_WAITING_CHUNKS = 10_000
 """Beyond this many, the disk has hung; what comes then is counted as lost instead of filling the memory."""
 CLOSE_POLL_S = 0.01
+NEW_RUN = "new"
+"""A `run_id` that is none: create a run, whatever the calling process is in."""
+
+
+Sampler = Callable[[bool], Mapping[str, float] | None]
+"""Gives metrics of this moment if any are due; called about once a second in the writer thread, and with True once at the end."""
 
 
 class Chunk(Protocol):
@@ -58,11 +64,14 @@ class RunSettings:
     """None: MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT_NAME, or "Default"."""
     run_name: str | None = None
     run_id: str | None = None
-    """Continue this run instead of creating one; None: MLFLOW_RUN_ID, or the active run of the calling process if it has one."""
+    """Continue this run instead of creating one; None: MLFLOW_RUN_ID, or the active run of the calling process if it has one;
+    NEW_RUN: none of them."""
     tracking_uri: str | None = None
     """None: MLFLOW_TRACKING_URI, or what the calling process set in MLflow, or `sqlite:///mlflow.db` in the working directory."""
     spool: str | os.PathLike[str] | None = None
     """Folder for spools. None: ADVISOR_SPOOL, or `tuning-advisor/spool` in the user's state folder, or the temporary folder."""
+    begun_by: str | None = None
+    """Continue the run that the spool of this identity began, where the run's id never became known."""
 
 
 class Recorder:
@@ -86,6 +95,8 @@ class Recorder:
         self._queue: queue.SimpleQueue[Chunk | dict[str, Any] | None] = queue.SimpleQueue()
         self._lost_points = 0
         self._points_a_row = 1
+        self._last_step = self._sampled_step = -1
+        self.sampler: Sampler | None = None
         self._status: dict[str, Any] = {}
         self._watched_at = self._replaced_at = -math.inf
         self._shipper: ShipperProcess | None = None
@@ -197,6 +208,7 @@ class Recorder:
                 self._lost_points += 0 if item is None or isinstance(item, dict) else len(item) * self._points_a_row
                 self.warn("spool", f"points are being lost ({one_line(error)}); training goes on")
             if item is None:
+                self._sample(last=True)
                 return
             self._watch()
 
@@ -217,6 +229,8 @@ class Recorder:
 
     def _spool_table(self, table: Table, windowed: bool) -> None:
         self._see(table)
+        if windowed:
+            self._last_step = table.steps[-1]
         self._points_a_row = len(table.columns)
         kept = self._that_has_room(table, windowed)
         self._lost_points += (len(table) - len(kept)) * self._points_a_row
@@ -224,6 +238,20 @@ class Recorder:
             frame = encode_table(STEPS if windowed else EVALUATION, kept)
             self._spool.append(frame, matters=not windowed)
             self._bound.wrote(len(frame))
+
+    def _sample(self, *, last: bool) -> None:
+        """Spool what the sampler gives, as of the last step; nothing before the first one, or twice for the same."""
+        if self.sampler is None or self._last_step < 0:
+            return
+        try:
+            values = self.sampler(last)
+            if values and self._last_step > self._sampled_step:
+                self._sampled_step = self._last_step
+                columns = {name: [value] for name, value in values.items()}
+                self._spool_table(Table([self._last_step], [int(time.time() * 1000)], columns), windowed=False)
+        except Exception as error:
+            self.sampler = None
+            self.warn("sampler", f"nothing more is sampled ({one_line(error)}); training goes on")
 
     def _that_has_room(self, table: Table, windowed: bool) -> Table:
         every = self._bound.keep_every() if windowed else 0 if self._bound.is_full() else 1
@@ -242,10 +270,11 @@ class Recorder:
             return int(DEFAULT_MB * 2**20)
 
     def _watch(self) -> None:
-        """Once a second: warn of what the shipper reports, start it again if it died."""
+        """Once a second: sample, warn of what the shipper reports, start it again if it died."""
         if time.monotonic() - self._watched_at < 1.0:
             return
         self._watched_at = time.monotonic()
+        self._sample(last=False)
         if not self._has_shipper() and self._shipper is not None and (ended := self._shipper.ended_with()):
             self.warn(
                 "ended",
@@ -296,7 +325,9 @@ def _describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
     run_id, ends_run = settings.run_id or os.environ.get("MLFLOW_RUN_ID"), True
     mlflow = sys.modules.get("mlflow")
     active = mlflow.active_run() if mlflow is not None and hasattr(mlflow, "active_run") else None
-    if run_id is None and active is not None:
+    if settings.run_id == NEW_RUN:
+        run_id = None
+    elif run_id is None and active is not None and settings.begun_by is None:
         run_id, ends_run = active.info.run_id, False  # whoever started it will end it
     try:
         user = getpass.getuser()
@@ -304,7 +335,7 @@ def _describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
         user = "unknown"
     source = {"mlflow.user": user, "mlflow.source.name": sys.argv[0] if sys.argv else "", "mlflow.source.type": "LOCAL"}
     return {
-        "spool": identity,
+        "spool": settings.begun_by or identity,
         "experiment": settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME"),
         "experiment_id": None if settings.experiment else os.environ.get("MLFLOW_EXPERIMENT_ID"),
         "run_id": run_id,

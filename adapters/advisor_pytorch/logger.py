@@ -8,15 +8,15 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import torch
 
 from advisor import contract
 from advisor_logging.manifest import About
 from advisor_logging.outcome import Direction, Outcome
-from advisor_logging.recorder import Recorder, RunSettings
-from advisor_logging.redact import one_line
+from advisor_logging.recorder import NEW_RUN, Recorder, RunSettings
+from advisor_logging.redact import is_secret, one_line
 from advisor_logging.table import Table
 from advisor_pytorch import facts
 from advisor_pytorch.capture import StepCapture
@@ -26,7 +26,8 @@ from advisor_pytorch.distributed import Ranks
 from advisor_pytorch.endings import Ending, describe_ending, last_exception
 from advisor_pytorch.evaluation import loggable
 from advisor_pytorch.loader import MeasuredLoader
-from advisor_pytorch.optimizers import bare, describe_further
+from advisor_pytorch.observations import Observations
+from advisor_pytorch.optimizers import bare
 from advisor_pytorch.ranks import of_loader
 from advisor_pytorch.rows import PendingChunk, evaluation
 from advisor_pytorch.sharding import measure_for
@@ -35,6 +36,7 @@ from advisor_pytorch.validation import (
     check_count,
     check_what_is_sought,
     check_what_is_trained,
+    count_classes,
 )
 
 Batch = TypeVar("Batch")
@@ -77,6 +79,7 @@ class TuningLogger:
     | `train/step_time_s` | the optimizer's hook | seconds from step to step, evaluations left out; host time |
     | `train/data_wait_s` | `batches` | seconds of that spent waiting for the loader |
     | `train/examples_per_s` | `batches`, or `batch_size` | examples of the step / its time |
+    | `device/memory_peak_bytes`, `device/memory_used_bytes`, `device/utilisation` | PyTorch's allocator; NVML, with `nvidia-ml-py` | every 5 s or more, of a CUDA device (`advisor_pytorch.machine`) |
     | whatever you evaluate | `evaluate` | every value, at the last step made |
 
     | tag `advisor.` | |
@@ -84,8 +87,14 @@ class TuningLogger:
     | `schema`, `objective`, `direction`, `study`, `seed`, `max_train_steps`, `batch_size` | as given; else the batch size as seen, the seed as PyTorch's |
     | `optimizer`, `optimizer.<name>` | class, and hyperparameters under the playbook's names (`advisor_pytorch.optimizers`) |
     | `norm_layers`, `model_parameters`, `grad_clip_norm` | layer classes counted; trainable parameters; the threshold of clipping |
+    | `batch_norm`, `regularisers`, `compiled` | JSON of the batch-norm layers; JSON of dropout, weight decay, ... and their strength; whether `torch.compile` is used |
+    | `norm_order`, `precision` | where residual blocks normalise; JSON of the types of number: read from the graph of the first loss (`advisor_pytorch.residuals`) |
+    | `schedule`, `averaging` | JSON of class and kind: of `scheduler`, or found, like averages of the weights (`advisor_pytorch.schedules`, `.bystanders`) |
+    | `n_train`, `steps_per_epoch`, `shuffle`, `loader` | of the loader given to `batches` or `loaders` (`advisor_pytorch.data`); a stream's length stays unknown |
+    | `n_valid`, `eval_batch_size` | of `valid_loader` |
+    | `classes`, `chance` | number of classes, where given or shown by a data set or model; JSON of what metrics come to by guessing (`advisor_pytorch.chance`) |
     | `checkpoints` | JSON: policy, what was kept, and the step chosen |
-    | `command`, `git_commit`, `git_dirty`, `device`, `libraries` | what it takes to run it again, with the artifacts `reproduce/git.diff` and `reproduce/requirements.txt` |
+    | `command`, `config`, `git_commit`, `git_dirty`, `device`, `device_memory_bytes`, `backends`, `libraries` | what it takes to run it again, with the artifacts `reproduce/git.diff` and `reproduce/requirements.txt` |
     | `status`, `error`, `lost_points` | how it ended, see `advisor.contract.STATUSES` |
 
     The params of the run are exactly `params`. The run is ended with the `with` block, with `close`, or at the interpreter's exit.
@@ -110,6 +119,8 @@ class TuningLogger:
         checkpoint_dir: str | os.PathLike[str] = "checkpoints",
         scheduler: Stateful | Sequence[Stateful] | None = None,
         scaler: Stateful | None = None,
+        valid_loader: Iterable[Any] | None = None,
+        classes: int | Sequence[str] | None = None,
         save: Save | None = None,
         load: Load | None = None,
         save_on_all_ranks: bool = False,
@@ -139,6 +150,8 @@ class TuningLogger:
             checkpoint_dir: where; each run makes a folder of its own in it, and finds it again when it is continued.
             scheduler: the learning rate's scheduler, or several, and
             scaler: the gradient scaler, for their states to be in checkpoints.
+            valid_loader: what evaluations take their batches from; described in tags, never iterated.
+            classes: names or number of the classes that the task is to tell apart; None: what the data sets say, if they do.
             save: a function of your own that writes a checkpoint, a file or a folder, to the path it is given, in place of
                 `advisor_pytorch.state.TrainingState`; what it raises is warned of, and training goes on.
             load: reads what `save` wrote from the same path, to resume.
@@ -151,7 +164,8 @@ class TuningLogger:
             study: name of the study that the trial belongs to; None: the variable ADVISOR_STUDY, or none.
             experiment: MLflow experiment, made if there is none; None: MLflow's own variables, or "Default".
             run_name: MLflow run name; None lets MLflow choose.
-            run_id: continue this MLflow run; None: the variable MLFLOW_RUN_ID, or the active run, or a new one.
+            run_id: continue this MLflow run; None: the variable MLFLOW_RUN_ID, or the active run, or a new one; "new": always a
+                new one.
             start_step: number of the first step, where a run continues.
             tracking_uri: MLflow's store; None: as MLflow is set up, or `sqlite:///mlflow.db` in the working directory.
             spool: folder where points wait for the store; None: ADVISOR_SPOOL, or the user's state folder.
@@ -165,6 +179,7 @@ class TuningLogger:
         check_what_is_trained(model, optimizers)
         check_what_is_sought(params, objective, direction)
         check_count("start_step", start_step, 0)
+        classes = count_classes(classes)
         self._ranks = Ranks(model, self._note, self.warn)
         given = {contract.TAG_MAX_TRAIN_STEPS: max_train_steps, contract.TAG_BATCH_SIZE: batch_size}
         for tag, number in given.items():
@@ -174,36 +189,37 @@ class TuningLogger:
             given[contract.TAG_BATCH_SIZE] = batch_size * self._ranks.world_size
         kept = CheckpointSettings(checkpoints, Path(checkpoint_dir).absolute(), save, load, save_on_all_ranks, resume)
         kept.check(model, start_step)
-        plain = {name: _plain_text(value) for name, value in params.items()}
+        plain = {name: "***" if is_secret(name) else _plain_text(value) for name, value in params.items()}
         about, state = About(objective, direction, plain, seed), TrainingState(model, optimizers, scheduler, scaler)
         before = kept.find(run_id or os.environ.get("MLFLOW_RUN_ID"), about)
         start_step = kept.restore(before, state) or start_step
+        begun_by = None
         if before is not None and resume:
             run_id = run_id or before.about.run_id
+            begun_by = before.about.spool if run_id is None else None
 
         self._model, self._objective = model, objective
         self._max_train_steps, self._close_timeout_s = max_train_steps, close_timeout_s
         self._closed = False
+        self._observations: Observations | None = None
         self._given = {tag for tag, number in given.items() if number is not None}
         self._outcome = Outcome(objective, direction)
-        settings = RunSettings(experiment, run_name, run_id, tracking_uri, spool)
+        settings = RunSettings(experiment, run_name, run_id, tracking_uri, spool, begun_by)
         self._recorder = Recorder(settings, self._see, self._ranks.listener) if self._ranks.leads else None
         identity = self._recorder.id if self._recorder else "other-rank"
         self._keeper = kept.keeper(before, about, identity, state, leads=self._recorder is not None, warn=self.warn)
+        self._keeper.note(run_id=None if run_id == NEW_RUN else run_id, spool=begun_by or identity)
         self._outcome.best = self._keeper.best
         trained = [p for one in optimizers for group in one.param_groups for p in group["params"]]
         measure, in_parts = measure_for(trained, self._ranks.world_size, self.warn)
         self._capture = StepCapture(optimizers, self, start_step, batch_size, measure=measure, in_parts=in_parts)
-        facts_given = {
-            **{tag: str(number) for tag, number in given.items() if number is not None},
-            contract.TAG_OBJECTIVE: objective,
-            contract.TAG_DIRECTION: direction,
-            contract.TAG_SEED: str(torch.initial_seed() if seed is None else seed),
-        }
-        if study := study or os.environ.get("ADVISOR_STUDY"):
-            facts_given[contract.TAG_STUDY] = study
         if self._recorder is not None:
-            self._recorder.note(tags=facts.gather(model, optimizers) | describe_further(optimizers) | facts_given, params=plain)
+            seen = Observations(model, optimizers, self._observed, self.warn, max_train_steps)
+            self._recorder.sampler = seen.sample
+            self._observations = seen
+            self._recorder.note(tags=facts.as_given(objective, direction, seed, study, given), params=plain)
+            seen.surroundings(scheduler, classes)
+            seen.loaders(valid=valid_loader)
         self._ranks.begin(seed, checkpoints=checkpoints > 0 and (self._ranks.leads or save_on_all_ranks))
         atexit.register(self._close_at_exit)
 
@@ -231,8 +247,20 @@ class TuningLogger:
 
     def batches(self, loader: Iterable[Batch]) -> MeasuredLoader[Batch]:
         """The training loader's own batches, with the wait for each measured and its examples counted."""
-        self._ranks.tell(of_loader(loader))
+        self.loaders(train=loader)
         return MeasuredLoader(loader, self.add_batch)
+
+    def loaders(self, *, train: Iterable[Any] | None = None, valid: Iterable[Any] | None = None) -> None:
+        """Tell what training and evaluations take their batches from, for loops that `batches` cannot wrap."""
+        if train is not None:
+            self._ranks.tell(of_loader(train))
+        if self._observations is not None:
+            self._observations.loaders(train, valid)
+
+    def show(self, loss: torch.Tensor) -> None:
+        """Show a loss that still has its graph, for loops that give `step` what has none. Looks at the first one only."""
+        if self._observations is not None and self._observations.wants_loss:
+            self._observations.loss(loss)
 
     def step(self, loss: Value, *, grad_norm: Value | None = None, examples: int | None = None) -> None:
         """Log the training loss, a tensor of one element or a number, after `optimizer.step()`.
@@ -242,6 +270,8 @@ class TuningLogger:
         """
         if not self._is_active():
             return
+        if self._observations is not None and self._observations.wants_loss:
+            self._observations.loss(loss)
         try:
             self._capture.add_loss(loss, grad_norm, examples)
         except Exception as error:
@@ -318,12 +348,15 @@ class TuningLogger:
         if error is None and status != "diverged":
             self._keeper.ended(max(self.steps - 1, 0), self.steps)
         self._keeper.note(run_id=recorder.run_id, status=status)
-        tags = {contract.TAG_STATUS: status, **self._ranks.tags()}
+        seen = {} if self._observations is None else self._observations.tags()
+        tags = {tag: value for tag, value in seen.items() if tag not in self._given}
+        tags |= {contract.TAG_STATUS: status, **self._ranks.tags()}
         if contract.TAG_CHECKPOINTS not in self._given:
             tags[contract.TAG_CHECKPOINTS] = self._keeper.checkpoints.describe()
         if ending.message:
             tags[contract.TAG_ERROR] = ending.message
         recorder.close(ending.mlflow_status, tags, self._close_timeout_s)
+        self._keeper.note(run_id=recorder.run_id)  # a short run's id is known only now
 
     def __enter__(self) -> Self:
         return self
@@ -342,6 +375,8 @@ class TuningLogger:
         return not self._closed and self._capture.alive
 
     def _see(self, table: Table) -> None:
+        if self._observations is not None:
+            self._observations.see(table)
         if (values := table.columns.get(self._objective)) is not None:
             for step, value in zip(table.steps, values, strict=True):
                 self._outcome.see(step, self._objective, value)
@@ -358,8 +393,12 @@ class TuningLogger:
         """Log a fact that showed itself during training, unless it was given."""
         if tag == contract.TAG_BATCH_SIZE and self._ranks.tell({"batch_size": int(value)}):
             return  # the sum over all ranks is logged
-        if tag not in self._given:
-            self._note({tag: value})
+        if self._observations is not None:
+            self._observations.noticed(tag, value)
+        self._observed({tag: value})
+
+    def _observed(self, tags: Mapping[str, str]) -> None:
+        self._note({tag: value for tag, value in tags.items() if tag not in self._given})
 
     def warn(self, key: str, message: str) -> None:
         """Say one line, once per `key`."""
