@@ -13,6 +13,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
@@ -52,8 +53,11 @@ class TrackingServer:
         command += ["--artifacts-destination", str(self._folder / "artifacts")]
         environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
         with open(self._folder / "server.log", "ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
-        until(self.answers, 120, "the tracking server answers")
+            started = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
+        self._process = started
+        until(lambda: self.answers() or started.poll() is not None, 120, "the tracking server answers")
+        if started.poll() is not None:
+            raise RuntimeError((self._folder / "server.log").read_text()[-2000:])
 
     def answers(self) -> bool:
         try:
@@ -84,19 +88,16 @@ class Postgres:
         in_path = shutil.which("initdb")
         return found[-1].parent if found else Path(in_path).parent if in_path else None
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         binaries = self.binaries()
         assert binaries is not None
-        self._binaries, self._data, self.port = binaries, folder / "data", free_port()
+        # In a folder of its own and not in the caller's, which others may not be let into.
+        self._binaries, self._data, self.port = binaries, Path(tempfile.mkdtemp(prefix="advisor-pg-")), free_port()
         self._as: list[str] = []
         if os.getuid() == 0:
             user = next(u for u in pwd.getpwall() if u.pw_name in ("postgres", "nobody"))
             self._as = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-            self._data.mkdir()
             os.chown(self._data, user.pw_uid, user.pw_gid)
-            for parent in [folder, *folder.parents]:  # it must be let through to its own folder
-                if parent.stat().st_uid == 0 and parent != Path("/") and not parent.stat().st_mode & 0o001:
-                    parent.chmod(parent.stat().st_mode | 0o011)
         self._run("initdb", "-D", self._data, "-A", "trust", "-U", "mlflow", "--no-sync", "-E", "UTF8")
         self.start()
         self._run("createdb", "-h", "127.0.0.1", "-p", self.port, "-U", "mlflow", "mlflow")
@@ -108,6 +109,12 @@ class Postgres:
 
     def stop(self) -> None:
         self._run("pg_ctl", "-D", self._data, "-w", "-m", "immediate", "stop")
+
+    def remove(self) -> None:
+        """Stop it if it runs, and delete its data."""
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self.stop()
+        shutil.rmtree(self._data, ignore_errors=True)
 
     def _run(self, program: str, *arguments: object) -> None:
         command = [*self._as, str(self._binaries / program), *map(str, arguments)]
@@ -132,7 +139,7 @@ class FaultyProxy:
         self.requests: Counter[str] = Counter()
         """How often each path was asked for."""
         self.injected: Counter[str] = Counter()
-        self.on_answer: Callable[[str], None] = str
+        self.on_answer: Callable[[str], object] = str
         """Told the path when the server has answered and its client has not heard of it yet."""
         proxy = self
 

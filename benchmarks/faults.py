@@ -309,9 +309,9 @@ def _rows(artifacts: Path, run_id: str) -> int:
 def staged(backend: str, folder: Path, steps: int) -> Iterator[Stage]:
     """A tracking server with a database of its own, up; all is gone at the end of the block."""
     with ExitStack() as stack:
-        postgres = Postgres(folder) if backend == "postgresql" else None
+        postgres = Postgres() if backend == "postgresql" else None
         if postgres is not None:
-            stack.callback(postgres.stop)
+            stack.callback(postgres.remove)
         database = postgres.uri if postgres is not None else f"sqlite:///{folder / 'database' / 'mlflow.db'}"
         (folder / "database").mkdir(exist_ok=True)
         server = TrackingServer(database, folder)

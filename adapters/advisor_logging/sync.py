@@ -171,7 +171,7 @@ def deliver(
         os.environ.setdefault(name, value)
     folder = spool.folder
     if spool.state == "unreadable":
-        raise NotDelivered("it cannot be read: not whole, or of another version")
+        raise NotDelivered("it is not whole, or of another version")
     if spool.state == "training":
         raise NotDelivered("its training is still running, and will deliver it")
     run = read_json(folder / "run.json")
