@@ -9,6 +9,8 @@ import torch
 
 from advisor_logging.redact import one_line
 
+_NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
+
 
 class Ending(NamedTuple):
     """How a training ended: `contract.TAG_STATUS`, MLflow's status, and what to say of the exception."""
@@ -25,10 +27,15 @@ def describe_ending(error: BaseException | None) -> Ending | None:
     if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
         return Ending("stopped", "KILLED")
     message = one_line(error, limit=1000)
-    # Not every device raises PyTorch's own class.
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "out of memory" in message.lower():
+    if is_out_of_memory(error):
         message = f"out of memory: {message}"
     return Ending("infeasible", "FAILED", message)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device or the host ran out of memory; not every allocator raises a class of its own."""
+    said = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(words in said for words in _NO_MEMORY)
 
 
 def last_exception() -> BaseException | None:

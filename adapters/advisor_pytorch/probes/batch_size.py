@@ -1,0 +1,228 @@
+"""The batch-size sweep: see `batch_size_sweep`."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+
+from advisor import contract
+from advisor_pytorch.endings import is_out_of_memory
+from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functions
+from advisor_pytorch.probes.throughput import FEWEST_BLOCKS, Stopwatch, median_interval, quartiles
+from advisor_pytorch.state import Stateful
+
+MATERIAL = 0.1
+"""A larger batch must give so much more throughput, as a share, to be worth its size. Our choice."""
+NEARLY_DOUBLE = 1.5
+"""A doubling of the batch that multiplies the throughput by less is no doubling of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """What one batch size gave. A size that ran out of memory has only `batch_size` and `out_of_memory`."""
+
+    batch_size: int
+    examples_per_s: float = math.nan
+    """Median over the measured blocks of steps."""
+    quartiles: tuple[float, float] = (math.nan, math.nan)
+    interval: tuple[float, float] = (math.nan, math.nan)
+    """In which the true median lies with 95 %, from six blocks on."""
+    blocks: int = 0
+    """Of steps, each timed as one."""
+    steps: int = 0
+    """Measured, without warmup."""
+    memory_peak_bytes: int | None = None
+    """Most that tensors took on a CUDA device; None elsewhere."""
+    out_of_memory: bool = False
+
+    @property
+    def step_time_s(self) -> float:
+        """Seconds a step."""
+        return self.batch_size / self.examples_per_s
+
+
+@dataclass(frozen=True)
+class BatchSizeSweep:
+    """The sweep's result; prints itself as a table with what follows from it."""
+
+    sizes: tuple[Throughput, ...]
+    """Smallest first; the last one may have run out of memory."""
+    experiment: str
+
+    @property
+    def measured(self) -> tuple[Throughput, ...]:
+        """The sizes that fit."""
+        return tuple(s for s in self.sizes if not s.out_of_memory)
+
+    @property
+    def largest_useful(self) -> int | None:
+        """The batch size from which on a larger one brings no more throughput; None if none was measured.
+
+        A larger one brings more if its median is a tenth higher and the 95 % intervals of the two do not meet.
+        """
+        if not self.measured:
+            return None
+        chosen = self.measured[0]
+        for size in self.measured[1:]:
+            material = size.examples_per_s >= (1 + MATERIAL) * chosen.examples_per_s
+            if material and size.interval[0] > chosen.interval[1]:
+                chosen = size
+        return chosen.batch_size
+
+    def __str__(self) -> str:
+        head = f"{'batch size':>10}  {'examples/s':>12}  {'middle half':>25}  {'step time':>10}  {'memory peak':>11}"
+        return "\n".join([head, *map(_row, self.sizes), "", *self._conclusions()])
+
+    def _conclusions(self) -> Iterator[str]:
+        useful, measured = self.largest_useful, self.measured
+        if useful is None:
+            yield f"Not even batch size {self.sizes[0].batch_size} fits into memory."
+            return
+        if useful < measured[-1].batch_size:
+            yield f"Throughput stops growing at batch size {useful}: use no larger one."
+        elif self.sizes[-1].out_of_memory:
+            yield f"Throughput grows up to batch size {useful}, the largest that fits: use it."
+        else:
+            yield f"Throughput still grows at batch size {useful}, the largest that was tried: try larger ones."
+        if any(s.blocks < FEWEST_BLOCKS for s in measured):
+            yield "Some sizes had too little time to say how far noise reaches: raise seconds_per_size."
+        growth = [b.examples_per_s / a.examples_per_s for a, b in pairwise(measured) if b.batch_size <= useful]
+        if growth and max(growth) < NEARLY_DOUBLE:
+            yield (
+                f"No doubling of the batch size nearly doubled the throughput (at most times {max(growth):.2f}): the device is "
+                "busy from the smallest size on, or the step waits for something else, such as the data."
+            )
+        yield f"Logged as the study {self.experiment!r}."
+
+
+def batch_size_sweep(
+    make_step: Callable[[int], Step],
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    *,
+    start: int = 1,
+    maximum: int | None = None,
+    precision: float = 0.02,
+    seconds_per_size: float = 10.0,
+    params: Mapping[str, object] | None = None,
+    also: Sequence[Stateful] = (),
+    experiment: str = "batch-size probe",
+    tracking_uri: str | None = None,
+) -> BatchSizeSweep:
+    """Measure the training throughput at batch sizes of `start`, twice that, and so on, until memory is out.
+
+        def make_step(batch_size):
+            batches = iter(DataLoader(train_set, batch_size, shuffle=True, sampler=...))
+            def step():
+                x, y = next(batches)
+                loss = loss_fn(model(x.to(device)), y.to(device))
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                return loss
+            return step
+
+        print(batch_size_sweep(make_step, model, optimizer))
+
+    Each size is warmed up, then measured in blocks of steps until the median throughput is known to `precision` or its time is up.
+    One MLflow run a size: param `batch_size`, the objective `train/examples_per_s` for each block, status infeasible with "out of
+    memory" for the size that did not fit, and all that `TuningLogger` logs.
+
+    Args:
+        make_step: gives, for a batch size, a function that makes one whole step on a batch of that size and returns the loss.
+        model, optimizer: what the step trains; put back afterwards.
+        start: the smallest batch size.
+        maximum: the largest; None: until memory is out. Needed on a CPU, where that would end the process, or the machine.
+        precision: half width of the median's 95 % interval, as a share of it, that is good enough.
+        seconds_per_size: how long to measure a size at most; three blocks of steps are measured whatever they take.
+        params: hyperparameters to log with each run.
+        also: further objects with `state_dict` and `load_state_dict` that a step changes: scheduler, scaler, averaged weights.
+        experiment: MLflow experiment that is the study; one that has runs already gets more of them.
+        tracking_uri: MLflow's store; None: as MLflow is set up, or `sqlite:///mlflow.db` in the working directory.
+
+    Raises:
+        TypeError, ValueError: an argument is not what it must be.
+        Whatever `make_step` and the steps raise but for a lack of memory; everything is put back before.
+
+    Source: the playbook's "Choosing the batch size".
+    """
+    check_functions(make_step=make_step)
+    check_counts(start=start, maximum=start if maximum is None else maximum)
+    with Bench(
+        model, optimizer, probe="batch-size", params=params, also=also, experiment=experiment, tracking_uri=tracking_uri
+    ) as bench:
+        if maximum is None and bench.device.type == "cpu":
+            raise ValueError(
+                "on a CPU, running out of memory may end the process: give the largest batch size, maximum"
+            )
+        if maximum is not None and maximum < start:
+            raise ValueError(f"maximum {maximum} is below start {start}")
+        sizes: list[Throughput] = []
+        size = start
+        while maximum is None or size <= maximum:
+            bench.say(f"batch size {size}")
+            sizes.append(_try(bench, make_step, size, precision, seconds_per_size))
+            if sizes[-1].out_of_memory:
+                break
+            size *= 2
+    return BatchSizeSweep(tuple(sizes), experiment)
+
+
+def _try(bench: Bench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float) -> Throughput:
+    """Measure a size; of one that does not fit, nothing is left in memory."""
+    try:
+        return _measure(bench, make_step, size, precision, seconds)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+    # Outside of the handler: until here, the exception's frames held what the step had made.
+    _free_memory(bench)
+    return Throughput(size, out_of_memory=True)
+
+
+def _measure(bench: Bench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float) -> Throughput:
+    objective = contract.EXAMPLES_PER_SECOND
+    on_cuda = bench.device.type == "cuda"
+    if on_cuda:
+        torch.cuda.reset_peak_memory_stats(bench.device)
+    with bench.trial({"batch_size": size}, objective, direction="maximize") as log:
+        log.note({contract.TAG_BATCH_SIZE: str(size)})
+        watch = Stopwatch(make_step(size), bench.device, precision, seconds)
+        try:
+            watch.run(log.step, lambda: log.steps - 1)
+        finally:  # what was measured is logged after the measuring, which it would disturb
+            for block in watch.blocks:
+                log.evaluate({objective: size * block.steps / block.seconds}, step=max(block.last_step, 0))
+    speeds = [size * b.steps / b.seconds for b in watch.blocks]
+    low, middle, high = quartiles(speeds)
+    peak = torch.cuda.max_memory_allocated(bench.device) if on_cuda else None
+    steps = sum(b.steps for b in watch.blocks)
+    return Throughput(size, middle, (low, high), median_interval(speeds), len(speeds), steps, peak)
+
+
+def _free_memory(bench: Bench) -> None:
+    bench.reset()  # lets go of gradients and moments
+    gc.collect()
+    if bench.device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def _row(size: Throughput) -> str:
+    if size.out_of_memory:
+        return f"{size.batch_size:>10,}  out of memory"
+    low, high = size.quartiles
+    peak = "" if size.memory_peak_bytes is None else f"{size.memory_peak_bytes / 2**30:.2f} GiB"
+    return (
+        f"{size.batch_size:>10,}  {_plain(size.examples_per_s):>12}  {f'{_plain(low)} to {_plain(high)}':>25}  "
+        f"{1000 * size.step_time_s:>7.4g} ms  {peak:>11}"
+    )
+
+
+def _plain(number: float) -> str:
+    """Four significant digits, without an exponent."""
+    return f"{float(f'{number:.4g}'):,.10g}"

@@ -1,0 +1,163 @@
+"""What all probes share: the training that is probed, how it is put back, and the study that its trials are logged in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+import torch
+
+from advisor import contract
+from advisor_logging.outcome import Direction
+from advisor_pytorch.device import Value
+from advisor_pytorch.logger import TuningLogger
+from advisor_pytorch.optimizers import bare
+from advisor_pytorch.probes.snapshot import Snapshot
+from advisor_pytorch.state import Stateful
+from advisor_pytorch.validation import check_count, check_what_is_trained
+
+Step = Callable[[], Value]
+"""One step of a training: forward, backward, `optimizer.step()`; gives the loss."""
+
+
+class Bench:
+    """A training on which trials are made, each from the same state; on leaving, it is as it was on entering."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+        *,
+        probe: str,
+        params: Mapping[str, object] | None,
+        also: Sequence[Stateful],
+        experiment: str,
+        tracking_uri: str | None,
+    ) -> None:
+        """Copy the training's state. Raises TypeError or ValueError, in one line, where the probe cannot be made."""
+        given = optimizer if isinstance(optimizer, list | tuple) else (optimizer,)
+        self.optimizers = [bare(one) for one in given]
+        check_what_is_trained(model, self.optimizers)
+        check_alone()
+        for one in also:
+            if not hasattr(one, "state_dict") or not hasattr(one, "load_state_dict"):
+                raise TypeError(f"also: {type(one).__name__} has no state_dict and load_state_dict to be put back by")
+        self.model, self._probe, self._params = model, probe, dict(params or {})
+        self._experiment, self._tracking_uri = experiment, tracking_uri
+        self._snapshot = Snapshot(model, self.optimizers, also)
+        self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self.rates = Rates(self.optimizers)
+        self._shown = False
+
+    @contextmanager
+    def trial(
+        self,
+        params: Mapping[str, object],
+        objective: str,
+        *,
+        direction: Direction = "minimize",
+        rate: float | None = None,
+        start_step: int = 0,
+    ) -> Iterator[TuningLogger]:
+        """A run of the study, from the state at the beginning and at a learning rate; ends as an exception that leaves it says."""
+        self.reset()
+        if rate is not None:
+            self.rates.set(rate)
+        with TuningLogger(
+            self.model,
+            self.optimizers,
+            params={**self._params, **params},
+            objective=objective,
+            direction=direction,
+            experiment=self._experiment,
+            run_id="new",
+            start_step=start_step,
+            tracking_uri=self._tracking_uri,
+        ) as log:
+            log.note({contract.TAG_PROBE: self._probe})
+            yield log
+
+    def reset(self) -> None:
+        """Bring the training back to the state at the beginning."""
+        self._snapshot.restore()
+
+    def say(self, text: str) -> None:
+        """Show what is being done, on one line of a terminal; nowhere else."""
+        if sys.stderr.isatty():
+            self._shown = True
+            sys.stderr.write(f"\r\033[K{self._probe} probe: {text}")
+            sys.stderr.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.reset()
+        if self._shown:
+            sys.stderr.write("\r\033[K")
+
+
+def check_alone() -> None:
+    """Raises ValueError in a training of several ranks: their trials would take different numbers of steps, and wait for ever."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        raise ValueError(
+            "a probe runs in one process: probe one device's share of the batch, without the process group"
+        )
+
+
+def check_functions(**functions: object) -> None:
+    """Raises TypeError unless all of them can be called."""
+    for name, function in functions.items():
+        if not callable(function):
+            raise TypeError(f"{name} must be a function, not {type(function).__name__}")
+
+
+def check_counts(**counts: int) -> None:
+    """Raises TypeError or ValueError unless all of them are whole numbers of at least 1."""
+    for name, count in counts.items():
+        check_count(name, count, 1)
+
+
+def as_number(value: Value) -> float:
+    """The value, once the device has it."""
+    return value.detach().item() if isinstance(value, torch.Tensor) else float(value)
+
+
+class Rates:
+    """Sets learning rates: the first group's as asked, those of the others in the same proportion as before."""
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Take note of the proportions. Raises ValueError where an optimizer has no learning rate."""
+        self._groups = [g for o in optimizers for g in o.param_groups]
+        if any("lr" not in g for g in self._groups):
+            raise ValueError(
+                "an optimizer keeps its learning rate elsewhere than in group['lr'], where a probe can set it"
+            )
+        rates = [self._base(g) for g in self._groups]
+        self.first = rates[0]
+        self._shares = [rate / rates[0] if rates[0] > 0 else 1.0 for rate in rates]
+
+    def set(self, rate: float) -> None:
+        """Set the rate of the next step."""
+        for group, share in zip(self._groups, self._shares, strict=True):
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(rate * share)  # a captured or compiled step reads this very tensor
+            else:
+                group["lr"] = rate * share
+
+    @staticmethod
+    def _base(group: Mapping[str, object]) -> float:
+        """The rate that a warmup leads to where a scheduler says it, else the present one."""
+        rate = float(group["lr"])  # type: ignore[arg-type]
+        return rate if rate > 0 else float(group.get("initial_lr", 0.0))  # type: ignore[arg-type]
+
+
+def warmed(rate: float, step: int, warmup_steps: int) -> float:
+    """The learning rate of 0-based `step`, which rises in a straight line to `rate` over the warmup and then stays."""
+    return rate * min(1.0, (step + 1) / (warmup_steps + 1))

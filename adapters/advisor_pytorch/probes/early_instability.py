@@ -1,0 +1,182 @@
+"""The probe for early instability: see `early_instability`."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from advisor_pytorch.device import Value
+from advisor_pytorch.probes.bench import Bench, Step, as_number, check_counts, check_functions, warmed
+from advisor_pytorch.probes.learning_rate import OBJECTIVE
+from advisor_pytorch.state import Stateful
+
+LASTING = 10
+"""Steps over which a loss is averaged: what is over sooner, not even the shortest warmup that the playbook tries could mend."""
+GIVEN_UP = 3
+"""Evaluations in a row that are not finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartTrial:
+    """How training started at one learning rate. Losses are averaged over ten steps, but for the first."""
+
+    learning_rate: float
+    multiple: float
+    """Of the current best learning rate."""
+    first: float
+    """Loss before the first step."""
+    highest: float
+    highest_step: int
+    """Step up to which it was that high."""
+    last: float
+    diverged_at: int | None = None
+    """Step from which the loss was not finite."""
+
+
+@dataclass(frozen=True)
+class EarlyInstability:
+    """The probe's result; prints itself as a table. Whether a rise is more than noise, `advisor analyze` says."""
+
+    trials: tuple[StartTrial, ...]
+    """Lowest learning rate first."""
+    experiment: str
+
+    @property
+    def diverges_from(self) -> float | None:
+        """The lowest learning rate at which the loss stopped being a number; None if there was none."""
+        return min((t.learning_rate for t in self.trials if t.diverged_at is not None), default=None)
+
+    def __str__(self) -> str:
+        head = (
+            f"{'learning rate':>13}  {'times best':>10}  {'first':>10}  {'highest':>10}  {'at step':>7}  {'last':>10}"
+        )
+        return "\n".join([head, *map(_row, self.trials), "", *self._conclusions()])
+
+    def _conclusions(self) -> Iterator[str]:
+        higher = [t for t in self.trials if t.diverged_at is None and t.highest > t.first]
+        if self.diverges_from is not None:
+            yield f"The loss stops being a number from learning rate {self.diverges_from:.3g} on."
+        for trial in higher:
+            yield f"At {trial.learning_rate:.3g} it stood at {trial.highest:.4g} for ten steps, above {trial.first:.4g} at first."
+        if not higher and self.diverges_from is None:
+            yield "At none of these learning rates did the loss rise above its first value for ten steps."
+        yield f"Logged as the study {self.experiment!r}: `advisor analyze` tells a rise from noise and says what to do."
+
+
+def early_instability(
+    step: Step,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    *,
+    evaluate: Callable[[], Value] | None = None,
+    learning_rate: float | None = None,
+    multiples: Sequence[float] = (0.5, 1.0, 2.0, 5.0, 10.0),
+    steps: int = 500,
+    warmup_steps: int = 0,
+    reset: Callable[[], object] | None = None,
+    params: Mapping[str, object] | None = None,
+    also: Sequence[Stateful] = (),
+    experiment: str = "early-instability probe",
+    tracking_uri: str | None = None,
+) -> EarlyInstability:
+    """Train for some 500 steps at twice the current best learning rate, and evaluate at every step.
+
+        print(early_instability(step, model, optimizer, evaluate=loss_on_a_fixed_batch, learning_rate=0.1))
+
+    Some models blow up within the first steps, recover, and train slowly ever after; evaluations far apart do not show it. So as to
+    tell where that begins, a few multiples of the rate are tried, each from the same state and on the same batches (see
+    `learning_rate_range`). One MLflow run a rate: param `learning_rate`, the objective `probe/loss` at every step (step 0: before
+    the first), status diverged where it stopped being a number, and all that `TuningLogger` logs.
+
+    Args:
+        step: makes one whole step, with `optimizer.step()`, and returns the loss. A scheduler in it is overruled.
+        model, optimizer: what the step trains; put back afterwards.
+        evaluate: gives the loss, on one fixed batch or more; called at every step. None: the training loss of the step.
+        learning_rate: the current best; None: the optimizer's.
+        multiples: of it, to be tried. With fewer than five, that the best lies at the edge cannot be told from chance.
+        steps: optimizer steps a trial.
+        warmup_steps: steps over which the rate rises from 0, to see whether so many mend it.
+        reset, params, also, experiment, tracking_uri: as for `learning_rate_range`.
+
+    Raises:
+        TypeError, ValueError: an argument is not what it must be.
+        Whatever the steps or `evaluate` raise; everything is put back before.
+
+    Source: the playbook's "How can optimization failures be debugged and mitigated?".
+    """
+    functions = {"step": step, "evaluate": evaluate, "reset": reset}
+    check_functions(**{name: f for name, f in functions.items() if f is not None or name == "step"})
+    check_counts(steps=steps, warmup_steps=warmup_steps + 1)
+    if not multiples or not all(m > 0 and math.isfinite(m) for m in multiples):
+        raise ValueError(f"multiples must be positive numbers, not {list(multiples)}")
+    with Bench(
+        model,
+        optimizer,
+        probe="early-instability",
+        params=params,
+        also=also,
+        experiment=experiment,
+        tracking_uri=tracking_uri,
+    ) as bench:
+        best = bench.rates.first if learning_rate is None else learning_rate
+        if not (best > 0 and math.isfinite(best)):
+            raise ValueError(f"learning_rate must be positive, not {best:g}")
+        made: list[StartTrial] = []
+        for multiple in sorted(multiples):
+            bench.say(f"learning rate {best * multiple:.3g}, {len(made) + 1} of {len(multiples)}")
+            made.append(_try(bench, step, evaluate, reset, best, multiple, steps, warmup_steps))
+    return EarlyInstability(tuple(made), experiment)
+
+
+def _try(
+    bench: Bench,
+    step: Step,
+    evaluate: Callable[[], Value] | None,
+    reset: Callable[[], object] | None,
+    best: float,
+    multiple: float,
+    steps: int,
+    warmup_steps: int,
+) -> StartTrial:
+    rate = best * multiple
+    losses: list[float] = []
+    with bench.trial({"learning_rate": rate}, OBJECTIVE, rate=rate, start_step=1) as log:
+        if reset is not None:
+            reset()
+        if evaluate is not None:
+            losses.append(as_number(value := evaluate()))
+            log.evaluate({OBJECTIVE: value})
+        for i in range(steps):
+            bench.rates.set(warmed(rate, i, warmup_steps))
+            loss = step()
+            log.step(loss)
+            value = loss if evaluate is None else evaluate()
+            losses.append(as_number(value))
+            log.evaluate({OBJECTIVE: value})
+            if len(losses) >= GIVEN_UP and not any(map(math.isfinite, losses[-GIVEN_UP:])):
+                break
+        gone = not math.isfinite(losses[-1])
+        log.close("diverged" if gone else "complete")
+    return _read(rate, multiple, losses, gone, first_step=0 if evaluate is not None else 1)
+
+
+def _read(rate: float, multiple: float, losses: list[float], gone: bool, first_step: int) -> StartTrial:
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    if not finite:
+        return StartTrial(rate, multiple, math.nan, math.nan, first_step, math.nan, first_step)
+    levels = [statistics.fmean(finite[i : i + LASTING]) for i in range(1, max(len(finite) - LASTING, 1) + 1)]
+    levels = levels if len(finite) > 1 else finite
+    highest = max(range(len(levels)), key=levels.__getitem__)
+    at = min(highest + LASTING, len(finite) - 1) + first_step
+    diverged_at = len(finite) + first_step if gone else None
+    return StartTrial(rate, multiple, finite[0], levels[highest], at, levels[-1], diverged_at)
+
+
+def _row(trial: StartTrial) -> str:
+    row = f"{trial.learning_rate:>13.3g}  {trial.multiple:>10.3g}  {trial.first:>10.4g}  {trial.highest:>10.4g}  "
+    end = f"not finite from step {trial.diverged_at:,} on" if trial.diverged_at is not None else f"{trial.last:>10.4g}"
+    return f"{row}{trial.highest_step:>7,}  {end}"

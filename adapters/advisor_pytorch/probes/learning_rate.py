@@ -1,0 +1,216 @@
+"""The learning-rate range probe: see `learning_rate_range`."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from advisor_pytorch.logger import TuningLogger
+from advisor_pytorch.probes.bench import Bench, Step, as_number, check_counts, check_functions, warmed
+from advisor_pytorch.state import Stateful
+
+OBJECTIVE = "probe/loss"
+"""Mean training loss over the last tenth of the steps, logged every tenth."""
+MATERIAL = 0.1
+"""A rate trains if the loss falls by so large a share of the largest fall. Our choice."""
+BLOWN_UP = 4.0
+"""A loss, averaged over a tenth of the steps, has diverged at so many times the untrained one, even as a number. Our choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateTrial:
+    """What training at one constant learning rate gave."""
+
+    learning_rate: float
+    loss: float
+    """Mean over the last tenth of the steps; not finite, or that before the end, where it diverged."""
+    fall: float
+    """How far that lies below the loss of the untrained model on the same batches."""
+    error: float
+    """Standard error of `fall`."""
+    diverged_at: int | None = None
+    """The step at which it was given up."""
+
+
+@dataclass(frozen=True)
+class LearningRateRange:
+    """The probe's result; prints itself as a table with what follows from it."""
+
+    trials: tuple[RateTrial, ...]
+    """Lowest learning rate first."""
+    experiment: str
+
+    @property
+    def working(self) -> tuple[RateTrial, ...]:
+        """The trials that trained: fell beyond twice the standard error and by a tenth of the largest fall."""
+        fine = [t for t in self.trials if t.diverged_at is None]
+        largest = max((t.fall for t in fine), default=0.0)
+        return tuple(t for t in fine if t.fall > 2 * t.error and t.fall >= MATERIAL * largest)
+
+    @property
+    def best(self) -> float | None:
+        """The learning rate with the lowest loss at the end; None if none trained."""
+        return min(self.working, key=lambda t: t.loss).learning_rate if self.working else None
+
+    @property
+    def diverges_from(self) -> float | None:
+        """The lowest learning rate from which on all of them diverged; None if the highest one did not."""
+        found = None
+        for trial in reversed(self.trials):
+            if trial.diverged_at is None:
+                break
+            found = trial.learning_rate
+        return found
+
+    def __str__(self) -> str:
+        head = f"{'learning rate':>13}  {'loss':>11}  {'fall':>11}"
+        works = {t.learning_rate for t in self.working}
+        rows = [_row(t, t.learning_rate in works) for t in self.trials]
+        return "\n".join([head, *rows, "", *self._conclusions()])
+
+    def _conclusions(self) -> Iterator[str]:
+        rates = [t.learning_rate for t in self.working]
+        if not rates:
+            yield "At none of these learning rates did the loss fall: look for a bug in the step, or try others."
+        else:
+            yield f"Training works from {min(rates):.3g} to {max(rates):.3g}; the loss ends lowest at {self.best:.3g}."
+            if self.best == self.trials[-1].learning_rate:
+                yield "That is the highest one tried: try higher ones."
+            if self.best == self.trials[0].learning_rate:
+                yield "That is the lowest one tried: try lower ones."
+        edge = self.diverges_from
+        yield f"It diverges from {edge:.3g} on." if edge is not None else "The highest one does not diverge."
+        yield f"Logged as the study {self.experiment!r}."
+
+
+def learning_rate_range(
+    step: Step,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    *,
+    low: float = 1e-5,
+    high: float = 1.0,
+    trials: int = 16,
+    steps: int = 100,
+    warmup_steps: int = 0,
+    reset: Callable[[], object] | None = None,
+    params: Mapping[str, object] | None = None,
+    also: Sequence[Stateful] = (),
+    experiment: str = "learning-rate probe",
+    tracking_uri: str | None = None,
+) -> LearningRateRange:
+    """Train briefly at constant learning rates, each time from the same state and on the same batches.
+
+        print(learning_rate_range(step, model, optimizer, low=1e-4, high=1.0))
+
+    The rates lie evenly on a log scale. A trial that diverges is given up. Before them, the same steps are made at a learning rate
+    of 0: what the untrained model loses on these batches is what a fall is measured against. One MLflow run a rate: param
+    `learning_rate`, the objective `probe/loss`, status diverged for those that did, and all that `TuningLogger` logs.
+
+    The batches are the same where `step` draws them with PyTorch's, Python's or NumPy's global generators; a loader's iterator goes
+    on where it was, unless `reset` makes a new one. Reads the loss after every step, which waits for the device.
+
+    Args:
+        step: makes one whole step, with `optimizer.step()`, and returns the loss. A scheduler in it is overruled.
+        model, optimizer: what the step trains; put back afterwards. Of several parameter groups, the first one's rate is meant; the
+            others keep their proportion to it.
+        low, high: the lowest and the highest learning rate.
+        trials: how many.
+        steps: optimizer steps a trial.
+        warmup_steps: steps over which the rate rises from 0, before it is constant.
+        reset: called before each trial, to start the data from its beginning.
+        params: further hyperparameters to log with each run.
+        also: further objects with `state_dict` and `load_state_dict` that a step changes: scheduler, scaler, averaged weights.
+        experiment: MLflow experiment that is the study; one that has runs already gets more of them.
+        tracking_uri: MLflow's store; None: as MLflow is set up, or `sqlite:///mlflow.db` in the working directory.
+
+    Raises:
+        TypeError, ValueError: an argument is not what it must be.
+        Whatever the steps raise; everything is put back before.
+
+    Source: the playbook's "Identifying unstable workloads": a sweep, and the losses just above the best rate.
+    """
+    check_functions(step=step, **({} if reset is None else {"reset": reset}))
+    check_counts(trials=trials, steps=steps, warmup_steps=warmup_steps + 1)
+    if not 0 < low < high or not math.isfinite(high):
+        raise ValueError(f"low and high must be positive and in this order, not {low:g} and {high:g}")
+    rates = [low * (high / low) ** (i / max(trials - 1, 1)) for i in range(trials)]
+    with Bench(
+        model,
+        optimizer,
+        probe="learning-rate",
+        params=params,
+        also=also,
+        experiment=experiment,
+        tracking_uri=tracking_uri,
+    ) as bench:
+        sweep = _Sweep(bench, step, reset, steps, warmup_steps)
+        made = []
+        for i, rate in enumerate(rates, 1):
+            bench.say(f"learning rate {rate:.3g}, {i} of {trials}")
+            made.append(sweep.trial(rate))
+    return LearningRateRange(tuple(made), experiment)
+
+
+class _Sweep:
+    """The trials of one probe, all on the same batches."""
+
+    def __init__(
+        self, bench: Bench, step: Step, reset: Callable[[], object] | None, steps: int, warmup_steps: int
+    ) -> None:
+        self._bench, self._step, self._reset = bench, step, reset
+        self._steps, self._warmup_steps = steps, warmup_steps
+        self._tenth = max(steps // 10, 1)
+        bench.say("untrained")
+        bench.reset()
+        self._untrained = self._losses(0.0, None)[0]
+        if not all(map(math.isfinite, self._untrained)):
+            raise ValueError("the loss of the untrained model is not finite: look for a bug in the step")
+
+    def trial(self, rate: float) -> RateTrial:
+        with self._bench.trial({"learning_rate": rate}, OBJECTIVE, rate=rate) as log:
+            losses, diverged_at = self._losses(rate, log)
+            log.close("complete" if diverged_at is None else "diverged")
+        end = losses[-self._tenth :]
+        loss = statistics.fmean(end)
+        if diverged_at is not None:
+            return RateTrial(rate, loss, -math.inf, 0.0, diverged_at)
+        falls = [a - b for a, b in zip(self._untrained[-len(end) :], end, strict=True)]
+        error = statistics.stdev(falls) / math.sqrt(len(falls)) if len(falls) > 1 else 0.0
+        return RateTrial(rate, loss, statistics.fmean(falls), error)
+
+    def _losses(self, rate: float, log: TuningLogger | None) -> tuple[list[float], int | None]:
+        """Each step's loss at the rate, and the step at which it diverged; logged where there is a `log`."""
+        if self._reset is not None:
+            self._reset()
+        losses: list[float] = []
+        for i in range(self._steps):
+            self._bench.rates.set(warmed(rate, i, self._warmup_steps))
+            loss = self._step()
+            losses.append(as_number(loss))
+            if log is None:
+                continue
+            log.step(loss)
+            diverged = self._has_diverged(losses)
+            if diverged or (i + 1) % self._tenth == 0 or i + 1 == self._steps:
+                log.evaluate({OBJECTIVE: statistics.fmean(losses[-self._tenth :])})
+            if diverged:
+                return losses, i
+        return losses, None
+
+    def _has_diverged(self, losses: list[float]) -> bool:
+        if not math.isfinite(losses[-1]):
+            return True
+        start = statistics.fmean(self._untrained)
+        return len(losses) >= self._tenth and start > 0 and statistics.fmean(losses[-self._tenth :]) > BLOWN_UP * start
+
+
+def _row(trial: RateTrial, works: bool) -> str:
+    row = f"{trial.learning_rate:>13.3g}  {trial.loss:>11.4g}"
+    if trial.diverged_at is not None:
+        return f"{row}  diverged at step {trial.diverged_at}"
+    return f"{row}  {trial.fall:>11.4g}" + ("" if works else "  hardly falls")

@@ -1,0 +1,84 @@
+"""The state of a training in host memory, and its exact return."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from advisor_pytorch.state import Stateful, random_states, restore_random_states
+
+
+class Snapshot:
+    """Model, optimizers, random states and further objects as they are now.
+
+    Tensors are copied to host memory, so that a device has as much room as before; `restore` writes them back into the very tensors
+    that they came from, which others may hold or have compiled against. Whatever has appeared since is taken away.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], also: Sequence[Stateful] = ()
+    ) -> None:
+        """Copy the state of all of them. Raises whatever an object of `also` raises."""
+        self._optimizers, self._also = optimizers, also
+        modules = list(model.modules())
+        self._modes = [(m, m.training) for m in modules]
+        self._buffers = [(m, dict(m._buffers)) for m in modules]
+        tensors = [*model.parameters(), *model.buffers()]
+        trained = [p for o in optimizers for g in o.param_groups for p in g["params"]]
+        own = {id(t): t for t in [*tensors, *trained]}.values()
+        self._gradients = [(t, t.grad) for t in own if t.is_leaf]
+        self._values: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        for tensor in [*own, *(g for _, g in self._gradients if g is not None)]:
+            self._note(tensor)
+        self._groups = [[self._walk({**g}) for g in o.param_groups] for o in optimizers]
+        self._states = [{p: self._walk(state) for p, state in o.state.items()} for o in optimizers]
+        self._others = [copy.deepcopy(one.state_dict()) for one in also]
+        self._random = random_states()
+
+    def restore(self) -> None:
+        """Put everything back."""
+        for module, mode in self._modes:
+            module.training = mode
+        for module, buffers in self._buffers:
+            module._buffers.clear()
+            module._buffers.update(buffers)
+        for tensor, gradient in self._gradients:
+            tensor.grad = gradient
+        with torch.no_grad():
+            for tensor, value in self._values.values():
+                tensor.copy_(value)
+        for optimizer, groups, states in zip(self._optimizers, self._groups, self._states, strict=True):
+            for group, before in zip(optimizer.param_groups, groups, strict=True):
+                group.clear()
+                group.update(_containers(before))
+            optimizer.state.clear()
+            optimizer.state.update({p: _containers(state) for p, state in states.items()})
+        for one, state in zip(self._also, self._others, strict=True):
+            one.load_state_dict(copy.deepcopy(state))
+        restore_random_states(self._random)
+
+    def _note(self, tensor: torch.Tensor) -> None:
+        self._values.setdefault(id(tensor), (tensor, tensor.detach().to("cpu", copy=True)))
+
+    def _walk(self, value: Any) -> Any:
+        """The value with containers of its own, after its tensors were copied."""
+        if isinstance(value, torch.Tensor):
+            self._note(value)
+            return value
+        if isinstance(value, dict):
+            return {k: self._walk(v) for k, v in value.items()}
+        if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+            return type(value)(self._walk(v) for v in value)
+        return value
+
+
+def _containers(value: Any) -> Any:
+    """The value with fresh containers, so that what is kept stays as it is when the training goes on with it."""
+    if isinstance(value, dict):
+        return {k: _containers(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_containers(v) for v in value]
+    return value
