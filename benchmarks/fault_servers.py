@@ -101,7 +101,7 @@ class Postgres:
         self._run("initdb", "-D", self._data, "-A", "trust", "-U", "mlflow", "--no-sync", "-E", "UTF8")
         self.start()
         self._run("createdb", "-h", "127.0.0.1", "-p", self.port, "-U", "mlflow", "mlflow")
-        self.uri = f"postgresql://mlflow:pa55word@127.0.0.1:{self.port}/mlflow"
+        self.uri = f"postgresql+psycopg2://mlflow:pa55word@127.0.0.1:{self.port}/mlflow"
 
     def start(self) -> None:
         options = f"-c listen_addresses=127.0.0.1 -p {self.port} -c unix_socket_directories= -c fsync=off"
