@@ -23,6 +23,12 @@ def judge(study: Study, rules: Iterable[Rule], *, on_rule: Callable[[str], None]
 
 
 def _judge_one(study: Study, rule: Rule) -> Verdict:
+    if study.probe is not None and study.probe not in rule.probes:
+        return Verdict(
+            rule=rule.rule_id(),
+            status="not-assessed",
+            reason=f"the runs are a {study.probe} probe, which cannot show it",
+        )
     try:
         findings = tuple(rule.check(study))
     except MissingData as missing:

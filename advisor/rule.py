@@ -33,6 +33,8 @@ class Rule(BaseModel):
     """Title of the playbook's section that the rule comes from."""
     goal: ClassVar[Goal]
     """What a finding of it is about; decides its priority in the plan."""
+    probes: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of probe that it can judge besides trials, see `advisor.contract.TAG_PROBE`."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield what the rule finds in the study, the most important finding first."""

@@ -128,6 +128,12 @@ class Study:
         return self.spec.objective.direction == "minimize"
 
     @property
+    def probe(self) -> str | None:
+        """What probe the runs are, see `advisor.contract.TAG_PROBE`; None where they are trials."""
+        kinds = {trial.facts.get("probe") for trial in self.trials}
+        return kinds.pop() if len(kinds) == 1 else None
+
+    @property
     def searched(self) -> dict[str, Parameter]:
         """The hyperparameters that the study varies."""
         return self.spec.searched

@@ -102,10 +102,12 @@ def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
 
 
 def early_end(study: Study, trial: Trial) -> float:
-    """The last step of the trial's early training; NaN if it logged nothing."""
+    """The last step of the trial's early training; NaN if it logged nothing. A probe is early training from end to end."""
     ends = [float(c.steps[-1]) for _, c in loss_curves(study, trial)]
     if not ends:
         return math.nan
+    if study.probe is not None:
+        return max(ends)
     planned = study.planned_steps(trial)
     return EARLY * max([*ends, planned] if math.isfinite(planned) else ends)
 

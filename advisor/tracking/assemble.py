@@ -14,6 +14,7 @@ from advisor.space import FloatArray, IntArray, Value, as_number, words_of
 from advisor.spec import Direction, Objective, StudySpec
 from advisor.study import CurveBlock, Status, Study, Trial
 from advisor.tracking import axes, declared, infer, names, stated
+from advisor.tracking.probes import without_probes
 from advisor.tracking.runs import Experiment, Points, Run
 
 _PARENT_TAG = "mlflow.parentRunId"
@@ -34,6 +35,7 @@ def assemble(
     """
     if not experiment.runs:
         raise AdvisorError(f"experiment {experiment.name!r} has no runs; log some trials first")
+    experiment = without_probes(experiment)
     inferred: dict[str, str] = {}
     aim = _objective(experiment, spec, objective, direction, inferred)
     keep, held = _trial_runs(experiment, aim.metric)

@@ -48,6 +48,7 @@ class SpaceBoundary(Rule):
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
     goal: ClassVar[Goal] = "boundary"
+    probes: ClassVar[frozenset[str]] = frozenset({"learning-rate"})
 
     best: Count = 5
     """How many of the best trials the message counts; the test ranks all of them."""

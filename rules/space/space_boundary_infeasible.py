@@ -41,6 +41,7 @@ class SpaceBoundaryInfeasible(Rule):
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
     goal: ClassVar[Goal] = "stability"
+    probes: ClassVar[frozenset[str]] = frozenset({"learning-rate"})
 
     purity: Share = 0.8
     """Share of the trials beyond the threshold that must have failed: nearly all."""

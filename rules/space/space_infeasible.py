@@ -56,6 +56,7 @@ class SpaceInfeasible(Rule):
 
     playbook: ClassVar[str] = "Extracting insight from experimental results"
     goal: ClassVar[Goal] = "infeasible"
+    probes: ClassVar[frozenset[str]] = frozenset({"learning-rate"})
 
     share: Share = 0.1
     """Share of the ended trials from which failures are many; labelled studies with many had 15 % or more, those without, none."""

@@ -44,6 +44,7 @@ class StabilityEarly(Rule):
 
     playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
     goal: ClassVar[Goal] = "stability"
+    probes: ClassVar[frozenset[str]] = frozenset({"learning-rate", "early-instability"})
 
     reach: Factor = 10.0
     """Times the best trial's learning rate up to which trials are judged: the playbook looks at 5 and 10 times."""

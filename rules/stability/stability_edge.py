@@ -43,6 +43,7 @@ class StabilityEdge(Rule):
 
     playbook: ClassVar[str] = "Identifying unstable workloads"
     goal: ClassVar[Goal] = "stability"
+    probes: ClassVar[frozenset[str]] = frozenset({"learning-rate", "early-instability"})
 
     purity: Share = 0.8
     """Share of the trials from the edge on that must have failed: nearly all."""
