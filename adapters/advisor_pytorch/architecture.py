@@ -14,6 +14,16 @@ from advisor_pytorch.residuals import is_norm
 _TELL_CLASSES_APART = tuple(f"For{kind}Classification" for kind in ("Sequence", "Image", "Audio", "Video"))
 
 
+def name(model: nn.Module) -> str:
+    """Its class, without the wrappers of distributed or compiled training."""
+    for _ in range(4):
+        held = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
+        if not isinstance(held, nn.Module):
+            break
+        model = held
+    return type(model).__name__
+
+
 def norm_layers(model: nn.Module) -> dict[str, int]:
     """How many normalisation layers of each class the model has: every module whose class is called a norm, custom ones too."""
     return dict(sorted(Counter(type(m).__name__ for m in model.modules() if is_norm(m)).items()))

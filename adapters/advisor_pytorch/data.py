@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import Any
 
+import torch
 from torch.utils.data import (
     ConcatDataset,
     DataLoader,
@@ -15,6 +16,11 @@ from torch.utils.data import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+
+MAX_CLASSES = 500
+"""With more, their counts do not fit into a tag."""
+MAX_TARGETS = 1_000_000
+"""Counting more takes too long."""
 
 
 def unwrap(loader: object) -> object:
@@ -83,6 +89,22 @@ def settings(loader: object) -> dict[str, Any] | None:
 def classes(loader: object) -> int | None:
     """How many classes its data set says it has, as those of torchvision do and those of `datasets`; None where it does not."""
     return _classes_of(getattr(unwrap(loader), "dataset", None))
+
+
+def class_counts(loader: object) -> list[int] | None:
+    """How many examples of each class its data set holds, where it has the classes in memory, as those of torchvision do."""
+    dataset, indices = getattr(unwrap(loader), "dataset", None), None
+    if isinstance(dataset, Subset):
+        indices = dataset.indices
+        dataset = dataset.dataset
+    targets, number = getattr(dataset, "targets", None), _classes_of(dataset)
+    if targets is None or number is None or number > MAX_CLASSES or not 0 < (_length(targets) or 0) <= MAX_TARGETS:
+        return None
+    numbers = torch.as_tensor(targets)
+    if numbers.dim() != 1 or numbers.is_floating_point():
+        return None
+    counts = torch.bincount(numbers if indices is None else numbers[torch.as_tensor(indices)], minlength=number)
+    return [int(n) for n in counts] if len(counts) == number else None
 
 
 def _classes_of(dataset: object) -> int | None:

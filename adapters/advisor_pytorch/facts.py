@@ -32,6 +32,7 @@ def gather(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) 
     tags = {
         contract.TAG_SCHEMA: contract.SCHEMA,
         contract.TAG_OPTIMIZER: type(optimizers[0]).__name__,
+        contract.TAG_MODEL: architecture.name(model),
         contract.TAG_NORM_LAYERS: json.dumps(architecture.norm_layers(model)),
         contract.TAG_PARAMETERS: str(sum(p.numel() for p in model.parameters() if p.requires_grad)),
         contract.TAG_REGULARISERS: json.dumps(architecture.regularisers(model, optimizers)),
@@ -80,7 +81,12 @@ def of_training_loader(loader: object) -> dict[str, str]:
 
 def of_validation_loader(loader: object) -> dict[str, str]:
     """Tags of the loader that evaluations take their batches from, which is not iterated here."""
-    found = {contract.TAG_N_VALID: data.examples(loader), contract.TAG_EVAL_BATCH_SIZE: data.batch_size(loader)}
+    counts = data.class_counts(loader)
+    found = {
+        contract.TAG_N_VALID: data.examples(loader),
+        contract.TAG_EVAL_BATCH_SIZE: data.batch_size(loader),
+        contract.TAG_VALID_COUNTS: None if counts is None else json.dumps(counts),
+    }
     return {tag: text(value) for tag, value in found.items() if value is not None}
 
 

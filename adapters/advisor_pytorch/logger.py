@@ -86,12 +86,12 @@ class TuningLogger:
     |---|---|
     | `schema`, `objective`, `direction`, `study`, `seed`, `max_train_steps`, `batch_size` | as given; else the batch size as seen, the seed as PyTorch's |
     | `optimizer`, `optimizer.<name>` | class, and hyperparameters under the playbook's names (`advisor_pytorch.optimizers`) |
-    | `norm_layers`, `model_parameters`, `grad_clip_norm` | layer classes counted; trainable parameters; the threshold of clipping |
+    | `model`, `norm_layers`, `model_parameters`, `grad_clip_norm` | class; layer classes counted; trainable parameters; the threshold of clipping |
     | `batch_norm`, `regularisers`, `compiled` | JSON of the batch-norm layers; JSON of dropout, weight decay, ... and their strength; whether `torch.compile` is used |
     | `norm_order`, `precision` | where residual blocks normalise; JSON of the types of number: read from the graph of the first loss (`advisor_pytorch.residuals`) |
     | `schedule`, `averaging` | JSON of class and kind: of `scheduler`, or found, like averages of the weights (`advisor_pytorch.schedules`, `.bystanders`) |
     | `n_train`, `steps_per_epoch`, `shuffle`, `loader` | of the loader given to `batches` or `loaders` (`advisor_pytorch.data`); a stream's length stays unknown |
-    | `n_valid`, `eval_batch_size` | of `valid_loader` |
+    | `n_valid`, `eval_batch_size`, `valid_class_counts` | of `valid_loader` |
     | `classes`, `chance` | number of classes, where given or shown by a data set or model; JSON of what metrics come to by guessing (`advisor_pytorch.chance`) |
     | `checkpoints` | JSON: policy, what was kept, and the step chosen |
     | `command`, `config`, `git_commit`, `git_dirty`, `device`, `device_memory_bytes`, `backends`, `libraries` | what it takes to run it again, with the artifacts `reproduce/git.diff` and `reproduce/requirements.txt` |

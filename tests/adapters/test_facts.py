@@ -105,6 +105,7 @@ def test_a_run_says_all_of_it(uri: str, only_run: OnlyRun) -> None:
         contract.TAG_CLASSES: "10",
         contract.TAG_NORM_ORDER: "no-residuals",
         contract.TAG_COMPILED: "false",
+        contract.TAG_MODEL: "Sequential",
     }
     assert {tag: tags.get(tag) for tag in plain} == plain
     objects = {
@@ -171,6 +172,12 @@ def test_what_loaders_do_not_say_is_not_guessed() -> None:
     assert facts.of_validation_loader([torch.zeros(2)] * 3) == {}
     assert data.classes(DataLoader(Subset(Digits(20), [1, 2]))) == 10
     assert data.classes(DataLoader(TensorDataset(torch.zeros(3)))) is None
+
+    counted, listed = Digits(20), Digits(20)
+    counted.targets, listed.targets = counted.tensors[1], [9] * 20  # type: ignore[attr-defined]
+    assert data.class_counts(DataLoader(counted)) == counted.tensors[1].bincount(minlength=10).tolist()
+    assert data.class_counts(DataLoader(Subset(listed, [1, 2]))) == [0] * 9 + [2]
+    assert data.class_counts(DataLoader(Digits(20))) is None
 
     class Hostile:
         @property
