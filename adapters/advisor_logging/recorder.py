@@ -29,7 +29,7 @@ from advisor_logging.table import Completion, Table
 
 logger = logging.getLogger("advisor")
 
-MAX_WAITING_CHUNKS = 10_000
+MAX_WAITING_ROWS = 50_000
 """Beyond this many, the disk has hung; what comes then is counted as lost instead of filling the memory."""
 CLOSE_POLL_S = 0.01
 NEW_RUN = "new"
@@ -93,6 +93,7 @@ class Recorder:
         self._bound = DiskBound(self.folder, self._disk_limit())
         self._spool = SpoolWriter(self.folder, self._bound.segment_bytes)
         self._queue: queue.SimpleQueue[Chunk | dict[str, Any] | None] = queue.SimpleQueue()
+        self._handed_rows = self._taken_rows = 0
         self._lost_points = 0
         self._points_a_row = 1
         self._last_step = self._sampled_step = -1
@@ -108,10 +109,11 @@ class Recorder:
 
     def put(self, chunk: Chunk) -> None:
         """Hand over a chunk."""
-        if self._queue.qsize() > MAX_WAITING_CHUNKS:
+        if self._handed_rows - self._taken_rows > MAX_WAITING_ROWS:
             self._lost_points += len(chunk) * self._points_a_row
             self.warn("full", f"points are being lost: {self.folder} takes no more writes")
             return
+        self._handed_rows += len(chunk)
         self._queue.put(chunk)
 
     def note(self, *, tags: Mapping[str, str] | None = None, params: Mapping[str, str] | None = None) -> None:
@@ -203,6 +205,7 @@ class Recorder:
                 elif isinstance(item, dict):
                     self._spool.append(encode_event(item), matters=True)
                 else:
+                    self._taken_rows += len(item)
                     self._take(item)
             except Exception as error:  # a full disk, a broken device: the training has the last word on those
                 self._lost_points += 0 if item is None or isinstance(item, dict) else len(item) * self._points_a_row
@@ -336,6 +339,8 @@ def _describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
     source = {"mlflow.user": user, "mlflow.source.name": sys.argv[0] if sys.argv else "", "mlflow.source.type": "LOCAL"}
     return {
         "spool": settings.begun_by or identity,
+        "identity": identity,
+        "continues": bool(run_id or settings.begun_by),
         "experiment": settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME"),
         "experiment_id": None if settings.experiment else os.environ.get("MLFLOW_EXPERIMENT_ID"),
         "run_id": run_id,

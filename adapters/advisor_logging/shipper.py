@@ -132,7 +132,7 @@ class Shipper:
         """Store the curves at full resolution beside the run, which is whole without them: it has ended, come what may."""
         path = self._folder / sidecar.file_name(self._run)
         try:
-            written = sidecar.write(self._folder, path, continues=bool(self._run["run_id"]))
+            written = sidecar.write(self._folder, path, continued=sidecar.continues(self._run))
         except Exception as error:
             self._note(f"the curves at full resolution could not be written ({one_line(error)})")
             return

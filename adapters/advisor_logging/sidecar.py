@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -96,10 +96,10 @@ def archive(folder: Path, before: int) -> str | None:
     return problem
 
 
-def write(folder: Path, path: Path, *, continues: bool = False) -> Written | None:
+def write(folder: Path, path: Path, *, continued: bool = False) -> Written | None:
     """Write the table of all that the spool in `folder` holds, whose run is over, to `path`; None if there is no point.
 
-    `continues`: whether the run had begun before this spool did. Raises OSError or pyarrow's errors.
+    `continued`: whether the run had begun before this spool did. Raises OSError or pyarrow's errors.
     """
     for number in segments(folder):
         _make_part(folder, number)
@@ -113,7 +113,7 @@ def write(folder: Path, path: Path, *, continues: bool = False) -> Written | Non
         _merge(made, [index.curves for index in indices], path)
     places = [place for index in indices for place in index.curves]
     from_step = read_dropped(folder) + 1
-    if continues and not from_step:
+    if continued and not from_step:
         from_step = min(index.begins for index in indices)
     return Written(sum(count for _, _, count, _, _ in places), from_step, max(last for *_, last in places))
 
@@ -290,13 +290,18 @@ def _schema() -> Any:
 _MAX_TAG = 5000
 
 
-def file_name(run: dict[str, Any]) -> str:
-    """The artifact's name for the spool whose `run.json` is `run`: a run that it continues may have one already."""
+def continues(run: Mapping[str, Any]) -> bool:
+    """Whether the run of a spool had begun before it; `run` is its `run.json`."""
+    return bool(run.get("continues", run.get("run_id")))
+
+
+def file_name(run: Mapping[str, Any]) -> str:
+    """The artifact's name: a run that is continued may have one already."""
     name = contract.SIDECAR_PATH.rpartition("/")[2]
-    if not run.get("run_id"):
+    if not continues(run):
         return name
     stem, _, suffix = name.rpartition(".")
-    return f"{stem}-{run['spool']}.{suffix}"
+    return f"{stem}-{run.get('identity', run['spool'])}.{suffix}"
 
 
 def tag_with(tag: str | None, path: str, written: Written) -> str:
