@@ -5,15 +5,15 @@
     python benchmarks/overhead.py --models gpt2,resnet50
     python benchmarks/overhead.py --threads 1 --cpu-time  # on a machine that others use, too
 
-All train the same model with the same optimizer in the same loop, in turns: a block of bare steps, then a block of logged ones, and so
-on through all loggers, so that what else the machine does falls on all alike. Each logged block is compared with the bare one before
-it: the table shows the medians of the differences and their middle halves. What a logger does in the background within its blocks
-counts. What it leaves behind them is waited for, and does not count: in its favour, and never ours, whose blocks are long enough for
-its writer thread to have its turns. A CUDA device is waited for at the end of a block, never within one.
+All train the same model with the same optimizer in the same loop, in turns: a block of bare steps, then a block of logged ones, and
+so on through all loggers, so that what else the machine does falls on all alike. Each logged block is compared with the bare one
+before it: the table shows the medians of the differences and their middle halves. What a logger does in the background within its
+blocks counts. What it leaves behind them is waited for, and does not count: in its favour, and hardly ever ours, whose blocks are
+long enough for its writer thread to have its turns. A CUDA device is waited for at the end of a block, never within one.
 
-Ours is with everything on: loss, gradient norm, learning rate, step time, waiting for data, computing time, examples per second. Its
-cost is also shown without the gradient norm, the one part that grows with the model. The others log three metrics at every step.
-The stores are SQLite databases. On a GPU a whole run is made, too, in which waiting for the device is an error.
+Ours is with everything on: loss, gradient norm, learning rate, step time, waiting for data, computing time, examples per second.
+Its cost is also shown without the gradient norm, the one part that grows with the model. The others log three metrics at every
+step. The stores are SQLite databases. On a GPU a whole run is made, too, in which waiting for the device is an error.
 """
 
 from __future__ import annotations

@@ -3,24 +3,34 @@
 | playbook | PyTorch |
 |---|---|
 | learning_rate | lr; under a schedule the base rate, which PyTorch notes as initial_lr |
-| momentum | momentum (SGD, RMSprop) |
+| momentum | momentum (SGD, RMSprop, Muon) |
 | rho | alpha (RMSprop), rho (Adadelta) |
-| beta1, beta2 | betas (Adam, AdamW, NAdam, ...) |
+| beta1, beta2 | betas (Adam, AdamW, NAdam, RAdam, Adamax, ...) |
 | epsilon | eps |
 | weight_decay, nesterov, and all others | the same |
 
+`update_rule` is the playbook's name of the rule: SGD is "SGD", "momentum" or "Nesterov" by its settings, RMSprop "RMSProp", and
+every other optimizer goes by its class.
+
 The names are the playbook's, the update rules PyTorch's. Where they differ, the same values train differently:
 
-- Momentum and Nesterov: the same, unless dampening is used: PyTorch does not dampen the first step.
-- RMSprop: the playbook takes sqrt(v + epsilon), PyTorch sqrt(v) + epsilon, so that an epsilon of the playbook's is about the
-  square of PyTorch's. The playbook starts at v = 1, PyTorch at 0, so that PyTorch's first steps are larger. The playbook's
-  momentum buffer holds steps (the learning rate is inside), PyTorch's holds scaled gradients (it is outside): after a change
-  of the learning rate the playbook's rule goes on with steps of the old size for a while, PyTorch's does not.
-- Adam and NAdam: the playbook adds epsilon to sqrt(v) before the bias correction, PyTorch after it: PyTorch's epsilon at step t
+- SGD, momentum and Nesterov: the same. With dampening, which the playbook does not have, PyTorch dampens all steps but the first.
+- RMSprop: the playbook takes sqrt(v + epsilon), PyTorch sqrt(v) + epsilon: where v is small, the square root of the playbook's
+  epsilon does what PyTorch's epsilon does. The playbook starts at v = 1, PyTorch at 0, so that PyTorch's first steps are larger
+  (where gradients are below 1). The playbook's momentum buffer holds steps (the learning rate is inside), PyTorch's holds scaled
+  gradients (it is outside): after a change of the learning rate the playbook's rule goes on with steps of the old size for a
+  while, PyTorch's does not. Centered RMSprop is not in the playbook.
+- Adam: the playbook adds epsilon to sqrt(v) before the bias correction, PyTorch after it: PyTorch's epsilon at step t = 1, 2, ...
   acts as the playbook's epsilon * sqrt(1 - beta2^t). They differ early on, and not in the long run.
-- NAdam: the playbook's beta1 is constant, PyTorch's momentum is beta1 * (1 - 0.5 * 0.96^(t * momentum_decay)).
-- Weight decay: part of the gradient in SGD, RMSprop, Adam and NAdam (unless decoupled_weight_decay), times the learning rate and
-  apart from it in AdamW.
+- NAdam: epsilon as in Adam. The playbook's beta1 is constant, PyTorch's grows: beta1 * (1 - 0.5 * 0.96^(t * momentum_decay)).
+  And PyTorch corrects the bias of the momentum it looks ahead with by step t + 1, where the playbook takes t for both.
+- AdamW: Adam, but for the weight decay.
+- Weight decay, which the playbook's rules leave out: part of the gradient in SGD, RMSprop, Adam, NAdam (unless
+  decoupled_weight_decay) and Adagrad; apart from it, times the learning rate, in AdamW, Adafactor and Muon.
+- Not in the playbook: Adagrad (lr_decay divides the learning rate by 1 + (t - 1) * lr_decay), Adafactor, whose learning rate is
+  relative to the size of the parameters and at most 1 / sqrt(t), and whose epsilon is a pair
+  that bounds other things, Muon, whose epsilon keeps a norm from being 0, and LBFGS, one step of which evaluates the loss often.
+  Ranges for one optimizer's epsilon say nothing of another's.
 """
 
 from __future__ import annotations
@@ -44,7 +54,7 @@ def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> d
     renamed = dict(_NAMES)
     if "alpha" in group and isinstance(optimizer, torch.optim.RMSprop):
         renamed["alpha"] = "rho"
-    found: dict[str, str] = {}
+    found = {"update_rule": update_rule(optimizer)}
     for name, value in group.items():
         if name in _HOW_NOT_WHAT:
             continue
@@ -55,6 +65,14 @@ def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> d
         if _is_plain(chosen):
             found[renamed.get(name, name)] = _text(chosen)
     return found
+
+
+def update_rule(optimizer: torch.optim.Optimizer) -> str:
+    """What the playbook calls it: "SGD", "momentum", "Nesterov", "RMSProp"; else the class name."""
+    group: Mapping[str, Any] = optimizer.param_groups[0]
+    if isinstance(optimizer, torch.optim.SGD):
+        return "SGD" if not group["momentum"] else "Nesterov" if group["nesterov"] else "momentum"
+    return "RMSProp" if isinstance(optimizer, torch.optim.RMSprop) else type(optimizer).__name__
 
 
 def describe_further(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
@@ -83,6 +101,8 @@ def bare(optimizer: Any) -> Any:
 
 
 def _is_plain(value: object) -> bool:
+    if isinstance(value, (tuple, list)):  # Adafactor's eps, Rprop's etas
+        return all(part is None or isinstance(part, (bool, int, float, str)) for part in value)
     return isinstance(value, (bool, int, float, str)) or (isinstance(value, torch.Tensor) and value.numel() == 1)
 
 
