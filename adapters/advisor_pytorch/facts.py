@@ -110,7 +110,12 @@ def command() -> str:
             sys.modules.get("__main__"), "__vsc_ipynb_file__", None
         )
         return f"jupyter notebook {shlex.quote(str(notebook))}" if notebook else "jupyter notebook"
-    return shlex.join(redact_arguments(sys.orig_argv))
+    arguments = redact_arguments(sys.orig_argv)
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # what torchrun gives its workers
+        size = {"nnodes": "GROUP_WORLD_SIZE", "nproc-per-node": "LOCAL_WORLD_SIZE"}
+        launched_by = [f"--{option}={os.environ.get(variable, '1')}" for option, variable in size.items()]
+        arguments = ["torchrun", *launched_by, *(a for a in arguments[1:2] if a != "-u"), *arguments[2:]]
+    return shlex.join(arguments)
 
 
 def config_files(arguments: Sequence[str]) -> list[str]:

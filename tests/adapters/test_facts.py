@@ -288,6 +288,10 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "train.py", f"--config={config}", "--api-key", "abc", "no.yaml"])
     assert facts.command() == f"python train.py --config={config} --api-key '***' no.yaml"
     assert facts.config_files(sys.orig_argv) == [str(config)]
+    for name, value in (("TORCHELASTIC_RUN_ID", "none"), ("GROUP_WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "8")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "orig_argv", ["/usr/bin/python3", "-u", "train.py", "--lr", "1"])
+    assert facts.command() == "torchrun --nnodes=2 --nproc-per-node=8 train.py --lr 1"
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "ipykernel_launcher", "-f", "kernel-1.json"])
     monkeypatch.setitem(sys.modules, "ipykernel", sys)
     monkeypatch.setenv("JPY_SESSION_NAME", "/work/my study.ipynb")
