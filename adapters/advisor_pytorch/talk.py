@@ -87,6 +87,12 @@ class _Talk:
         self._number = next(_numbers)
         self._thread.start()
 
+    def stop(self, timeout_s: float) -> None:
+        """End the talk: an interpreter that ends while a thread is between it and the store may take the process down."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
     def _run(self) -> None:
         slots: _Slots | None = None
         try:
@@ -140,8 +146,7 @@ class RankReporter(_Talk):
 
     def close(self, timeout_s: float = CLOSING_S) -> None:
         """Tell the rest, without waiting for rank 0 to read it."""
-        self._stop.set()
-        self._thread.join(timeout_s)
+        self.stop(timeout_s)
 
     def _tick(self, slots: _Slots, stopping: bool) -> None:
         self._collect(time.monotonic() + (CLOSING_S / 2 if stopping else 0.0))
@@ -225,7 +230,7 @@ class RankListener(_Talk):
                 break
             time.sleep(0.02)
             rows += self._merge([])
-        self._stop.set()
+        self.stop(FAREWELL_S)
         for rank in self._here:
             self._merger.leave(rank)
         return tables_of(rows + self._merge([]))

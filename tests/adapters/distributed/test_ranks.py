@@ -65,25 +65,30 @@ def test_data_parallel(launch: Launch) -> None:
 
 def assert_sharded(done: Launched) -> None:
     assert done.status == 0, done.output
-    assert sorted(done.runs) == ["by-value", "clipped", "unclipped"]
-    assert_norms(done, "unclipped")
-    assert_norms(done, "clipped")
-    assert_norms(done, "by-value")
+    runs = done.runs
+    sharded = ["by-value", "clipped", "partly", "unclipped"]
+    assert sorted(runs) == sorted([*sharded, "first-version"])
+    for name in sharded:
+        assert_norms(done, name)
     expected = done.expected["clipped"]
     clipped = {step: float(expected[step] > 10) for step in (1, 3, 5)}
     assert set(clipped.values()) == {0.0, 1.0}
     assert done.read("clipped", contract.CLIPPED) == clipped
-    for run in done.runs.values():
+    assert done.read("by-value", contract.CLIPPED) == {0: 0.0, **dict.fromkeys(range(1, 6), 1.0)}
+    for name in sharded:
+        run = runs[name]
         said = json.loads(run.data.tags[contract.TAG_RANKS])
         assert said["parallel"] == "fsdp"
         assert said["facts"]["seed"] == {"same": 3}
         assert run.data.tags[contract.TAG_STATUS] == "complete"
+    assert set(done.read("first-version", contract.TRAIN_LOSS)) == set(range(6))
+    assert done.read("first-version", contract.GRAD_NORM) == {}
+    (line,) = [line for line in done.output.splitlines() if "advisor:" in line]
+    assert "FSDP1" in line
 
 
 def test_fully_sharded(launch: Launch) -> None:
-    done = launch("fsdp.py")
-    assert_sharded(done)
-    assert "advisor:" not in done.output
+    assert_sharded(launch("fsdp.py"))
 
 
 @pytest.mark.slow

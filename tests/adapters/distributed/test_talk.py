@@ -87,8 +87,7 @@ def listener(store: dist.Store, said: list[str]) -> Iterator[RankListener]:
     one = RankListener(2, "fsdp", lambda tags: None, lambda key, message: said.append(message))
     one.start()
     yield one
-    one._stop.set()
-    one._thread.join(5)
+    one.stop(5.0)
 
 
 @pytest.fixture
