@@ -79,6 +79,7 @@ class TuningLogger:
     | `train/step_time_s` | the optimizer's hook | seconds from step to step, evaluations left out; host time |
     | `train/data_wait_s` | `batches` | seconds of that spent waiting for the loader |
     | `train/examples_per_s` | `batches`, or `batch_size` | examples of the step / its time |
+    | `train/slowest_rank_s`, `train/fastest_rank_s` | all ranks | step time of the slowest and the fastest, where there are several |
     | `device/memory_peak_bytes`, `device/memory_used_bytes`, `device/utilisation` | PyTorch's allocator; NVML, with `nvidia-ml-py` | every 5 s or more, of a CUDA device (`advisor_pytorch.machine`) |
     | whatever you evaluate | `evaluate` | every value, at the last step made |
 
@@ -95,13 +96,16 @@ class TuningLogger:
     | `classes`, `chance` | number of classes, where given or shown by a data set or model; JSON of what metrics come to by guessing (`advisor_pytorch.chance`) |
     | `checkpoints` | JSON: policy, what was kept, and the step chosen |
     | `command`, `config`, `git_commit`, `git_dirty`, `device`, `device_memory_bytes`, `backends`, `libraries` | what it takes to run it again, with the artifacts `reproduce/git.diff` and `reproduce/requirements.txt` |
+    | `ranks` | of a distributed training: JSON of every rank's seeds, share of the data, device, ... (`advisor_pytorch.distributed`) |
     | `status`, `error`, `lost_points` | how it ended, see `advisor.contract.STATUSES` |
 
     The params of the run are exactly `params`. The run is ended with the `with` block, with `close`, or at the interpreter's exit.
 
-    Not covered: several optimizers, sharded parameters (no norm is logged then), optimizers stepped within the backward pass.
+    Not covered: optimizers stepped within the backward pass.
     Under `GradScaler` the norm is of the unscaled gradient; a step that it skips is not counted, unless the optimizer is fused
-    (then its norm is not finite). In distributed training only rank 0 logs, and counts its own examples.
+    (then its norm is not finite). In distributed training (DDP, FSDP2) the logger is made on every rank, in the same order: rank 0
+    records one run for all of them, with the norm of all shards and the examples of all ranks; a rank that has died or has no
+    logger holds up nothing (`advisor_pytorch.distributed`).
     """  # noqa: E501 - tables
 
     def __init__(
@@ -144,7 +148,7 @@ class TuningLogger:
             objective: name of the metric that trials are compared by; give its values to `evaluate`.
             direction: "minimize" or "maximize".
             max_train_steps: optimizer steps that the trial is meant to make; one that ends earlier counts as stopped.
-            batch_size: examples per call of `step`, where `batches` does not count them.
+            batch_size: examples per call of `step` on this rank, where `batches` does not count them.
             seed: as you set it; None logs PyTorch's.
             checkpoints: how many of the best checkpoints (by the objective) to keep, and the last one besides; 0 keeps none.
             checkpoint_dir: where; each run makes a folder of its own in it, and finds it again when it is continued.
