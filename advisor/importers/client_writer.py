@@ -35,6 +35,8 @@ class ClientWriter:
     def __init__(self, location: Location) -> None:
         with quiet_mlflow(IMPATIENT):
             self._client = open_client(location)
+            if location.kind == "files" and location.path is not None:
+                (location.path / ".trash").mkdir(exist_ok=True)  # MLflow's folder, without which it writes nothing
             self._client.search_experiments(max_results=1)
         self._threads = 1 if location.kind == "files" else _THREADS
 

@@ -273,8 +273,9 @@ def _steps(rows: Rows, table: Any, layout: Layout, name: str) -> tuple[NDArray[n
     known = ~np.asarray(pc.fill_null(pc.is_null(cells, nan_is_null=True), True), dtype=np.bool_)
     for through in (cells.type, pa.float64()):  # "10", and then "10.0"
         try:
-            whole = pc.fill_null(pc.cast(pc.cast(cells, through), pa.int64()), 0)
-            return np.asarray(whole, dtype=np.int64), known
+            whole = np.asarray(pc.fill_null(pc.cast(pc.cast(cells, through), pa.int64()), 0), dtype=np.int64)
+            if through == cells.type or bool((np.abs(whole) < 2**53).all()):  # beyond, a float is no exact step
+                return whole, known
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             continue
     steps = np.zeros(table.num_rows, dtype=np.int64)

@@ -108,7 +108,7 @@ def _content(folder: Path, status: str | None, aim: Mapping[str, str]) -> Conten
     ended = _STATUSES.get(status or "", "FAILED" if failed else "FINISHED")
     tags = dict(aim)
     if failed:
-        tags[contract.TAG_ERROR] = _last_line(folder / _ERROR)
+        tags[contract.TAG_ERROR] = _error(folder / _ERROR)
     return Content(rows.curves.points(), params, tags, ended, started_ms=_started_ms(source))
 
 
@@ -128,7 +128,8 @@ def _started_ms(source: Path) -> int | None:
         return None
 
 
-def _last_line(path: Path) -> str:
-    """The class and message of the error: the last line of a traceback."""
+def _error(path: Path) -> str:
+    """The class and message of the error, which is the last line of a traceback; running out of memory is said first."""
     lines = files.read_bytes(path, 10_000_000).decode("utf-8", "replace").strip().splitlines()
-    return lines[-1].strip()[:500] if lines else "unknown"
+    line = lines[-1].strip()[:500] if lines else "unknown"
+    return f"out of memory: {line}" if "out of memory" in line.lower() or "OutOfMemory" in line else line

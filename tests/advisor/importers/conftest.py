@@ -1,0 +1,107 @@
+"""What the tests of the importers share: a store, the command line, and what MLflow holds afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from imports import Points, assert_same, dump, stored
+
+from advisor.cli import main
+from advisor.tracking.store import read_experiment
+
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new store, to be copied: making one takes seconds."""
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    SqlAlchemyStore(f"sqlite:///{path}", str(path.parent)).engine.dispose()
+    return path
+
+
+@pytest.fixture
+def uri(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    uri = f"sqlite:///{shutil.copy(empty_store, folder / 'mlflow.db')}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    return uri
+
+
+Advisor = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def advisor(capsys: pytest.CaptureFixture[str], uri: str) -> Advisor:
+    """Runs the command line on the store: (exit status, standard output, standard error)."""
+
+    def run(*arguments: Any) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = 0
+        try:
+            main([str(a) for a in arguments])
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def imported(advisor: Advisor, uri: str, tmp_path: Path) -> Callable[..., Any]:
+    """Imports, compares point by point, imports again, which changes nothing, and analyses; gives the experiment as read."""
+
+    def run(
+        arguments: list[Any], experiment: str, expected: Points, objective: str | None = None, last_bit: bool = True
+    ) -> Any:
+        status, out, err = advisor("import", *arguments)
+        assert status == 0, err
+        points = sum(len(p) for metrics in expected.values() for p in metrics.values())
+        assert out.startswith(
+            f"Imported {len(expected):,} trials with {points:,} points. Experiments:\n  {experiment}\n"
+        )
+        assert_same(stored(uri, experiment), expected, last_bit=last_bit)
+        before = dump(uri)
+        status, out, err = advisor("import", *arguments)
+        assert (status, out.splitlines()[0]) == (
+            0,
+            f"Imported 0 trials with 0 points, {len(expected):,} were there already. Experiments:",
+        )
+        assert dump(uri) == before
+        given = ["--objective", objective] if objective else []
+        status, _, err = advisor("analyze", experiment, *given, "--out", tmp_path / "report", "--quiet")
+        assert (status, err) == (0, "")
+        findings = json.loads((tmp_path / "report/findings.json").read_text())
+        assert findings["study"] == experiment
+        assert not [v for v in findings["verdicts"] if v["status"] == "broken"]
+        return read_experiment(experiment, tracking_uri=uri)
+
+    return run
+
+
+@pytest.fixture
+def refused(advisor: Advisor, uri: str) -> Callable[..., str]:
+    """Imports what must not come in: one line, status 2, nothing written; gives the line."""
+
+    def run(*arguments: Any) -> str:
+        before = dump(uri)
+        status, out, err = advisor("import", *arguments)
+        assert status == 2, out + err
+        assert err.startswith("advisor: ")
+        assert err.count("\n") == 1
+        assert "Traceback" not in err
+        assert "(a bug" not in err
+        assert dump(uri) == before
+        return err.removeprefix("advisor: ").rstrip("\n")
+
+    return run

@@ -1,0 +1,181 @@
+"""What all importers share: the store that they write to, and what a run becomes in it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_servers import Postgres
+from imports import assert_same, dump, stored
+
+from advisor.errors import AdvisorError
+from advisor.importers.guess import kind_of
+from advisor.importers.importing import import_runs
+from advisor.importers.runs import Content, Curves, Found
+from advisor.tracking.store import read_experiment
+
+POINTS = [(0, 1.0), (1, math.nan), (2, math.inf), (3, -math.inf), (3, 2.0), (3, 2.0), (10**15, 1e308)]
+
+
+def found(name: str, points: list[tuple[int, float]], state: str | None = None, **content: Any) -> Found:
+    def read() -> Content:
+        curves = Curves()
+        for step, value in points:
+            curves.add("loss", step, value, 1_700_000_000_000 + step % 1000)
+        return Content(curves.points(), **content)
+
+    return Found(name, ("test", name), "e", read, state)
+
+
+def as_stored(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    return [p for i, p in enumerate(points) if p not in points[:i] or math.isnan(p[1])]
+
+
+@pytest.mark.skipif(
+    Postgres.binaries() is None or importlib.util.find_spec("psycopg2") is None,
+    reason="needs PostgreSQL: initdb is not there, or psycopg2 is not installed",
+)
+def test_into_postgresql() -> None:
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    postgres = Postgres()
+    try:
+        SqlAlchemyStore(postgres.uri, "./mlruns").engine.dispose()
+        grow_and_compare(postgres.uri)
+    finally:
+        postgres.remove()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "files"])
+def test_into_local_stores(kind: str, uri: str, tmp_path: Path) -> None:
+    (tmp_path / "mlruns").mkdir()
+    grow_and_compare(uri if kind == "sqlite" else str(tmp_path / "mlruns"))
+
+
+def grow_and_compare(uri: str) -> None:
+    """A run is written, grows, and is completed; what is the same stays, also the points that are not finite."""
+    first = import_runs([found("r", POINTS[:4], "1", params={"lr": 0.1}, status="RUNNING")], tracking_uri=uri)
+    assert (first.written, first.points) == (1, 4)
+    (before,) = read_experiment("e", tracking_uri=uri).runs
+    assert (before.status, before.ended) == ("RUNNING", None)
+    again = import_runs([found("r", POINTS, "2", params={"lr": 0.2, "new": "x"})], tracking_uri=uri)
+    assert (again.written, again.completed, again.skipped) == (0, 1, 0)
+    third = import_runs([found("r", POINTS, "2")], tracking_uri=uri)
+    assert (third.completed, third.skipped, third.points) == (0, 1, 0)
+    touched = import_runs([found("r", POINTS, "3", params={"lr": 0.1})], tracking_uri=uri)
+    assert (touched.completed, touched.skipped, touched.points) == (0, 1, 0)
+    experiment = read_experiment("e", tracking_uri=uri)
+    (run,) = experiment.runs
+    assert (run.id, run.status, run.params) == (before.id, "FINISHED", {"lr": "0.1", "new": "x"})
+    assert run.ended is not None
+    assert_same(stored(uri, "e"), {"r": {"loss": sorted(as_stored(POINTS), key=lambda p: p[0])}})
+
+
+def test_the_latest_value_is_that_of_the_last_step(uri: str) -> None:
+    from mlflow import MlflowClient
+
+    for points in ([(0, 5.0), (9, 3.0), (4, 7.0)], [(0, 5.0), (9, 3.0), (4, 7.0), (11, math.nan)]):
+        import_runs([found("r", points, str(len(points)))], tracking_uri=uri)
+        (run,) = MlflowClient(uri).search_runs(
+            [MlflowClient(uri).get_experiment_by_name("e").experiment_id]  # type: ignore[union-attr]
+        )
+        latest = max(points)[1]
+        assert run.data.metrics["loss"] == latest or math.isnan(latest)
+        assert math.isnan(run.data.metrics["loss"]) == math.isnan(latest)
+
+
+def test_unreadable_runs_are_left_out_and_nothing_is_made_of_nothing(uri: str) -> None:
+    def fail() -> Content:
+        raise AdvisorError("r1 is broken")
+
+    broken = Found("r1", ("test", "r1"), "e", fail)
+    before = dump(uri)
+    with pytest.raises(AdvisorError, match="r1 is broken"):
+        import_runs([broken], tracking_uri=uri)
+    assert dump(uri) == before
+    summary = import_runs([found("r0", POINTS), broken, found("r2", POINTS)], tracking_uri=uri)
+    assert (summary.written, summary.unreadable) == (2, ("r1 is broken",))
+    assert set(stored(uri, "e")) == {"r0", "r2"}
+
+
+def test_names_and_values_that_no_store_takes(uri: str) -> None:
+    params = {"a": {"b": [1, {"c": 2}], "d": None}, "half\ud800": "zero\0", "long": "x" * 9000, "deep": [[]] * 3000}
+    import_runs([found("n\udc00me", POINTS, params=params)], tracking_uri=uri)
+    (run,) = read_experiment("e", tracking_uri=uri).runs
+    assert run.name == "n\\udc00me"
+    assert run.params["a.b"] == '[1, {"c": 2}]'
+    assert run.params["half_ud800"] == "zero "
+    assert len(run.params["long"]) == len(run.params["deep"]) == 5000
+
+
+def test_runs_of_one_name_in_one_experiment_are_told_apart(uri: str) -> None:
+    two = [Found("r", ("test", study), study, found("r", POINTS).read) for study in ("a", "b")]
+    import_runs(two, tracking_uri=uri, experiment="all")
+    assert set(stored(uri, "all")) == {"a/r", "b/r"}
+
+
+def test_facts_among_the_parameters(uri: str) -> None:
+    params = {"trainer": {"max_steps": 100}, "data": {"batch_size": "32"}, "seed": 7, "other": {"seed": 8}}
+    import_runs([found("r", POINTS, params=params), found("s", POINTS, params={"max_steps": -1})], tracking_uri=uri)
+    tags = {run.name: run.tags for run in read_experiment("e", tracking_uri=uri).runs}
+    assert (tags["r"]["advisor.max_train_steps"], tags["r"]["advisor.batch_size"]) == ("100", "32")
+    assert "advisor.seed" not in tags["r"]  # two of them
+    assert "advisor.max_train_steps" not in tags["s"]
+
+
+@pytest.mark.parametrize(
+    ("files", "kind"),
+    [
+        (["events.out.tfevents.1.h", "hparams.yaml"], "tensorboard"),
+        (["offline-run-1/run-1.wandb"], "wandb"),
+        (["version_0/metrics.csv", "version_0/events.out.tfevents.1.h"], "lightning"),
+        (["checkpoint-1/trainer_state.json", "runs/x/events.out.tfevents.1.h"], "trainer-state"),
+        (["t/params.json", "t/result.json", "t/events.out.tfevents.1.h"], "ray"),
+        (["study_0/w/trial_1/measurements.csv"], "algoperf"),
+        (["a.csv", "b.csv"], "csv"),
+        (["a.jsonl", "a.json"], "jsonl"),
+    ],
+)
+def test_kinds_are_told_by_their_files(tmp_path: Path, files: list[str], kind: str) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert kind_of(str(tmp_path)) == kind
+
+
+def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, refused: Any, monkeypatch: Any) -> None:
+    (tmp_path / "events.out.tfevents.1.h").touch()
+    (tmp_path / "run-1.wandb").touch()
+    (tmp_path / "journal.log").write_text(json.dumps({"op_code": 0}) + "\n")
+    for kind, path, module in (
+        ("tensorboard", tmp_path, "tensorboard"),
+        ("wandb", tmp_path, "wandb"),
+        ("optuna", tmp_path / "journal.log", "optuna"),
+    ):
+        for name in [name for name in sys.modules if name == module or name.startswith(f"{module}.")]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, module, None)
+        assert 'pip install "tuning-advisor[importers]"' in refused(kind, path)
+
+
+def test_help_teaches_without_loading_any_library() -> None:
+    script = (
+        "import sys\nfrom advisor.cli import main\n"
+        "for kind in sys.argv[1:]:\n"
+        "    main(['import', kind, '--help'])\n"
+        "heavy = {'mlflow', 'tensorboard', 'wandb', 'optuna', 'pyarrow', 'numpy', 'ray'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    kinds = ["tensorboard", "wandb", "lightning", "trainer-state", "optuna", "csv", "jsonl", "algoperf", "ray", "auto"]
+    ran = subprocess.run(
+        [sys.executable, "-c", script, *kinds], capture_output=True, text=True, check=True, env={**os.environ}
+    )
+    for kind in kinds:
+        assert "advisor import " + ("lightning_logs" if kind == "auto" else kind) in ran.stdout

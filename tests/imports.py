@@ -1,0 +1,44 @@
+"""What the tests of the importers compare: a store as it is, and as `advisor.tracking` reads it."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+
+import numpy as np
+
+from advisor.tracking.store import read_experiment
+
+Points = dict[str, dict[str, list[tuple[int, float]]]]
+
+
+def dump(uri: str) -> list[str]:
+    with sqlite3.connect(uri.removeprefix("sqlite:///")) as connection:
+        return sorted(connection.iterdump())
+
+
+def stored(uri: str, experiment: str) -> Points:
+    """Every point as `advisor.tracking` reads it: {run: {metric: [(step, value)]}}, ordered by step."""
+    read = read_experiment(experiment, tracking_uri=uri)
+    found: Points = {run.name: {} for run in read.runs}
+    for metric, points in read.points.items():
+        for run, step, value in zip(points.runs.tolist(), points.steps.tolist(), points.values.tolist(), strict=True):
+            found[read.runs[run].name].setdefault(metric, []).append((step, value))
+    return {run: {m: sorted(p, key=lambda point: point[0]) for m, p in of_run.items()} for run, of_run in found.items()}
+
+
+def assert_same(found: Points, expected: Points, last_bit: bool = True) -> None:
+    """last_bit: False where another reader of decimal numbers, which may round otherwise, gave what is expected."""
+    assert set(found) == set(expected)
+    for run, metrics in expected.items():
+        assert set(found[run]) == set(metrics), run
+        for metric, points in metrics.items():
+            assert [step for step, _ in found[run][metric]] == [step for step, _ in points], (run, metric)
+            values, wanted = [v for _, v in found[run][metric]], [v for _, v in points]
+            np.testing.assert_allclose(values, wanted, rtol=0 if last_bit else 1e-14, err_msg=f"{run} {metric}")
+
+
+def falling(rate: float, steps: range, floor: float = 0.0) -> list[tuple[int, float]]:
+    """A curve that falls the faster the higher the rate is."""
+    best = abs(math.log10(rate) + 2) / 4
+    return [(s, floor + best + 2 * math.exp(-s / 30)) for s in steps]
