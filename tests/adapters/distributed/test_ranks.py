@@ -113,3 +113,22 @@ def test_what_was_logged_until_the_launcher_ended_all_ranks_arrives(
 ) -> None:
     done = launch("killed.py")
     wait_for(lambda: set(done.read("bereft", contract.TRAIN_LOSS)) >= set(range(20)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["lightning", "transformers"])
+def test_trainings_by_a_framework_are_one_run_too(launch: Launch, framework: str) -> None:
+    done = launch(f"{framework}_ddp.py")
+    assert done.status == 0, done.output
+    assert list(done.runs) == [framework]
+    assert len(done.expected[framework]) == 8
+    assert_norms(done, framework)
+    assert set(done.read(framework, contract.SLOWEST_RANK)) == set(range(1, 8))
+    tags = done.runs[framework].data.tags
+    assert tags[contract.TAG_STATUS] == "complete"
+    said = json.loads(tags[contract.TAG_RANKS])
+    assert said["world_size"] == 2
+    assert said["facts"]["logs"] == {"by_rank": [True, False]}
+    batch = {"lightning": 8, "transformers": 2}[framework]
+    assert said["facts"]["batch_size"] == {"same": batch}
+    assert tags[contract.TAG_BATCH_SIZE] == str(2 * batch)
