@@ -119,7 +119,7 @@ def _mlflow_async(training: Training, folder: Path) -> Iterator[Contestant]:
 
 @contextlib.contextmanager
 def _active_run(folder: Path) -> Iterator[None]:
-    """MLflow's one active run, which who comes second shares."""
+    """MLflow's one active run, which who comes second shares. One store for all three, since it is one address for a process."""
     import mlflow
 
     if mlflow.active_run() is not None:
@@ -135,7 +135,7 @@ def _active_run(folder: Path) -> Iterator[None]:
 def _lightning(training: Training, folder: Path) -> Iterator[Contestant]:
     from lightning.pytorch.loggers import MLFlowLogger
 
-    logger = MLFlowLogger("overhead", tracking_uri=f"sqlite:///{folder / 'lightning.db'}")
+    logger = MLFlowLogger("overhead", tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
     steps = iter(range(1 << 60))
     yield Contestant(
         "Lightning's MLFlowLogger", lambda: logger.log_metrics(_three_metrics(training), next(steps)), steps=20

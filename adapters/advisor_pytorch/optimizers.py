@@ -27,9 +27,9 @@ The names are the playbook's, the update rules PyTorch's. Where they differ, the
 - AdamW: Adam, but for the weight decay.
 - Weight decay, which the playbook's rules leave out: part of the gradient in SGD, RMSprop, Adam, NAdam (unless
   decoupled_weight_decay) and Adagrad; apart from it, times the learning rate, in AdamW, Adafactor and Muon.
-- Not in the playbook: Adagrad (lr_decay divides the learning rate by 1 + (t - 1) * lr_decay), Adafactor, whose learning rate is
-  relative to the size of the parameters and at most 1 / sqrt(t), and whose epsilon is a pair
-  that bounds other things, Muon, whose epsilon keeps a norm from being 0, and LBFGS, one step of which evaluates the loss often.
+- Not in the playbook: Adagrad (lr_decay divides the learning rate by 1 + (t - 1) * lr_decay); Adafactor, whose learning rate is
+  relative to the size of the parameters and at most 1 / sqrt(t), and whose epsilon is a pair that bounds other things; Muon, whose
+  epsilon keeps a norm from being 0; and LBFGS, one step of which evaluates the loss often.
   Ranges for one optimizer's epsilon say nothing of another's.
 """
 

@@ -436,3 +436,32 @@ def test_groups_that_come_later_have_their_rates_logged() -> None:
     rows = training.rows()
     assert [row.get("train/learning_rate.group1") for row in rows] == [None, None, 0.5, 0.5]
     assert [row[contract.TRAIN_LOSS] for row in rows] == [1.0] * 4
+
+
+class _Asking(torch.utils.data.Dataset[tuple[bool, int]]):
+    """Says where it is read, and tries to train there."""
+
+    def __init__(self, training: Training) -> None:
+        self.training = training
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> tuple[bool, int]:
+        training = self.training
+        training.loss().backward()
+        clip_grad_norm_(training.model.parameters(), 1.0)
+        training.optimizers[0].step()
+        return training.capture.alive, training.capture.next_step
+
+
+def test_a_loader_s_forked_workers_capture_nothing() -> None:
+    model = network()
+    training = Training(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+    training.loss().backward()
+    training.optimizers[0].step()
+    loader = torch.utils.data.DataLoader(_Asking(training), num_workers=2, multiprocessing_context="fork")
+    seen = [(bool(alive), int(steps)) for alive, steps in loader]
+    assert seen == [(False, 1)] * 4
+    assert training.capture.alive
+    assert len(training.rows()) == 1
