@@ -129,7 +129,7 @@ class ClientWriter:
         count = 0
         new = (
             Metric(metric, value, time, step)
-            for metric, p, known in points
+            for metric, p, known in ((metric, p.distinct(), known) for metric, p, known in points)
             for step, time, value in zip(p.steps.tolist(), p.times_ms.tolist(), p.values.tolist(), strict=True)
             if not known or _point(step, time, value) not in known
         )

@@ -155,7 +155,7 @@ def _insert_points(connection: Any, run: NewRun, id: str) -> int:
     count = 0
     latest = []
     for metric, points in run.points.items():
-        rows, last = _rows(points)
+        rows, last = _rows(points.distinct())
         known = _stored(connection, id, metric) if run.continues is not None else set()
         for start in range(0, len(rows.steps), _POINTS_A_STATEMENT):
             piece = [point for point in _piece(rows, start) if point not in known]
@@ -180,30 +180,20 @@ def _stored(connection: Any, run: str, metric: str) -> set[Point]:
 
 
 class _Rows(NamedTuple):
+    """Points as MLflow writes them: NaN as a marked zero, infinity as the largest number."""
+
     steps: NDArray[np.int64]
     times: NDArray[np.int64]
     values: FloatArray
     nan: BoolArray
 
-    def take(self, which: Any) -> _Rows:
-        return _Rows(self.steps[which], self.times[which], self.values[which], self.nan[which])
-
 
 def _rows(points: NewPoints) -> tuple[_Rows, Point]:
-    """The points as MLflow writes them, NaN as a marked zero, infinity as the largest number, the same point only once; and the
-    one that counts as the latest.
-    """
+    """The points as rows, and the one that counts as the latest."""
     nan = np.isnan(points.values)
     rows = _Rows(points.steps, points.times_ms, np.where(nan, 0.0, np.clip(points.values, -LARGEST, LARGEST)), nan)
-    if not bool((np.diff(rows.steps) > 0).all()):
-        order = np.lexsort((rows.nan, rows.values, rows.times, rows.steps))
-        again = np.ones(len(order) - 1, dtype=np.bool_)
-        for column in rows:
-            again &= column[order][1:] == column[order][:-1]
-        keep = np.ones(len(order), dtype=np.bool_)
-        keep[order[1:][again]] = False
-        return rows.take(keep), next(_piece(rows.take(order[-1:]), 0))
-    return rows, next(_piece(rows, len(rows.steps) - 1))
+    last = np.lexsort((rows.nan, rows.values, rows.times, rows.steps))[-1]
+    return rows, next(_piece(rows, int(last)))
 
 
 def _piece(rows: _Rows, start: int) -> Iterator[Point]:

@@ -18,6 +18,7 @@ from advisor.errors import AdvisorError
 from advisor.space import FloatArray
 from advisor.tracking import sql
 from advisor.tracking.client import check_database, explained, quiet_mlflow
+from advisor.tracking.collect import LARGEST
 from advisor.tracking.location import Location, default_for_writing, locate
 from advisor.tracking.runs import RunStatus
 
@@ -41,6 +42,18 @@ class NewPoints:
     steps: NDArray[np.int64]
     values: FloatArray
     times_ms: NDArray[np.int64]
+
+    def distinct(self) -> NewPoints:
+        """The same without repeats of a point, of which a tracker holds one."""
+        if bool((np.diff(self.steps) > 0).all()):
+            return self
+        nan = np.isnan(self.values)
+        columns = (nan, np.where(nan, 0.0, np.clip(self.values, -LARGEST, LARGEST)), self.times_ms, self.steps)
+        order = np.lexsort(columns)
+        again = np.logical_and.reduce([column[order][1:] == column[order][:-1] for column in columns])
+        keep = np.ones(len(order), dtype=np.bool_)
+        keep[order[1:][again]] = False
+        return NewPoints(self.steps[keep], self.values[keep], self.times_ms[keep])
 
 
 @dataclass(frozen=True, slots=True)
