@@ -45,7 +45,7 @@ SEND_EVERY_S = 2.0
 """Points wait this long for company, unless a full batch is there or the run ends."""
 LINGER_S = 600.0
 """How long after the trainer's end an unreachable store is tried again."""
-MAX_BACK_OFF_S = 30.0
+MAX_BACK_OFF_S = 10.0
 _ARTIFACT_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 """Between attempts to store an artifact while the tracking server itself is well."""
 STANDBY_POLL_S = 1.0
@@ -88,6 +88,7 @@ class Shipper:
             gone = self._is_trainer_gone()
             if gone and gone_since is None:
                 gone_since = time.monotonic()
+            opened, done = self._store is not None, self._done
             try:
                 if self._deliver_more(gone):
                     self._report(error=None, delivered=True)
@@ -96,6 +97,8 @@ class Shipper:
                 back_off = POLL_S
             except Exception as error:
                 self._report(error=one_line(error))
+                if (self._store is not None, self._done) != (opened, done):
+                    back_off = POLL_S  # it was of some use: a server that fails now and then, and is not down
                 self._rewind()
                 if gone_since is not None and time.monotonic() - gone_since > linger_s:
                     return False

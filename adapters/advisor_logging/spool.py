@@ -10,6 +10,7 @@ nothing that it wrote, and a forked child has nothing to flush. What a power fai
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import struct
@@ -149,7 +150,7 @@ class SpoolWriter:
         try:
             written = self._file.write(frames)
             if written != len(frames):
-                raise OSError(f"only {written} of {len(frames)} bytes could be written")
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
             os.ftruncate(self._file.fileno(), start)
             self._file.seek(start)
