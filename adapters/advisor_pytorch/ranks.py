@@ -60,24 +60,29 @@ def of_process(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpo
 
 def of_loader(loader: object) -> Facts:
     """What a training loader shows: the seed that it shuffles by, and how many examples this rank sees in an epoch."""
-    sampler = getattr(loader, "sampler", None)
     facts: Facts = {}
-    seed = getattr(sampler, "seed", None)  # a DistributedSampler's
-    if seed is None and isinstance(sampler, torch.utils.data.RandomSampler):
-        generator = sampler.generator
-        seed = torch.initial_seed() if generator is None else generator.initial_seed()
-    if isinstance(seed, int):
-        facts["loader_seed"] = seed
-    with contextlib.suppress(TypeError):  # a stream has no length
-        facts["shard_examples"] = len(sampler)  # type: ignore[arg-type]
+    with contextlib.suppress(
+        Exception
+    ):  # people write samplers of all kinds, and this is none of the training's business
+        facts["loader_seed"] = _loader_seed(loader)
+    with contextlib.suppress(Exception):  # a stream has no length
+        facts["shard_examples"] = len(loader.sampler)  # type: ignore[attr-defined]
     return facts
+
+
+def _loader_seed(loader: Any) -> int:
+    sampler = loader.sampler
+    if isinstance(sampler, torch.utils.data.RandomSampler):
+        return torch.initial_seed() if sampler.generator is None else int(sampler.generator.initial_seed())
+    return int(sampler.seed)  # a DistributedSampler's
 
 
 def is_logging() -> bool:
     """Whether this process logs to MLflow or Weights & Biases by itself."""
     mlflow, wandb = sys.modules.get("mlflow"), sys.modules.get("wandb")
-    if mlflow is not None and hasattr(mlflow, "active_run") and mlflow.active_run() is not None:
-        return True
+    with contextlib.suppress(Exception):  # it is half imported, or cannot reach its server
+        if mlflow is not None and mlflow.active_run() is not None:
+            return True
     run = getattr(wandb, "run", None)
     return run is not None and not getattr(run, "disabled", False)
 

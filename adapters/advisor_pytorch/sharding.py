@@ -69,7 +69,7 @@ class NormPart:
 
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
-        self._weights: dict[int, float] = {}  # looked up once: placements are slow to ask for
+        self._weights: dict[int, tuple[float, bool]] = {}  # looked up once: placements are slow to ask for
 
     def __call__(self, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
         """The part as a float32 scalar; the squares of all ranks' parts add up to the square of the global norm.
@@ -82,11 +82,11 @@ class NormPart:
                 gradient: Any = parameter.grad
                 if gradient is None:
                     continue
-                weight = self._weights.get(id(parameter))
-                if weight is None:
-                    weight = self._weights[id(parameter)] = self._weigh(gradient)
-                local = gradient.to_local() if is_sharded(gradient) else gradient
-                by_weight.setdefault(weight, []).append(local)
+                known = self._weights.get(id(parameter))
+                if known is None:
+                    known = self._weights[id(parameter)] = self._weigh(gradient), is_sharded(gradient)
+                weight, sharded = known
+                by_weight.setdefault(weight, []).append(gradient.to_local() if sharded else gradient)
             measured = [(global_norm(local), weight) for weight, local in by_weight.items()]
             parts = [
                 norm if weight == 1.0 else norm * math.sqrt(weight) for norm, weight in measured if norm is not None
