@@ -70,43 +70,17 @@ class TuningLogger:
     A step is an optimizer step, counted from 0 by the optimizer's hooks. The first 500 are logged one by one, later ones as a
     window's mean, `.min` and `.max` (`advisor.contract.window_width`).
 
-    | metric | from | |
-    |---|---|---|
-    | `train/loss` | `step` | mean of the micro-batches logged since the last optimizer step |
-    | `train/grad_norm` | the optimizer's hook, or `clip_grad_norm_` | global L2 norm before clipping, of all the optimizer's parameters |
-    | `train/clipped` | `clip_grad_norm_` | 1 where the norm exceeded the threshold, else 0; only at steps where it was called |
-    | `train/learning_rate`, `.group<k>` | the optimizer's hook | as used by the step, one metric per parameter group |
-    | `train/step_time_s` | the optimizer's hook | seconds from step to step, evaluations left out; host time |
-    | `train/data_wait_s` | `batches` | seconds of that spent waiting for the loader |
-    | `train/examples_per_s` | `batches`, or `batch_size` | examples of the step / its time |
-    | `train/slowest_rank_s`, `train/fastest_rank_s` | all ranks | step time of the slowest and the fastest, where there are several |
-    | `device/memory_peak_bytes`, `device/memory_used_bytes`, `device/utilisation` | PyTorch's allocator; NVML, with `nvidia-ml-py` | every 5 s or more, of a CUDA device (`advisor_pytorch.machine`) |
-    | whatever you evaluate | `evaluate` | every value, at the last step made |
+    What it logs is tabulated in `advisor_pytorch`. The params of the run are exactly `params`. The run is ended with the
+    `with` block, with `close`, or at the interpreter's exit.
 
-    | tag `advisor.` | |
-    |---|---|
-    | `schema`, `objective`, `direction`, `study`, `seed`, `max_train_steps`, `batch_size` | as given; else the batch size as seen, the seed as PyTorch's |
-    | `optimizer`, `optimizer.<name>` | class, and hyperparameters under the playbook's names (`advisor_pytorch.optimizers`) |
-    | `model`, `norm_layers`, `model_parameters`, `grad_clip_norm` | class; layer classes counted; trainable parameters; the threshold of clipping |
-    | `batch_norm`, `regularisers`, `compiled` | JSON of the batch-norm layers; JSON of dropout, weight decay, ... and their strength; whether `torch.compile` is used |
-    | `norm_order`, `precision` | where residual blocks normalise; JSON of the types of number: read from the graph of the first loss (`advisor_pytorch.residuals`) |
-    | `schedule`, `averaging` | JSON of class and kind: of `scheduler`, or found, like averages of the weights (`advisor_pytorch.schedules`, `.bystanders`) |
-    | `n_train`, `steps_per_epoch`, `shuffle`, `loader` | of the loader given to `batches` or `loaders` (`advisor_pytorch.data`); a stream's length stays unknown |
-    | `n_valid`, `eval_batch_size`, `valid_class_counts` | of `valid_loader` |
-    | `classes`, `chance` | number of classes, where given or shown by a data set or model; JSON of what metrics come to by guessing (`advisor_pytorch.chance`) |
-    | `checkpoints` | JSON: policy, what was kept, and the step chosen |
-    | `command`, `config`, `git_commit`, `git_dirty`, `device`, `device_memory_bytes`, `backends`, `libraries` | what it takes to run it again, with the artifacts `reproduce/git.diff` and `reproduce/requirements.txt` |
-    | `ranks` | of a distributed training: JSON of every rank's seeds, share of the data, device, ... (`advisor_pytorch.distributed`) |
-    | `status`, `error`, `lost_points` | how it ended, see `advisor.contract.STATUSES` |
-
-    The params of the run are exactly `params`. The run is ended with the `with` block, with `close`, or at the interpreter's exit.
-
-    Not covered: optimizers stepped within the backward pass.
-    Under `GradScaler` the norm is of the unscaled gradient; a step that it skips is not counted, unless the optimizer is fused
-    (then its norm is not finite). In distributed training (DDP, FSDP2) the logger is made on every rank, in the same order: rank 0
-    records one run for all of them, with the norm of all shards and the examples of all ranks; a rank that has died or has no
-    logger holds up nothing (`advisor_pytorch.distributed`).
-    """  # noqa: E501 - tables
+    Several optimizers are one training: the first one's steps are counted, and `train/grad_norm` is of all that stepped. Give
+    it one optimizer for each parameter where they step in the backward pass. Under a `GradScaler` the norm is of the unscaled
+    gradient, and steps that it leaves out are counted in `train/skipped_steps` and have no row. They have no number either,
+    unless the optimizer is fused: there the numbers have a gap, since only the device knows. In distributed training (DDP,
+    FSDP2) the logger is made on every rank, in the same order: rank 0 records one run for all of them, with the norm of all
+    shards and the examples of all ranks; a rank that has died or has no logger holds up nothing
+    (`advisor_pytorch.distributed`).
+    """
 
     def __init__(
         self,
@@ -142,8 +116,8 @@ class TuningLogger:
 
         Args:
             model: the model that is trained; described in tags, and saved in checkpoints.
-            optimizer: its optimizer, also as Accelerate or Lightning wraps it; gets a hook before and one after each step, until
-                the run is closed.
+            optimizer: its optimizer, also as Accelerate or Lightning wraps it, or a sequence of several, of which the first leads;
+                gets a hook before and one after each step, until the run is closed.
             params: the hyperparameters of the trial, by name.
             objective: name of the metric that trials are compared by; give its values to `evaluate`.
             direction: "minimize" or "maximize".
