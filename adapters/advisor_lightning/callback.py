@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from typing_extensions import override
 
 from advisor import contract
@@ -86,11 +87,11 @@ class TuningCallback(Callback):
             logger.warning("advisor: no hyperparameters: call self.save_hyperparameters() or give params")
         self._log = TuningLogger(
             pl_module,
-            trainer.optimizers[0],
+            trainer.optimizers,
             params=params,
             objective=self._objective,
             direction=self._direction,
-            start_step=trainer.global_step,
+            start_step=surroundings.steps_made(trainer),
             **settings,
         )
         self._last = (trainer, self._log)
@@ -101,6 +102,7 @@ class TuningCallback(Callback):
         self._timer: FetchTimer | None = None
         with aside("what the trainer knows"):
             self._log.note(surroundings.facts(trainer))
+            self._log.loaders(train=trainer.train_dataloader, valid=surroundings.only_one(trainer.val_dataloaders))
             self._timer = FetchTimer(trainer.profiler, self._before_fetch, self._log.add_batch)  # type: ignore[attr-defined]
 
     def _ask(self, trainer: Trainer) -> dict[str, Any]:
@@ -110,6 +112,8 @@ class TuningCallback(Callback):
             known["max_train_steps"] = surroundings.max_train_steps(trainer)
         with aside("the seed"):
             known["seed"] = surroundings.seed()
+        with aside("the schedule"):
+            known["scheduler"] = [config.scheduler for config in trainer.lr_scheduler_configs] or None
         if "run_id" not in self._settings and trainer.is_global_zero:
             with aside("the run of the MLFlowLogger"):
                 known |= surroundings.mlflow_run(trainer)
@@ -153,6 +157,11 @@ class TuningCallback(Callback):
         if self._paused and self._log is not None:
             self._paused = False
             self._log.evaluate({})  # what came before was no training
+
+    @override
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor) -> None:
+        if self._log is not None:
+            self._log.show(loss)
 
     @override
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:

@@ -13,10 +13,24 @@ from advisor_lightning.library import LightningModule, Trainer
 from advisor_pytorch.frameworks import plain_values
 
 
+def steps_made(trainer: Trainer) -> int:
+    """Steps that each optimizer has made; Lightning counts those of all together."""
+    return trainer.global_step // len(trainer.optimizers)
+
+
 def max_train_steps(trainer: Trainer) -> int | None:
-    """Optimizer steps that the trainer will make; None where it does not know."""
+    """Steps that each optimizer will make; None where the trainer does not know."""
     steps = trainer.estimated_stepping_batches
+    if steps == trainer.max_steps:
+        steps = steps // len(trainer.optimizers)
     return int(steps) if math.isfinite(steps) and steps >= 1 else None
+
+
+def only_one(loaders: Any) -> Any:
+    """The validation loader, if there is one and no more: several have no size in common."""
+    if isinstance(loaders, (list, tuple)):
+        return loaders[0] if len(loaders) == 1 else None
+    return None if isinstance(loaders, dict) else loaders
 
 
 def seed() -> int | None:

@@ -74,6 +74,9 @@ class Evaluations:
         self._objective = objective
         self._values: dict[int, Value] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
     def add(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Take note of an evaluation."""
         if (value := metrics.get(self._objective)) is not None:

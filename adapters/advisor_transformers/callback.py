@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -108,11 +109,12 @@ class TuningCallback(TrainerCallback):
         if not self._training or self._log is not None:
             return
         model, optimizer = given["model"], given["optimizer"]
-        settings = {
+        settings: dict[str, Any] = {
             "max_train_steps": state.max_steps if state.max_steps > 0 else None,
             "seed": args.seed,
             "batch_size": args.train_batch_size * args.gradient_accumulation_steps,
             "run_name": args.run_name,
+            "scheduler": given.get("lr_scheduler"),
         }
         self._log = self._last = TuningLogger(
             model,
@@ -126,8 +128,13 @@ class TuningCallback(TrainerCallback):
         self._losses: list[Value] = []
         self._evaluations, self._files = Evaluations(self._objective), CheckpointFiles()
         backward.listen(self._heard)
-        if args.gradient_accumulation_steps > 1:
-            self._log.note({contract.TAG_MICRO_BATCHES: str(args.gradient_accumulation_steps)})
+        loader: Any = given.get("train_dataloader")
+        micro_batches = args.gradient_accumulation_steps
+        self._log.loaders(train=loader)
+        if micro_batches > 1:
+            self._log.note({contract.TAG_MICRO_BATCHES: str(micro_batches)})
+            with aside("the length of an epoch"):
+                self._log.note({contract.TAG_STEPS_PER_EPOCH: str(math.ceil(len(loader) / micro_batches))})
 
     @override
     def on_train_end(
@@ -150,6 +157,8 @@ class TuningCallback(TrainerCallback):
     def _heard(self, loss: torch.Tensor) -> None:
         with aside("the loss"):
             self._losses.append(own_copy(loss))
+            if self._log is not None:
+                self._log.show(loss)
 
     @override
     def on_step_begin(
@@ -184,6 +193,8 @@ class TuningCallback(TrainerCallback):
         if self._log is None or not metrics:
             return
         with aside("an evaluation"):
+            if not self._evaluations:
+                self._log.loaders(valid=kwargs.get("eval_dataloader"))
             results = {name: value for name, value in metrics.items() if name != "epoch"}
             self._evaluations.add(state.global_step, results)
             self._log.evaluate(results, step=state.global_step)

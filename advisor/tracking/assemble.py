@@ -143,9 +143,34 @@ def _trial_runs(experiment: Experiment, objective: str) -> tuple[IntArray, list[
         for i, run in enumerate(experiment.runs)
         if run.id not in children or (i in with_objective and _resembles(run, children[run.id]))
     ]
-    held = len(experiment.runs) - len(keep)
-    many = "run holds others together and is" if held == 1 else "runs hold others together and are"
-    return np.array(keep, dtype=np.int64), [f"{held:,} {many} not counted as a trial."] if held else []
+    warnings = []
+    if held := len(experiment.runs) - len(keep):
+        many = "run holds others together and is" if held == 1 else "runs hold others together and are"
+        warnings.append(f"{held:,} {many} not counted as a trial.")
+    if stray := _stray(experiment, keep):
+        keep = [i for i in keep if i not in stray]
+        many = (
+            "run holds one evaluation and no parameters, and is" if len(stray) == 1 else "runs hold one evaluation each"
+        )
+        many += "" if len(stray) == 1 else " and no parameters, and are"
+        warnings.append(f"{len(stray):,} {many} not counted as a trial.")
+    return np.array(keep, dtype=np.int64), warnings
+
+
+def _stray(experiment: Experiment, keep: Sequence[int]) -> set[int]:
+    """Runs that tools begin for an evaluation after the training: no parameters and one point a metric, where others have both."""
+    bare = {i for i in keep if not experiment.runs[i].params}
+    if not bare or 2 * len(bare) > len(keep):
+        return set()
+    curves = {run for points in experiment.points.values() for run in _repeated(points.runs)}
+    return bare - curves if curves - bare else set()
+
+
+def _repeated(runs: IntArray) -> list[int]:
+    """The runs that occur more than once."""
+    found, counts = np.unique(runs, return_counts=True)
+    repeated: list[int] = found[counts > 1].tolist()
+    return repeated
 
 
 def _resembles(parent: Run, children: Sequence[Run]) -> bool:
