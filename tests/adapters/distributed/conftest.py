@@ -62,7 +62,7 @@ def wait_for() -> Callable[..., None]:
 def launch(uri: str, tmp_path: Path) -> Callable[..., Launched]:
     """Runs a script of this folder on some ranks."""
 
-    def run(script: str, ranks: int = 2, *, seconds: float = 120, arguments: tuple[str, ...] = ()) -> Launched:
+    def run(script: str, ranks: int = 2, *, seconds: float = 300, arguments: tuple[str, ...] = ()) -> Launched:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         paths = [str(ROOT), str(ROOT / "adapters"), str(HERE)]
         given = {"PYTHONPATH": os.pathsep.join(paths), "MLFLOW_TRACKING_URI": uri, "OMP_NUM_THREADS": "1"}
