@@ -65,3 +65,9 @@ def batch_size(trial: Trial) -> float:
     if noted > 0:
         return noted
     return next((as_number(v) for n, v in trial.params.items() if is_batch_size(n)), float("nan"))
+
+
+def chooses_optimizer(name: str) -> bool:
+    """Whether a hyperparameter of this name says which optimizer is used: what the others mean depends on it."""
+    words = words_of(name)
+    return bool(set(words) & {"optimizer", "optimiser", "solver"}) or words[-1:] in (["opt"], ["optim"], ["algorithm"])

@@ -1,0 +1,46 @@
+"""What a hyperparameter is, by its name."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.readings import kinds
+
+
+@pytest.mark.parametrize(
+    "name", ["batch_size", "bs", "trainer.batchSize", "per_device_train_batch_size", "global_batch_size"]
+)
+def test_batch_sizes(name: str) -> None:
+    assert kinds.is_batch_size(name)
+
+
+@pytest.mark.parametrize("name", ["eval_batch_size", "val_bs", "batches", "batch_norm", "size", "size_of_image"])
+def test_no_batch_sizes(name: str) -> None:
+    assert not kinds.is_batch_size(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["dropout", "model/dropout_rate", "weight_decay", "label_smoothing", "l2", "drop_path_rate"]
+)
+def test_regularisers(name: str) -> None:
+    assert kinds.is_regulariser(name)
+    assert not kinds.is_of_optimizer(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["lr", "learning_rate_init", "beta1", "momentum", "warmup_steps", "grad_clip", "lr_decay"]
+)
+def test_of_the_optimizer(name: str) -> None:
+    assert kinds.is_of_optimizer(name)
+    assert not kinds.is_regulariser(name)
+
+
+@pytest.mark.parametrize("name", ["depth", "n_units_1", "activation", "width"])
+def test_of_the_model(name: str) -> None:
+    assert not kinds.is_of_optimizer(name)
+    assert not kinds.is_regulariser(name)
+
+
+def test_which_optimizer() -> None:
+    assert all(kinds.chooses_optimizer(n) for n in ("optimizer", "train.optimizer_name", "opt", "solver"))
+    assert not any(kinds.chooses_optimizer(n) for n in ("opt_momentum", "lr", "algorithmic_flag"))

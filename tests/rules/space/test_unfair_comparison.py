@@ -1,0 +1,141 @@
+"""The rule `unfair-comparison`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.finding import Advise, SetField
+from advisor.spec import Parameter
+
+RULE = "unfair-comparison"
+
+
+def study(rows: list[tuple[Any, float, float]], name: str = "activation", **more: Any) -> Any:
+    """One trial per (value, learning rate, cost)."""
+    params = [{name: value, "lr": float(lr)} for value, lr, _ in rows]
+    return make_study(params, {"val/loss": [cost for *_, cost in rows]}, **more)
+
+
+def valley(lr: float, best: float) -> float:
+    return 0.1 * float(np.log10(lr / best)) ** 2
+
+
+def unequal(count: int = 8, best: float = 1e-1) -> list[tuple[Any, float, float]]:
+    low, high = np.geomspace(1e-5, 1e-3, count), np.geomspace(1e-3, 1e-1, count)
+    return [("tanh", r, 0.5 + valley(r, best)) for r in low] + [("relu", r, 0.4 + valley(r, 1e-2)) for r in high]
+
+
+@pytest.mark.parametrize("count", [6, 8, 20])
+def test_fires_where_a_range_ends_at_its_best_and_the_others_go_on(count: int) -> None:
+    made = study(unequal(count))
+    (finding,) = verdict(RULE, made).findings
+    assert finding.subject == "activation"
+    assert finding.message.startswith(
+        "activation = tanh was only tried with lr of 0.001 or less and is best at that end"
+    )
+    trials, advice = finding.changes
+    assert isinstance(trials, SetField)
+    assert isinstance(advice, Advise)
+    after = trials.apply(made.spec)
+    assert after.trials is not None
+    assert after.trials > len(made.trials)
+    assert {t.params["activation"] for t in made.trials if t.id in finding.trials} == {"tanh"}
+
+
+def test_quiet_where_each_is_best_inside_its_own_range() -> None:
+    assert verdict(RULE, study(unequal(10, best=1e-4))).status == "quiet"
+
+
+def test_a_whole_number_of_few_values_is_compared_a_batch_size_is_not() -> None:
+    rows = [({"tanh": 1, "relu": 3}[v], r, c) for v, r, c in unequal()]
+    assert verdict(RULE, study(rows, name="depth")).status == "fired"
+    assert verdict(RULE, study(rows, name="batch_size")).status == "quiet"
+    assert verdict(RULE, study(rows, name="weight_decay")).status == "quiet"
+
+
+def test_a_value_that_lost_where_nothing_trained_is_named_unless_it_is_an_optimizer() -> None:
+    rng = np.random.default_rng(0)
+    said, of_optimizer = [], 0
+    for _ in range(20):
+        rows = [("deep", r, 2.0 + 0.01 * rng.standard_normal()) for r in np.geomspace(0.1, 10, 10)]
+        rows += [("flat", r, 0.4 + valley(r, 1e-3)) for r in np.geomspace(1e-4, 1e-1, 10)]
+        said += [f.message for f in verdict(RULE, study(rows, name="model")).findings]
+        of_optimizer += verdict(RULE, study(rows, name="optimizer")).status == "fired"
+    assert len(said) >= 12
+    assert "lost to a trial below" in said[0]
+    assert of_optimizer <= 2
+
+
+def test_fires_where_the_lead_is_one_of_numbers() -> None:
+    rng = np.random.default_rng(1)
+    rates = 10 ** rng.uniform(-4, -1, 40)
+    rows = [("a" if i < 4 else "b", r, float(rng.random())) for i, r in enumerate(rates)]
+    (finding,) = verdict(RULE, study(rows)).findings
+    assert finding.message.startswith("activation = a had 4 settings that did not fail and activation = b had 36")
+    assert finding.changes[0].value == 72  # type: ignore[union-attr]
+
+
+def test_failures_count_as_fewer_chances() -> None:
+    rng = np.random.default_rng(2)
+    rows = [("ab"[i % 2], r, float(rng.random()) + (i % 2 == 0)) for i, r in enumerate(10 ** rng.uniform(-4, -1, 24))]
+    good = [c if v == "b" else 0.05 + 0.1 * c for v, _, c in rows]
+    status = ["diverged" if v == "a" and i > 2 else "complete" for i, (v, *_) in enumerate(rows)]
+    made = study([(v, r, c) for (v, r, _), c in zip(rows, good, strict=True)], status=status)
+    assert [f.subject for f in verdict(RULE, made).findings] == ["activation"]
+
+
+def test_quiet_where_the_loser_would_have_lost_with_as_many() -> None:
+    rng = np.random.default_rng(3)
+    rows = [
+        ("a" if i < 4 else "b", r, float(i < 4) + float(rng.random()))
+        for i, r in enumerate(10 ** rng.uniform(-4, -1, 40))
+    ]
+    assert verdict(RULE, study(rows)).status == "quiet"
+
+
+def test_a_sampler_that_learned_makes_it_a_note() -> None:
+    rng = np.random.default_rng(5)
+    rows: list[tuple[Any, float, float]] = []
+    for i in range(40):
+        best = min(rows, key=lambda row: row[2])[1] if rows else 1.0
+        near = float(np.clip(best * 10 ** (0.1 * rng.standard_normal()), 1e-5, 0.1))
+        rate = float(10 ** rng.uniform(-5, -1)) if i < 10 else near
+        value = "b" if i % 2 and i < 10 else "a"
+        rows.append((value, rate, valley(rate, 1e-2) + 0.1 * float(rng.random())))
+    rows[1] = ("b", 1e-2, float(np.median([c for *_, c in rows])))
+    (finding,) = verdict(RULE, study(rows)).findings
+    assert finding.severity == "note"
+    assert "crowd by themselves" in str(finding.evidence)
+
+
+def test_nothing_to_compare_is_quiet_and_nothing_to_judge_by_is_said() -> None:
+    rows = [{"lr": 0.1 * i} for i in range(1, 9)]
+    assert verdict(RULE, make_study(rows, {"val/loss": [1.0] * 8})).status == "quiet"
+    said = verdict(RULE, study([("a", 0.1, 1.0), ("b", 0.2, 1.0)]))
+    assert said.status == "not-assessed"
+    space = {"activation": Parameter(type="categorical", choices=("a", "b")), "lr": Parameter(low=1e-3, high=1.0)}
+    assert verdict(RULE, study([("a", 0.1, 1.0)] * 4, space=space)).status == "quiet"
+
+
+@pytest.mark.parametrize(("count", "levels", "ties"), [(6, 2, 0), (12, 3, 4), (24, 2, 0), (100, 4, 0)])
+def test_keeps_its_promise_where_all_are_sampled_alike(count: int, levels: int, ties: int) -> None:
+    rng = np.random.default_rng(count)
+    fired = 0
+    for _ in range(100):
+        u = rng.random((count, 2))
+        u = np.round(u * (ties - 1)) / (ties - 1) if ties else u
+        kind = rng.integers(levels, size=count)
+        cost = -2 * u[:, 0] + 0.3 * kind + 0.3 * rng.standard_normal(count)
+        params = [
+            {"kind": "abcd"[k], "x": float(x), **({"y": float(y)} if k else {})}
+            for k, (x, y) in zip(kind, u, strict=True)
+        ]
+        status = ["diverged" if x > 0.8 and y > 0.5 else "complete" for x, y in u]
+        if status.count("complete") < 3:
+            continue
+        fired += verdict(RULE, make_study(params, {"val/loss": cost}, status=status)).status == "fired"
+    assert fired <= 5 + 2 * np.sqrt(100 * 0.05 * 0.95)
