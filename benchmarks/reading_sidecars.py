@@ -1,0 +1,93 @@
+"""How long reading an experiment through a tracking server takes with sidecars and without them.
+
+    python benchmarks/reading_sidecars.py [--runs 100] [--metrics 6] [--steps 500]
+
+The runs are delivered by the hook's own shipper to a real `mlflow server` on SQLite, which serves their artifacts, too. Both ways
+are taken in turns, three times, and the quicker of each is shown. Up to 500 steps both give the same points; beyond, the store has
+windows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+from fault_servers import TrackingServer
+from mlflow import MlflowClient
+
+from advisor import contract
+from advisor.tracking.store import read_experiment
+from advisor_logging import spool
+from advisor_logging.shipper import Shipper
+
+
+def fill(uri: str, folder: Path, runs: int, metrics: int, steps: int) -> None:
+    noise = np.random.default_rng(0)
+    for i in range(runs):
+        start = 1_600_000_000_000 + 1000 * i
+        run = {"spool": f"{i:012x}", "experiment": "all", "run_id": None, "run_name": f"run {i}", "ends_run": True}
+        mine = folder / str(i)
+        mine.mkdir(parents=True)
+        spool.write_json(mine / "run.json", {**run, "start_ms": start, "source_tags": {}, "cwd": "/"})
+        writer = spool.SpoolWriter(mine)
+        values = noise.normal(size=(steps, metrics)).tolist()
+        for first in range(0, steps, 100):
+            rows = [
+                (s, start + s, {f"metric {m}": v for m, v in enumerate(values[s])}) for s in range(first, first + 100)
+            ]
+            writer.append(spool.encode_rows(spool.STEPS, rows[: steps - first]))
+        writer.append(spool.encode_event({"end": {"status": "FINISHED", "time_ms": start + steps, "tags": {}}}))
+        writer.close()
+        assert Shipper(mine, uri, None).deliver(0.0)
+
+
+def seconds(uri: str) -> tuple[float, int]:
+    """Time of reading the whole experiment, and how many points came."""
+    begun = time.perf_counter()
+    read = read_experiment("all", tracking_uri=uri)
+    assert not read.warnings
+    return time.perf_counter() - begun, sum(len(points.steps) for points in read.points.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for option, default in (("--runs", 100), ("--metrics", 6), ("--steps", 500)):
+        parser.add_argument(option, type=int, default=default)
+    size = parser.parse_args()
+    os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = TrackingServer(f"sqlite:///{folder / 'mlflow.db'}", folder)
+        stack.callback(server.kill)
+        server.start()
+        begun = time.perf_counter()
+        fill(server.uri, folder / "spool", size.runs, size.metrics, size.steps)
+        print(f"{size.runs} runs x {size.metrics} metrics x {size.steps:,} steps, ", end="")
+        print(f"delivered in {time.perf_counter() - begun:.1f} s\n\n{'':20}{'s':>8}{'points':>12}")
+        client = MlflowClient(server.uri)
+        (experiment,) = client.search_experiments(filter_string="name = 'all'")
+        tags = {
+            run.info.run_id: run.data.tags[contract.TAG_SIDECAR]
+            for run in client.search_runs([experiment.experiment_id], max_results=size.runs)
+        }
+        best: dict[str, tuple[float, int]] = {}
+        for _ in range(3):
+            for way in ("with sidecars", "without"):
+                for run_id, tag in tags.items():
+                    if way == "without":
+                        client.delete_tag(run_id, contract.TAG_SIDECAR)
+                    else:
+                        client.set_tag(run_id, contract.TAG_SIDECAR, tag)
+                took = seconds(server.uri)
+                best[way] = min(best.get(way, took), took)
+        for way, (took_s, points) in best.items():
+            print(f"{way:20}{took_s:>8.2f}{points:>12,}")
+
+
+if __name__ == "__main__":
+    main()
