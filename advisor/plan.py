@@ -288,7 +288,7 @@ def _evaluation_interval(study: Study) -> int | None:
 def _repeat_best(study: Study, base: StudySpec) -> list[StudySpec]:
     """The best trial again with other seeds: what is left when no rule asks for a change."""
     ranked = study.ranked()
-    if not ranked:
+    if not ranked or study.probe is not None:
         return []
     best = ranked[0]
     fixed = {

@@ -191,6 +191,8 @@ def clip_changes(study: Study, norms: FloatArray) -> tuple[Change, ...]:
 def warmup_changes(study: Study) -> tuple[Change, ...]:
     """Search the warmup over orders of magnitude, from 10 steps to a tenth of the training; advice if the length is unknown."""
     steps = study.spec.max_train_steps
+    if study.probe is not None and not any(math.isfinite(t.fact("max_train_steps")) for t in study.trials):
+        steps = None  # only the probe's own length is known
     if steps is None or steps < 20:
         return (
             Advise(

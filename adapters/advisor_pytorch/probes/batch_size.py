@@ -152,7 +152,7 @@ def batch_size_sweep(
     Source: the playbook's "Choosing the batch size".
     """
     check_functions(make_step=make_step)
-    check_counts(start=start, maximum=start if maximum is None else maximum)
+    check_counts(start=start, maximum=maximum)
     with Bench(
         model, optimizer, probe="batch-size", params=params, also=also, experiment=experiment, tracking_uri=tracking_uri
     ) as bench:
@@ -198,6 +198,7 @@ def _measure(bench: Bench, make_step: Callable[[int], Step], size: int, precisio
         finally:  # what was measured is logged after the measuring, which it would disturb
             for block in watch.blocks:
                 log.evaluate({objective: size * block.steps / block.seconds}, step=max(block.last_step, 0))
+        log.close("complete")  # even where the training diverged: its speed is what was asked for
     speeds = [size * b.steps / b.seconds for b in watch.blocks]
     low, middle, high = quartiles(speeds)
     peak = torch.cuda.max_memory_allocated(bench.device) if on_cuda else None

@@ -12,6 +12,7 @@ import torch
 
 from advisor import contract
 from advisor_logging.outcome import Direction
+from advisor_logging.recorder import NEW_RUN
 from advisor_pytorch.device import Value
 from advisor_pytorch.logger import TuningLogger
 from advisor_pytorch.optimizers import bare
@@ -50,20 +51,22 @@ class Bench:
         self._snapshot = Snapshot(model, self.optimizers, also)
         self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self.rates = Rates(self.optimizers)
-        self._shown = False
+        self._made, self._shown = 0, False
 
     @contextmanager
     def trial(
         self,
-        params: Mapping[str, object],
+        params: Mapping[str, float],
         objective: str,
         *,
         direction: Direction = "minimize",
         rate: float | None = None,
         start_step: int = 0,
+        max_train_steps: int | None = None,
     ) -> Iterator[TuningLogger]:
         """A run of the study, from the state at the beginning and at a learning rate; ends as an exception that leaves it says."""
         self.reset()
+        self._made += 1
         if rate is not None:
             self.rates.set(rate)
         with TuningLogger(
@@ -73,7 +76,9 @@ class Bench:
             objective=objective,
             direction=direction,
             experiment=self._experiment,
-            run_id="new",
+            max_train_steps=max_train_steps,
+            run_name=f"probe-{self._made}",
+            run_id=NEW_RUN,
             start_step=start_step,
             tracking_uri=self._tracking_uri,
         ) as log:
@@ -118,10 +123,11 @@ def check_functions(**functions: object) -> None:
             raise TypeError(f"{name} must be a function, not {type(function).__name__}")
 
 
-def check_counts(**counts: int) -> None:
-    """Raises TypeError or ValueError unless all of them are whole numbers of at least 1."""
+def check_counts(**counts: int | None) -> None:
+    """Raises TypeError or ValueError unless all of them that are given are whole numbers of at least 1."""
     for name, count in counts.items():
-        check_count(name, count, 1)
+        if count is not None:
+            check_count(name, count, 1)
 
 
 def as_number(value: Value) -> float:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import torch
 
 from advisor_pytorch.device import Value
+from advisor_pytorch.logger import TuningLogger
 from advisor_pytorch.probes.bench import Bench, Step, as_number, check_counts, check_functions, warmed
 from advisor_pytorch.probes.learning_rate import OBJECTIVE
 from advisor_pytorch.state import Stateful
+from advisor_pytorch.validation import check_count
 
 LASTING = 10
 """Steps over which a loss is averaged: what is over sooner, not even the shortest warmup that the playbook tries could mend."""
@@ -77,6 +79,7 @@ def early_instability(
     multiples: Sequence[float] = (0.5, 1.0, 2.0, 5.0, 10.0),
     steps: int = 500,
     warmup_steps: int = 0,
+    max_train_steps: int | None = None,
     reset: Callable[[], object] | None = None,
     params: Mapping[str, object] | None = None,
     also: Sequence[Stateful] = (),
@@ -100,7 +103,7 @@ def early_instability(
         multiples: of it, to be tried. With fewer than five, that the best lies at the edge cannot be told from chance.
         steps: optimizer steps a trial.
         warmup_steps: steps over which the rate rises from 0, to see whether so many mend it.
-        reset, params, also, experiment, tracking_uri: as for `learning_rate_range`.
+        max_train_steps, reset, params, also, experiment, tracking_uri: as for `learning_rate_range`.
 
     Raises:
         TypeError, ValueError: an argument is not what it must be.
@@ -110,7 +113,8 @@ def early_instability(
     """
     functions = {"step": step, "evaluate": evaluate, "reset": reset}
     check_functions(**{name: f for name, f in functions.items() if f is not None or name == "step"})
-    check_counts(steps=steps, warmup_steps=warmup_steps + 1)
+    check_count("warmup_steps", warmup_steps, 0)
+    check_counts(steps=steps, max_train_steps=max_train_steps)
     if not multiples or not all(m > 0 and math.isfinite(m) for m in multiples):
         raise ValueError(f"multiples must be positive numbers, not {list(multiples)}")
     with Bench(
@@ -125,43 +129,59 @@ def early_instability(
         best = bench.rates.first if learning_rate is None else learning_rate
         if not (best > 0 and math.isfinite(best)):
             raise ValueError(f"learning_rate must be positive, not {best:g}")
+        starts = _Starts(bench, step, evaluate, reset, steps, warmup_steps, max_train_steps)
         made: list[StartTrial] = []
         for multiple in sorted(multiples):
             bench.say(f"learning rate {best * multiple:.3g}, {len(made) + 1} of {len(multiples)}")
-            made.append(_try(bench, step, evaluate, reset, best, multiple, steps, warmup_steps))
+            made.append(starts.trial(best * multiple, multiple))
     return EarlyInstability(tuple(made), experiment)
 
 
-def _try(
-    bench: Bench,
-    step: Step,
-    evaluate: Callable[[], Value] | None,
-    reset: Callable[[], object] | None,
-    best: float,
-    multiple: float,
-    steps: int,
-    warmup_steps: int,
-) -> StartTrial:
-    rate = best * multiple
-    losses: list[float] = []
-    with bench.trial({"learning_rate": rate}, OBJECTIVE, rate=rate, start_step=1) as log:
-        if reset is not None:
-            reset()
-        if evaluate is not None:
-            losses.append(as_number(value := evaluate()))
-            log.evaluate({OBJECTIVE: value})
-        for i in range(steps):
-            bench.rates.set(warmed(rate, i, warmup_steps))
-            loss = step()
+@dataclass(frozen=True)
+class _Starts:
+    """The trials of one probe."""
+
+    bench: Bench
+    step: Step
+    evaluate: Callable[[], Value] | None
+    reset: Callable[[], object] | None
+    steps: int
+    warmup_steps: int
+    planned: int | None
+
+    def trial(self, rate: float, multiple: float) -> StartTrial:
+        with self.bench.trial(
+            {"learning_rate": rate},
+            OBJECTIVE,
+            rate=rate,
+            start_step=1,  # 0 is before the first
+            max_train_steps=self.planned,
+        ) as log:
+            losses = self._losses(log, rate)
+            gone = not math.isfinite(losses[-1])
+            log.close("diverged" if gone else "complete")
+        return _read(rate, multiple, losses, gone, first_step=0 if self.evaluate is not None else 1)
+
+    def _losses(self, log: TuningLogger, rate: float) -> list[float]:
+        """The loss before the first step, where there is a function for it, and after each."""
+        if self.reset is not None:
+            self.reset()
+        losses: list[float] = []
+        if self.evaluate is not None:
+            losses.append(_log(log, self.evaluate()))
+        for i in range(self.steps):
+            self.bench.rates.set(warmed(rate, i, self.warmup_steps))
+            loss = self.step()
             log.step(loss)
-            value = loss if evaluate is None else evaluate()
-            losses.append(as_number(value))
-            log.evaluate({OBJECTIVE: value})
+            losses.append(_log(log, loss if self.evaluate is None else self.evaluate()))
             if len(losses) >= GIVEN_UP and not any(map(math.isfinite, losses[-GIVEN_UP:])):
                 break
-        gone = not math.isfinite(losses[-1])
-        log.close("diverged" if gone else "complete")
-    return _read(rate, multiple, losses, gone, first_step=0 if evaluate is not None else 1)
+        return losses
+
+
+def _log(log: TuningLogger, loss: Value) -> float:
+    log.evaluate({OBJECTIVE: loss})
+    return as_number(loss)
 
 
 def _read(rate: float, multiple: float, losses: list[float], gone: bool, first_step: int) -> StartTrial:

@@ -12,6 +12,7 @@ import torch
 from advisor_pytorch.logger import TuningLogger
 from advisor_pytorch.probes.bench import Bench, Step, as_number, check_counts, check_functions, warmed
 from advisor_pytorch.state import Stateful
+from advisor_pytorch.validation import check_count
 
 OBJECTIVE = "probe/loss"
 """Mean training loss over the last tenth of the steps, logged every tenth."""
@@ -97,6 +98,7 @@ def learning_rate_range(
     trials: int = 16,
     steps: int = 100,
     warmup_steps: int = 0,
+    max_train_steps: int | None = None,
     reset: Callable[[], object] | None = None,
     params: Mapping[str, object] | None = None,
     also: Sequence[Stateful] = (),
@@ -122,6 +124,7 @@ def learning_rate_range(
         trials: how many.
         steps: optimizer steps a trial.
         warmup_steps: steps over which the rate rises from 0, before it is constant.
+        max_train_steps: steps of the training that this is a probe of, by which `advisor analyze` proposes a warmup.
         reset: called before each trial, to start the data from its beginning.
         params: further hyperparameters to log with each run.
         also: further objects with `state_dict` and `load_state_dict` that a step changes: scheduler, scaler, averaged weights.
@@ -135,7 +138,8 @@ def learning_rate_range(
     Source: the playbook's "Identifying unstable workloads": a sweep, and the losses just above the best rate.
     """
     check_functions(step=step, **({} if reset is None else {"reset": reset}))
-    check_counts(trials=trials, steps=steps, warmup_steps=warmup_steps + 1)
+    check_count("warmup_steps", warmup_steps, 0)
+    check_counts(trials=trials, steps=steps, max_train_steps=max_train_steps)
     if not 0 < low < high or not math.isfinite(high):
         raise ValueError(f"low and high must be positive and in this order, not {low:g} and {high:g}")
     rates = [low * (high / low) ** (i / max(trials - 1, 1)) for i in range(trials)]
@@ -148,7 +152,7 @@ def learning_rate_range(
         experiment=experiment,
         tracking_uri=tracking_uri,
     ) as bench:
-        sweep = _Sweep(bench, step, reset, steps, warmup_steps)
+        sweep = _Sweep(bench, step, reset, steps, warmup_steps, max_train_steps)
         made = []
         for i, rate in enumerate(rates, 1):
             bench.say(f"learning rate {rate:.3g}, {i} of {trials}")
@@ -160,10 +164,16 @@ class _Sweep:
     """The trials of one probe, all on the same batches."""
 
     def __init__(
-        self, bench: Bench, step: Step, reset: Callable[[], object] | None, steps: int, warmup_steps: int
+        self,
+        bench: Bench,
+        step: Step,
+        reset: Callable[[], object] | None,
+        steps: int,
+        warmup_steps: int,
+        planned: int | None,
     ) -> None:
         self._bench, self._step, self._reset = bench, step, reset
-        self._steps, self._warmup_steps = steps, warmup_steps
+        self._steps, self._warmup_steps, self._planned = steps, warmup_steps, planned
         self._tenth = max(steps // 10, 1)
         bench.say("untrained")
         bench.reset()
@@ -172,7 +182,7 @@ class _Sweep:
             raise ValueError("the loss of the untrained model is not finite: look for a bug in the step")
 
     def trial(self, rate: float) -> RateTrial:
-        with self._bench.trial({"learning_rate": rate}, OBJECTIVE, rate=rate) as log:
+        with self._bench.trial({"learning_rate": rate}, OBJECTIVE, rate=rate, max_train_steps=self._planned) as log:
             losses, diverged_at = self._losses(rate, log)
             log.close("complete" if diverged_at is None else "diverged")
         end = losses[-self._tenth :]

@@ -1,0 +1,71 @@
+"""What the tests of the probes share: a small training, and whether it is as it was."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import torch
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+from torch import nn
+
+from advisor import Report, analyze
+
+
+class Training:
+    """A step that draws its batch and its dropout from PyTorch's generator, and knows how often it was called."""
+
+    def __init__(self, learning_rate: float = 0.05) -> None:
+        torch.manual_seed(0)
+        random.seed(0)
+        np.random.seed(0)
+        self.x = torch.randn(512, 8)
+        self.y = self.x @ torch.randn(8, 1) + 0.1 * torch.randn(512, 1)
+        self.model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.Dropout(0.1), nn.Linear(32, 1))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=learning_rate, momentum=0.9)
+        self.scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.99)
+        self.batches: list[int] = []
+
+    def step(self, batch_size: int = 32) -> torch.Tensor:
+        chosen = torch.randint(len(self.x), (batch_size,))
+        self.batches.append(int(chosen.sum()))
+        loss = nn.functional.mse_loss(self.model(self.x[chosen]), self.y[chosen])
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.scheduler.step()
+        return loss
+
+    def loss(self) -> torch.Tensor:
+        self.model.eval()
+        with torch.no_grad():
+            loss = nn.functional.mse_loss(self.model(self.x), self.y)
+        self.model.train()
+        return loss
+
+    def goes_on(self, steps: int = 5) -> list[float]:
+        """The losses of further steps, and what every generator draws after them."""
+        losses = [self.step().item() for _ in range(steps)]
+        return [
+            *losses,
+            torch.rand(1).item(),
+            random.random(),
+            float(np.random.rand()),
+            self.scheduler.get_last_lr()[0],
+        ]
+
+
+def runs_of(uri: str, experiment: str) -> list[Run]:
+    """The runs of an experiment, first one first."""
+    client = MlflowClient(uri)
+    found = client.get_experiment_by_name(experiment)
+    assert found is not None
+    return list(client.search_runs([found.experiment_id], order_by=["attributes.start_time ASC"]))
+
+
+def analyzed(uri: str, experiment: str) -> Report:
+    """What the advisor says of it."""
+    report = analyze(experiment, tracking_uri=uri)
+    assert not [v for v in report.verdicts if v.status == "broken"]
+    return report
