@@ -28,11 +28,13 @@ def make_study(
     tags: Sequence[Mapping[str, str]] | None = None,
     seeds: Sequence[int] | None = None,
     every: int = 100,
+    times: Mapping[str, Sequence[Any]] | None = None,
 ) -> Study:
     """A study of len(params) trials; `curves[metric][i]` are the values of trial i; None: not logged.
 
     A number is a curve of one point.
     Steps are `every`, 2 * `every`, ... unless `steps` gives them (one list for all metrics, or a list per metric and trial).
+    `times[metric][i]` are the seconds since the start of trial i at which its values were logged; as many as its step otherwise.
     """
     count = len(params)
     runs = []
@@ -44,7 +46,9 @@ def make_study(
             mine["advisor.seed"] = str(seeds[i])
         logged = {k: repr(v) if isinstance(v, float) else str(v) for k, v in params[i].items()}
         runs.append(Run(id=f"run{i}", name=f"trial-{i}", status="FINISHED", params=logged, tags=mine, started=0.0))
-    points = {metric: _points(metric, values, steps, every) for metric, values in curves.items()}
+    points = {
+        metric: _points(metric, values, steps, every, (times or {}).get(metric)) for metric, values in curves.items()
+    }
     spec = None
     if space is not None:
         aim = Objective(metric=objective, direction=direction)  # type: ignore[arg-type]
@@ -53,8 +57,8 @@ def make_study(
     return assemble(experiment, spec=spec, objective=objective, direction=direction)  # type: ignore[arg-type]
 
 
-def _points(metric: str, values: Sequence[Any], steps: Any, every: int) -> Points:
-    columns: list[tuple[Any, Any, Any]] = []
+def _points(metric: str, values: Sequence[Any], steps: Any, every: int, times: Sequence[Any] | None) -> Points:
+    columns: list[tuple[Any, Any, Any, Any]] = []
     for i, curve in enumerate(values):
         if curve is None:
             continue
@@ -65,9 +69,9 @@ def _points(metric: str, values: Sequence[Any], steps: Any, every: int) -> Point
             xs = np.asarray(steps[metric][i]) if metric in steps else every * np.arange(1, len(ys) + 1)
         else:
             xs = np.asarray(steps)[: len(ys)]
-        columns.append((np.full(len(ys), i), xs, ys))
-    runs, at, ys = (np.concatenate([c[k] for c in columns]) for k in range(3))
-    return Points(runs.astype(np.int64), at.astype(np.int64), ys, at.astype(float))
+        columns.append((np.full(len(ys), i), xs, ys, xs if times is None else np.asarray(times[i])))
+    runs, at, ys, clock = (np.concatenate([c[k] for c in columns]) for k in range(4))
+    return Points(runs.astype(np.int64), at.astype(np.int64), ys, clock.astype(float))
 
 
 def verdict(rule_id: str, study: Study, **thresholds: Any) -> Verdict:
