@@ -82,7 +82,8 @@ class Bench:
             start_step=start_step,
             tracking_uri=self._tracking_uri,
         ) as log:
-            log.note({contract.TAG_PROBE: self._probe})
+            rates = {} if rate is None else {f"{contract.TAG_OPTIMIZER}.learning_rate": str(rate)}
+            log.note({contract.TAG_PROBE: self._probe, **rates})  # a scheduler has noted the one it began with
             yield log
 
     def reset(self) -> None:
