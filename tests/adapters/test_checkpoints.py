@@ -260,8 +260,8 @@ class Work:
         return [t.clone() for t in self.model.state_dict().values()]
 
 
-def killed(uri: str, tmp_path: Path) -> str:
-    """A run of `Work` in a process that is killed at step 30, after evaluations at 10, 20 and 30; gives its id."""
+def killed(uri: str, tmp_path: Path, only_run: OnlyRun, *, knows_its_run: bool) -> Run:
+    """A run of `Work` in a process that is killed at step 30, after evaluations at 10, 20 and 30, once all of it is delivered."""
     code = f"""
     import os, signal, sys, time
     import torch
@@ -272,26 +272,30 @@ def killed(uri: str, tmp_path: Path) -> str:
     log = work.log({uri!r})
     for step, error in ((10, 0.3), (20, 0.1), (30, 0.2)):
         work.train(log, step)
-        while log.run_id is None:
+        while {knows_its_run} and log.run_id is None:
             time.sleep(0.02)
         log.evaluate({{"val/error": error}})
     work.train(log, 35)
-    time.sleep(1.0)
-    print(log.run_id, flush=True)
+    time.sleep(1.0)  # what is younger may be lost
     os.kill(os.getpid(), signal.SIGKILL)
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    return done.stdout.strip()
+    client, deadline = MlflowClient(uri), time.monotonic() + 60
+    while time.monotonic() < deadline:
+        found = client.get_experiment_by_name("test")
+        runs = [] if found is None else client.search_runs([found.experiment_id])
+        if runs and runs[0].info.status == "KILLED":
+            break
+        time.sleep(0.1)
+    return only_run()
 
 
 def test_an_interrupted_run_goes_on_as_if_it_had_not_been(uri: str, tmp_path: Path, only_run: OnlyRun) -> None:
-    run_id = killed(uri, tmp_path)
-    deadline = time.monotonic() + 60
-    while (run := only_run()).info.status == "RUNNING" and time.monotonic() < deadline:
-        time.sleep(0.1)
+    run = killed(uri, tmp_path, only_run, knows_its_run=True)
+    run_id = run.info.run_id
     told = json.loads(run.data.tags[contract.TAG_CHECKPOINTS])  # told on the way, since nobody closed it
     assert (told["chosen"], [c["step"] for c in told["kept"]]) == (19, [19, 29])
 
@@ -323,19 +327,34 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(uri: str, tmp_path: Pa
     fresh = Work()
     with fresh.log(uri, experiment="again", resume=True) as log:  # that run is over: this is another one
         assert log.steps == 0
-    with fresh.log(uri, experiment="again", resume=run_id and told["kept"][0]["path"]) as log:
+    with fresh.log(uri, experiment="again", resume=told["kept"][0]["path"]) as log:
         assert log.steps == 20
     with pytest.raises(ValueError, match="does not fit this training") as caught:
-        Work.log(_with_sgd(), uri, resume=told["kept"][0]["path"])
+        Work.log(_another_model(), uri, resume=told["kept"][0]["path"])
     assert "\n" not in str(caught.value)
     with pytest.raises(FileNotFoundError, match="nor one of them"):
         Work().log(uri, resume=tmp_path / "nothing")
 
 
-def _with_sgd() -> Work:
+def _another_model() -> Work:
     work = Work()
     work.model = nn.Sequential(nn.Linear(5, 1))
     return work
+
+
+def test_killed_before_it_knew_its_run_it_goes_on_in_it(uri: str, tmp_path: Path, only_run: OnlyRun) -> None:
+    run = killed(uri, tmp_path, only_run, knows_its_run=False)
+    (folder,) = (tmp_path / "checkpoints").iterdir()
+    about = manifest.read_about(folder)
+    assert about is not None
+    manifest.write(
+        folder, replace(about, run_id=None), *manifest.read_kept(folder, "val/error")
+    )  # however fast this machine is
+    work = Work()
+    with work.log(uri, resume=True) as log:
+        work.train(log, 40)
+    assert only_run().info.run_id == run.info.run_id == log.run_id
+    assert only_run().info.status == "FINISHED"
 
 
 def test_continued_by_hand_it_ranks_against_what_was_kept(uri: str, start: Start, train: Train, tmp_path: Path) -> None:
