@@ -124,7 +124,8 @@ class TuningLogger:
             max_train_steps: optimizer steps that the trial is meant to make; one that ends earlier counts as stopped.
             batch_size: examples per call of `step` on this rank, where `batches` does not count them.
             seed: as you set it; None logs PyTorch's.
-            checkpoints: how many of the best checkpoints (by the objective) to keep, and the last one besides; 0 keeps none.
+            checkpoints: how many of the best checkpoints (by the objective) to keep, and the last one besides; 0 keeps none. Rank 0
+                alone saves.
             checkpoint_dir: where; each run makes a folder of its own in it, and finds it again when it is continued.
             scheduler: the learning rate's scheduler, or several, and
             scaler: the gradient scaler, for their states to be in checkpoints.
@@ -226,7 +227,7 @@ class TuningLogger:
     def batches(self, loader: Iterable[Batch]) -> MeasuredLoader[Batch]:
         """The training loader's own batches, with the wait for each measured and its examples counted."""
         self.loaders(train=loader)
-        return MeasuredLoader(loader, self.add_batch)
+        return MeasuredLoader(loader, self._capture.add_batch)
 
     def loaders(self, *, train: Iterable[Any] | None = None, valid: Iterable[Any] | None = None) -> None:
         """Tell what training and evaluations take their batches from, for loops that `batches` cannot wrap."""
@@ -246,7 +247,7 @@ class TuningLogger:
         Called before it, for each micro-batch, the losses are averaged into that step. `examples` overrides `batch_size`.
         `grad_norm` is for loops whose optimizer runs no hooks (a replayed CUDA graph): it says that a step was made, and its norm.
         """
-        if not self._is_active():
+        if not self._capture.alive:
             return
         if self._observations is not None and self._observations.wants_loss:
             self._observations.loss(loss)
@@ -287,8 +288,7 @@ class TuningLogger:
 
     def add_batch(self, waited_s: float, examples: int | None = None) -> None:
         """Tell that a batch arrived after a wait, and its examples; for loops that `batches` cannot wrap."""
-        if self._is_active():
-            self._capture.add_batch(waited_s, examples)
+        self._capture.add_batch(waited_s, examples)
 
     def note(self, facts: Mapping[str, str]) -> None:
         """Log facts that the caller knows better than this hook can see: tags by the names of `advisor.contract`."""
