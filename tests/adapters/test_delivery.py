@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -109,12 +105,12 @@ def test_a_spool_that_was_left_is_delivered_by_hand(
     log._recorder._shipper._process.kill()
     log._recorder._shipper._process.wait()
     (folder,) = spools(tmp_path)
-    command = [sys.executable, "-m", "advisor_logging", str(folder)]
+    command = [sys.executable, "-c", "from advisor.cli import main; main()", "sync", str(folder)]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 1
-    assert "does not take it" in refused.stderr
-    assert "Traceback" not in refused.stderr.splitlines()[-1]
-    subprocess.run(command, check=True, env={**os.environ, "MLFLOW_TRACKING_URI": uri})
+    assert "is out of reach" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    subprocess.run([*command, "--tracking-uri", uri], check=True, capture_output=True)
     assert only_run().data.tags[contract.TAG_STATUS] == "complete"
     assert spools(tmp_path) == []
 
@@ -135,85 +131,6 @@ def test_a_database_that_cannot_be_opened_is_named_with_its_error(
     assert "did not take everything within 8 s" in said
     assert "unable to open database file" in said
     assert "slow" not in said
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextlib.contextmanager
-def server(store: str, port: int, folder: Path) -> Iterator[None]:
-    """A real tracking server, gone at the end of the block."""
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--backend-store-uri",
-        store,
-        "--port",
-        str(port),
-        "--workers",
-        "1",
-    ]
-    command += ["--default-artifact-root", str(folder / "artifacts")]
-    with open(folder / "server.log", "ab") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-    try:
-        until(lambda: answers(port), 60)
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def answers(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec("flask") is None, reason='needs MLflow\'s server: pip install "tuning-advisor[ui]"'
-)
-def test_a_server_may_come_late_and_go_in_between(
-    uri: str,
-    tmp_path: Path,
-    only_run: OnlyRun,
-    history: History,
-    caplog: pytest.LogCaptureFixture,
-    start: Start,
-    train: Train,
-) -> None:
-    port = free_port()
-    began = time.monotonic()
-    log = start(f"http://joe:pa55word@127.0.0.1:{port}", close_timeout_s=60.0)
-    train(log, 50)
-    assert time.monotonic() - began < 5.0, "training waited for the server"
-    with server(uri, port, tmp_path):
-        until(lambda: log.run_id, 40)
-        train(log, 50)
-        log._capture.flush()
-        until(lambda: len(history(only_run(), contract.TRAIN_LOSS)) >= 50, 20)
-    train(log, 600)
-    log._capture.flush()
-    until(lambda: len(caplog.messages) == 1, 20)
-    with server(uri, port, tmp_path):
-        log.evaluate({"val/error": 0.5})
-        log.close()
-    run = only_run()
-    assert run.info.status == "FINISHED"
-    assert list(history(run, contract.TRAIN_LOSS)) == [*range(500), *range(501, 700, 2)]
-    assert spools(tmp_path) == []
-    (warning,) = caplog.messages
-    assert "training goes on" in warning
-    assert "***@127.0.0.1" in warning
-    assert "pa55word" not in warning
 
 
 def test_trials_that_start_together_make_one_whole_store(tmp_path):

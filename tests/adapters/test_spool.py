@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from advisor_logging import sidecar, spool
-from advisor_logging.checkpoints import Checkpoints
 from advisor_logging.outcome import Outcome
 from advisor_logging.redact import redact
 from advisor_logging.spool import Acknowledged, Position
@@ -54,30 +53,6 @@ def test_passwords_are_not_shown() -> None:
         redact("at http://joe:pa55@host:5000/x and postgresql://u:p@db/y")
         == "at http://***@host:5000/x and postgresql://***@db/y"
     )
-
-
-def test_the_best_checkpoints_are_kept_and_the_best_is_chosen(tmp_path: Path) -> None:
-    for direction, chosen, kept in (("minimize", 2, [2, 4]), ("maximize", 3, [3, 0])):
-        folder = tmp_path / direction
-        checkpoints = Checkpoints(folder, 2, direction)  # type: ignore[arg-type]
-        for step, value in enumerate([5.0, math.nan, 1.0, 9.0, 2.0]):
-            checkpoints.offer(step, value, lambda path: path.touch())
-        assert [c.step for c in checkpoints.kept] == kept
-        assert f'"chosen": {chosen}' in checkpoints.describe()
-        assert sorted(p.name for p in folder.iterdir()) == sorted(f"step-{s:09d}.pt" for s in kept)
-
-
-def test_a_failed_save_leaves_the_earlier_checkpoints(tmp_path: Path) -> None:
-    def fail(path: Path) -> None:
-        path.write_text("half")
-        raise OSError("disk full")
-
-    checkpoints = Checkpoints(tmp_path, 1, "minimize")
-    checkpoints.offer(0, 2.0, lambda path: path.touch())
-    with pytest.raises(OSError):
-        checkpoints.offer(1, 1.0, fail)
-    assert [c.step for c in checkpoints.kept] == [0]
-    assert (tmp_path / "step-000000000.pt").exists()
 
 
 @pytest.mark.parametrize(
