@@ -66,10 +66,11 @@ class StepCapture:
         self._optimizers, self._owner, self._batch_size = tuple(optimizers), owner, batch_size
         self._in_parts = in_parts
         self._index = {id(optimizer): k for k, optimizer in enumerate(optimizers)}
-        self._on_cuda = any(p.is_cuda for o in optimizers for g in o.param_groups for p in g["params"])
+        device = next((p.device for o in optimizers for g in o.param_groups for p in g["params"] if p.is_cuda), None)
+        self._on_cuda = device is not None
         self._norms = Norms(self._optimizers, measure)
         self._rates = Rates(self._optimizers)
-        self._clock = Clock(self._on_cuda)
+        self._clock = Clock(device)
         self.alive = True
         """Whether steps are captured: until `stop`, and in this process only."""
         self.next_step = start_step
@@ -131,8 +132,9 @@ class StepCapture:
 
     def add_batch(self, waited_s: float, examples: int | None) -> None:
         """A batch arrived from the loader, after a wait."""
-        self._drops_loss = False
-        self._clock.batch(waited_s, examples)
+        if self.alive:
+            self._drops_loss = False
+            self._clock.batch(waited_s, examples)
 
     def restart_clock(self) -> None:
         """Begin the next step's time now: what came before was no training."""

@@ -16,8 +16,9 @@ EventPair = tuple[torch.cuda.Event, torch.cuda.Event]
 class Clock:
     """Measures on the host, and computing on the device where that is a GPU: by events, which nobody waits for."""
 
-    def __init__(self, on_cuda: bool) -> None:
-        self._on_cuda = on_cuda
+    def __init__(self, device: torch.device | None) -> None:
+        """`device` is the CUDA device that computes, None where none does."""
+        self._device = device
         self._last: float | None = None
         self._waits = False
         self.events: EventPair | None = None
@@ -43,8 +44,8 @@ class Clock:
             self._waited_within += waited_s
             return
         self._arrived = time.perf_counter()
-        if self._on_cuda and not torch.cuda.is_current_stream_capturing():
-            self._arrival = _now_on_device()
+        if self._device is not None and not torch.cuda.is_current_stream_capturing():
+            self._arrival = _now_on(self._device)
 
     def step(self, row: list[float]) -> int:
         """A step has been made: append its times to its row, and give how many of TIMES they are."""
@@ -58,9 +59,9 @@ class Clock:
             if self._waits:
                 row.append(self._waited)
                 known = 2
-                if self._arrival is not None:
-                    self.events = self._arrival, _now_on_device()
-                elif self._arrived is not None and not self._on_cuda:
+                if self._arrival is not None and self._device is not None:
+                    self.events = self._arrival, _now_on(self._device)
+                elif self._arrived is not None and self._device is None:
                     row.append(now - self._arrived - self._waited_within)
                     known = 3
         if self._waits:
@@ -81,7 +82,7 @@ class Clock:
         return self._last or 0.0
 
 
-def _now_on_device() -> torch.cuda.Event:
+def _now_on(device: torch.device) -> torch.cuda.Event:
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
-    event.record()
+    event.record(torch.cuda.current_stream(device))
     return event
