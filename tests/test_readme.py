@@ -110,5 +110,4 @@ def test_what_it_names_is_there():
 def test_the_number_of_rules_is_right():
     from advisor.registry import load_rules
 
-    words = {14: "fourteen", 15: "fifteen"}
-    assert f"knows {words[len(load_rules())]} rules" in README
+    assert f"knows {len(load_rules())} rules" in README
