@@ -29,8 +29,11 @@ Signal = Literal[
     "learning_rate",
     "step_time",  # seconds per optimizer step
     "data_wait",  # seconds of it spent waiting for data
+    "compute_time",  # seconds from a batch's arrival to the end of its step, on the device where that is a GPU
     "examples_per_second",
     "clipped",  # share of clipped updates
+    "device_utilisation",  # share of the time in which the device computed
+    "device_memory",  # most bytes that tensors took on the device so far
 ]
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.finding import AddParameter, Advise, Change, SetRange
+from advisor.readings import kinds
 from advisor.space import FloatArray, as_number, is_learning_rate
 from advisor.spec import Parameter
 from advisor.stats import jumps
@@ -185,7 +186,8 @@ def clip_changes(study: Study, norms: FloatArray) -> tuple[Change, ...]:
     low = _digits(min(middle, tenth / 1.5))
     high = _digits(tenth / low * tenth)
     why = f"Clip near {tenth:.3g}, the 90th percentile of the {len(norms):,} unclipped gradient norms logged after early training"
-    return (_search(study, "clip", "grad_clip_norm", "float", low, high, why),)
+    name = next((n for n in study.spec.parameters if kinds.clips_norm(n)), "grad_clip_norm")
+    return (_search(study, name.lower(), name, "float", low, high, why),)
 
 
 def warmup_changes(study: Study) -> tuple[Change, ...]:

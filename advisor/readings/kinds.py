@@ -40,6 +40,11 @@ _REGULARISER = {
     ),
     *("regularizer", "regulariser", "augmentation", "augment"),
 }
+_CLIPPED_BY_NORM = {"grad", "grads", "gradient", "gradients", "norm", "threshold", "global"}
+_NO_NORM_CLIP = {
+    *("value", "algorithm", "mode", "type", "range", "ratio", "eps", "epsilon", "vf", "reward", "rewards", "logits"),
+    *("weight", "weights", "activation", "activations", "percentile", "quantile"),
+}
 
 
 def is_batch_size(name: str) -> bool:
@@ -52,6 +57,15 @@ def is_regulariser(name: str) -> bool:
     """Whether a hyperparameter of this name is the strength of a regulariser: dropout, weight decay, label smoothing."""
     words = set(words_of(name))
     return bool(words & _REGULARISER) or {"weight", "decay"} <= words or {"drop", "path"} <= words
+
+
+def clips_norm(name: str) -> bool:
+    """Whether a hyperparameter of this name is the gradient norm from which on updates are clipped: max_grad_norm, clip_norm."""
+    words = set(words_of(name))
+    if words & _NO_NORM_CLIP:
+        return False
+    clips = bool(words & {"clip", "clipping"}) and (len(words) == 1 or bool(words & _CLIPPED_BY_NORM))
+    return clips or bool(words & {"clipnorm", "gradclip"}) or {"max", "grad", "norm"} <= words
 
 
 def is_of_optimizer(name: str) -> bool:

@@ -191,4 +191,7 @@ _OTHERS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (
     ("data_wait", contract.DATA_WAIT, _is_data_wait),
     ("examples_per_second", contract.EXAMPLES_PER_SECOND, _is_throughput),
     ("clipped", contract.CLIPPED, lambda name: name == contract.CLIPPED),
+    ("compute_time", contract.COMPUTE_TIME, lambda name: name == contract.COMPUTE_TIME),
+    ("device_utilisation", contract.DEVICE_UTILISATION, lambda name: name == contract.DEVICE_UTILISATION),
+    ("device_memory", contract.DEVICE_MEMORY_PEAK, lambda name: name == contract.DEVICE_MEMORY_PEAK),
 )
