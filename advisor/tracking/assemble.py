@@ -10,7 +10,7 @@ import numpy as np
 from advisor import contract
 from advisor.errors import AdvisorError
 from advisor.readings.kinds import is_batch_size
-from advisor.space import FloatArray, IntArray, Value, as_number, words_of
+from advisor.space import FloatArray, IntArray, Value, words_of
 from advisor.spec import Direction, Objective, StudySpec
 from advisor.study import CurveBlock, Status, Study, Trial
 from advisor.tracking import axes, declared, infer, names, stated
@@ -260,10 +260,13 @@ def _add_stated(facts: Sequence[dict[str, str]], params: Sequence[Mapping[str, V
     for noted, trial, steps in zip(facts, params, stated.max_train_steps(params, ends), strict=True):
         if steps is not None:
             noted.setdefault("max_train_steps", str(steps))
-        batch = next((as_number(value) for name, value in trial.items() if is_batch_size(name)), math.nan)
-        parts = stated.micro_batches(trial)
-        if parts > 1 and math.isfinite(batch):
-            noted.setdefault("batch_size", f"{batch * parts:.0f}")
+        sizes = [
+            number
+            for name in sorted(trial, key=len)
+            if is_batch_size(name) and (number := stated.count(trial[name])) >= 1
+        ]
+        if sizes:
+            noted.setdefault("batch_size", f"{sizes[0] * stated.micro_batches(trial):.0f}")
 
 
 def _status(run: Run, objective: FloatArray) -> Status:

@@ -30,6 +30,7 @@ def align(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list
     if not candidates:
         return dict(blocks), []
     steps = {name: blocks[name].steps.copy() for name in candidates}
+    first = _first_step(blocks[reference])
     moved: set[str] = set()
     lengths: list[float] = []
     for trial in range(len(blocks[reference].offsets) - 1):
@@ -37,7 +38,7 @@ def align(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list
         by_epoch = {
             name: pace
             for name in candidates
-            if (pace := _steps_per_epoch(blocks[name].curve(trial), clock)) is not None
+            if (pace := _steps_per_epoch(blocks[name].curve(trial), clock, first)) is not None
         }
         if not by_epoch:
             continue
@@ -46,7 +47,7 @@ def align(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list
         moved |= by_epoch.keys()
         for name in by_epoch:
             part = slice(int(blocks[name].offsets[trial]), int(blocks[name].offsets[trial + 1]))
-            steps[name][part] = _ends(blocks[name].steps[part], length)
+            steps[name][part] = _ends(blocks[name].steps[part], length, first)
     aligned = {name: _moved(block, steps[name]) if name in moved else block for name, block in blocks.items()}
     return aligned, list(_warning(sorted(moved), reference, lengths))
 
@@ -62,17 +63,25 @@ def _is_counted(block: CurveBlock) -> bool:
     return bool(ones.all() and (block.steps[firsts] <= 1).all())
 
 
-def _steps_per_epoch(curve: Curve, clock: Curve) -> float | None:
+def _first_step(block: CurveBlock) -> int:
+    """The number of a training's first step: 1 where every fifth is logged as 5, 10, 15; 0 where as 0, 5, 10 or 4, 9, 14."""
+    curve = next((c for i in range(len(block.offsets) - 1) if len(c := block.curve(i)) > 1), None)
+    if curve is None or curve.steps[0] == 0:
+        return 0
+    return int(curve.steps[0] % (curve.steps[1] - curve.steps[0]) == 0)
+
+
+def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
     """How many of the clock's steps an epoch of the curve has; None where the curve may as well count steps."""
     if len(curve) < _FEWEST or len(clock) < _FEWEST or not _runs_on(clock.times) or not _runs_on(curve.times):
         return None
-    made = _made(curve.times, clock)
+    made = _made(curve.times, clock) + 1 - first
     epochs = (curve.steps - curve.steps[0] + 1).astype(np.float64)
     if not (np.median(made / epochs) >= _FASTER and made[-1] >= _FASTER * epochs[-1]):
         return None
     length = float(epochs @ made / (epochs @ epochs))
     interval = float(np.median(np.diff(clock.steps)))
-    total = float(clock.steps[-1] + 1)
+    total = float(clock.steps[-1]) + (interval if clock.steps[0] == 0 else 1 - first)
     whole = total / epochs[-1]  # where the training ended with an epoch, that is the exact length
     return whole if abs(total - length * epochs[-1]) <= max(interval, 0.03 * total) else length
 
@@ -82,16 +91,16 @@ def _runs_on(times: FloatArray) -> bool:
 
 
 def _made(times: FloatArray, clock: Curve) -> FloatArray:
-    """Steps made at `times`, at most one of the clock's intervals beyond its last."""
+    """The clock's steps at `times`, at most one of its intervals beyond its last."""
     pace = (clock.steps[-1] - clock.steps[0]) / (clock.times[-1] - clock.times[0])
     interval = float(np.median(np.diff(clock.steps)))
     beyond = np.clip((times - clock.times[-1]) * pace, 0.0, interval)
-    made: FloatArray = np.interp(times, clock.times, clock.steps.astype(np.float64)) + beyond + 1
+    made: FloatArray = np.interp(times, clock.times, clock.steps.astype(np.float64)) + beyond
     return made
 
 
-def _ends(steps: IntArray, length: float) -> IntArray:
-    ends: IntArray = np.rint((steps - steps[0] + 1) * length).astype(np.int64) - 1
+def _ends(steps: IntArray, length: float, first: int) -> IntArray:
+    ends: IntArray = np.rint((steps - steps[0] + 1) * length).astype(np.int64) - 1 + first
     return ends
 
 

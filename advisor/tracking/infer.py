@@ -14,8 +14,9 @@ from advisor.spec import Parameter, Role
 
 _NOT_HYPERPARAMETERS = re.compile(
     r"(^|[_./-])(seed|seeds|random_state|run|run_id|run_name|uuid|guid|hash|host|hostname|path|paths|dir|directory|folder|file|"
-    r"url|uri|device|rank|local_rank|world_size|gpu|gpus|pid|port|timestamp|date|time|user|git|commit|version|checkpoint|resume|"
+    r"url|uri|(?<!per_)device|rank|local_rank|world_size|gpu|gpus|pid|port|timestamp|date|time|user|git|commit|version|checkpoint|resume|"
     r"verbose|debug|log_level|workers|num_workers|project|experiment|output|report_to|"
+    r"(eval|evaluation|val|valid|validation|test|inference|predict)_batch_size|"
     r"(log|logging|save|saving|eval|evaluation)_(steps|strategy|every|interval|freq|frequency|delay))($|[_./-])",
     re.IGNORECASE,
 )

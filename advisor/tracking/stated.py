@@ -58,7 +58,7 @@ def max_train_steps(params: Sequence[Mapping[str, Value]], ends: Sequence[int]) 
 
     `ends` (trials,) are the last steps logged; a number of steps by another count is not where most of the trials end.
     """
-    planned = [next((int(n) for k, v in p.items() if _counts_steps(k) and (n := _count(v)) >= 1), None) for p in params]
+    planned = [next((int(n) for k, v in p.items() if _counts_steps(k) and (n := count(v)) >= 1), None) for p in params]
     reached = [
         0.9 * p <= end + 1 <= 1.02 * p + 1 for p, end in zip(planned, ends, strict=True) if p is not None and end >= 0
     ]
@@ -72,12 +72,12 @@ def _counts_steps(name: str) -> bool:
 def micro_batches(params: Mapping[str, Value]) -> int:
     """Over how many batches a trial accumulates its gradient, as its parameters say; 1 if they do not."""
     for name, value in params.items():
-        if any(word in _ACCUMULATION for word in words_of(name)) and (number := _count(value)) >= 1:
+        if any(word in _ACCUMULATION for word in words_of(name)) and (number := count(value)) >= 1:
             return int(number)
     return 1
 
 
-def _count(value: Value) -> float:
+def count(value: Value) -> float:
     """The value if it is a whole number, else -1."""
     number = as_number(value)
     return number if number.is_integer() else -1.0

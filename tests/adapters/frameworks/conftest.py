@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 
 @pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frameworks say little, and what they set in the environment ends with the test."""
     for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "MLFLOW_EXPERIMENT_NAME", "ACCELERATE_MIXED_PRECISION"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     for name in ("lightning.pytorch", "transformers"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    yield
-    import mlflow
-
-    while mlflow.active_run():
-        mlflow.end_run()
 
 
 @pytest.fixture

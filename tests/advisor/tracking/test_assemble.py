@@ -250,3 +250,35 @@ def test_nothing_to_analyse():
 def test_trials_that_still_run_are_no_study_yet():
     with pytest.raises(AdvisorError, match=r"no trial of experiment 'e' has ended yet \(1 are running\)"):
         assemble(experiment([run(0, "RUNNING", lr=1)], val__loss=points((0, 1, 1, 1))))
+
+
+def test_a_run_that_a_tool_began_for_one_evaluation_is_no_trial():
+    study = assemble(
+        experiment(
+            [run(0, lr=1), run(1, lr=2), run(2)],
+            val__loss=points((0, 1, 3, 110), (0, 2, 2, 111), (1, 1, 3, 110), (1, 2, 1, 111), (2, 2, 0, 120)),
+        )
+    )
+    assert [t.name for t in study.trials] == ["r0", "r1"]
+    assert study.warnings == ("1 run holds one evaluation and no parameters, and is not counted as a trial.",)
+
+
+def test_what_parameters_say_of_steps_batch_and_objective():
+    settings = {
+        "max_steps": 20,
+        "per_device_train_batch_size": 8,
+        "gradient_accumulation_steps": 2,
+        "auto_batch_size": False,
+    }
+    study = assemble(
+        experiment(
+            [run(i, lr=i, monitor="val_f1", mode="min", trainer__seed=i, data_seed=9, **settings) for i in range(3)],
+            val_f1=points(*[(i, s, s + i, 100 + s) for i in range(3) for s in (10, 20)]),
+            val_acc=points(*[(i, s, s + i, 100 + s) for i in range(3) for s in (10, 20)]),
+        )
+    )
+    assert (study.spec.objective.metric, study.spec.objective.direction) == ("val_f1", "minimize")
+    assert "parameter" in study.inferred["objective"]
+    assert [t.fact("batch_size") for t in study.trials] == [16] * 3
+    assert [study.planned_steps(t) for t in study.trials] == [20] * 3
+    assert [t.seed for t in study.trials] == [0, 1, 2]

@@ -110,3 +110,23 @@ def test_two_trials_on_each_side_are_the_fewest():
     assert infer.infer_parameters([*trials, *[{"bn": False, "lr": 1.0}] * 2])["eps"].when == {"bn": True}
     others = [{"bn": False, "lr": 0.1 * i} for i in range(1, 6)]
     assert infer.infer_parameters([*others, {"bn": True, "eps": 0.1}])["eps"].when is None
+
+
+def test_what_differs_by_nature_is_no_hyperparameter():
+    raw = [
+        {
+            "per_device_train_batch_size": str(2**i),
+            "per_device_eval_batch_size": str(2**i),
+            "logging_steps": str(10 * i),
+        }
+        | {"where": f"/data/{i}/x", "begun": f"2024-05-0{i}T10:00", "mark": f"{i}a7f00d1c", "optim": name}
+        for i, name in enumerate(("sgd", "adam", "lion"), start=1)
+    ]
+    assert all(set(p) == {"per_device_train_batch_size", "optim"} for p in infer.parse_params(raw))
+
+
+def test_what_tools_log_twice_is_one_hyperparameter():
+    params = [{"lr": 0.1 * i, "optim.learning_rate": 0.1 * i, "width": i, "twin": i % 2} for i in range(1, 5)]
+    assert infer.twins(params, ()) == {"optim.learning_rate": "lr"}
+    assert infer.twins(params, ("optim.learning_rate",)) == {"lr": "optim.learning_rate"}
+    assert infer.twins(params[:2], ()) == {}  # two values may be a coincidence

@@ -107,3 +107,37 @@ def test_signals_of_transformers():
 def test_a_layers_gradient_norm_is_not_the_global_one():
     counts = {"grad_norm/layers.0.attention.weight.out": 9, "val/loss": 3}
     assert "grad_norm" not in names.find_signals(counts, "val/loss", counts)
+
+
+def test_an_evaluations_speed_is_no_signal_and_no_objective():
+    counts = {
+        "eval_model_preparation_time": 8,
+        "eval_samples_per_second": 8,
+        "eval_runtime": 8,
+        "eval_loss": 8,
+        "loss": 40,
+    }
+    assert names.guess_objective(counts) == "eval_loss"
+    assert names.find_signals(counts, "eval_loss", counts).keys() == {"train_loss", "valid_loss"}
+
+
+def test_one_number_a_run_is_no_loss_curve():
+    counts = {"train_loss": 3, "loss": 60, "eval_loss": 24, "train_samples_per_second": 3}
+    found = names.find_signals(counts, "eval_loss", counts, {"train_loss", "train_samples_per_second"})
+    assert found["train_loss"] == "loss"
+    assert "train_eval_loss" not in found
+    assert found["examples_per_second"] == "train_samples_per_second"
+
+
+def test_our_own_training_loss_comes_first():
+    counts = {"train/loss": 50, "train_loss_step": 50, "val_loss": 5}
+    assert names.find_signals(counts, "val_loss", counts)["train_loss"] == "train/loss"
+
+
+def test_a_curve_comes_before_the_best_of_it_so_far():
+    assert names.guess_objective({"best_val_acc": 9, "val_acc": 9}) == "val_acc"
+
+
+@pytest.mark.parametrize("metric", ["val_mAP", "val/mIoU", "mAP/val"])
+def test_words_that_look_like_several(metric):
+    assert names.direction_of(metric) == "maximize"

@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+
+from advisor.study import CurveBlock
+from advisor.tracking import axes
+
+
+def block(*curves):
+    """Of (steps, times) of each trial."""
+    steps = np.concatenate([np.asarray(s, dtype=np.int64) for s, _ in curves])
+    times = np.concatenate([np.asarray(t, dtype=float) for _, t in curves])
+    offsets = np.cumsum([0, *(len(s) for s, _ in curves)])
+    return CurveBlock(steps, np.arange(len(steps), dtype=float), times, offsets)
+
+
+def steps_of(blocks, metric, trial=0):
+    return blocks[metric].curve(trial).steps.tolist()
+
+
+EPOCHS = np.arange(4)
+
+
+@pytest.mark.parametrize(
+    ("losses", "epochs", "aligned"),
+    [
+        (np.arange(40), EPOCHS, [9, 19, 29, 39]),
+        (np.arange(40), EPOCHS + 1, [9, 19, 29, 39]),
+        (np.arange(0, 40, 5), EPOCHS, [9, 19, 29, 39]),
+        (np.arange(5, 41, 5), EPOCHS, [10, 20, 30, 40]),
+        (np.arange(4, 40, 5), EPOCHS, [9, 19, 29, 39]),
+    ],
+)
+def test_epochs_become_the_steps_at_which_they_ended(losses, epochs, aligned):
+    first = int(losses[0] == 5)
+    blocks = {"loss": block((losses, losses + 1.0 - first)), "val": block((epochs, 10.0 * (EPOCHS + 1) + 0.01))}
+    found, warnings = axes.align(blocks)
+    assert steps_of(found, "val") == pytest.approx(aligned, abs=2)
+    assert steps_of(found, "loss") == losses.tolist()
+    assert len(warnings) == 1
+    assert "epoch" in warnings[0]
+
+
+def test_trials_have_epochs_of_their_own_length():
+    losses = block((np.arange(40), np.arange(40) + 1.0), (np.arange(80), np.arange(80) + 1.0))
+    found, (warning,) = axes.align(
+        {"loss": losses, "val": block((EPOCHS, 10.1 * (EPOCHS + 1)), (EPOCHS, 20.1 * (EPOCHS + 1)))}
+    )
+    assert steps_of(found, "val", 0) == [9, 19, 29, 39]
+    assert steps_of(found, "val", 1) == [19, 39, 59, 79]
+    assert "10 to 20 steps" in warning
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        EPOCHS + 1.0,  # logged at the first steps
+        np.full(4, np.nan),  # nobody knows when
+        np.full(4, 40.0),  # all at the end
+    ],
+)
+def test_what_may_count_steps_is_left_as_it_is(times):
+    blocks = {"loss": block((np.arange(40), np.arange(40) + 1.0)), "early": block((EPOCHS, times))}
+    found, warnings = axes.align(blocks)
+    assert steps_of(found, "early") == [0, 1, 2, 3]
+    assert warnings == []
+
+
+def test_every_metric_by_epoch_is_said():
+    ends = axes.last_steps({"val": block((EPOCHS, EPOCHS), (EPOCHS[:0], EPOCHS[:0]))})
+    assert ends.tolist() == [3, -1]
+    assert "every step in this report is an epoch" in axes.epochs_only(ends, [{"max_epochs": 4}, {}])[0]
+    assert axes.epochs_only(ends, [{"max_epochs": 9}, {}]) == []
+    assert axes.epochs_only(ends, [{"depth": 4}, {}]) == []

@@ -1,0 +1,40 @@
+import pytest
+
+from advisor.tracking import stated
+
+METRICS = ("train_loss", "eval_loss", "eval_f1", "eval_accuracy", "val/acc")
+
+
+@pytest.mark.parametrize(
+    ("params", "objective"),
+    [
+        ({"metric_for_best_model": "f1"}, "eval_f1"),
+        ({"metric_for_best_model": "eval_f1"}, "eval_f1"),
+        ({"early_stopping.monitor": "val/acc"}, "val/acc"),
+        ({"metric_for_best_model": "loss"}, None),
+        ({"objective": "reg:squarederror"}, None),
+        ({"monitor": "train_f1"}, None),
+        ({"best_epoch": "f1"}, None),
+    ],
+)
+def test_the_objective_that_runs_state(params, objective):
+    assert stated.objective([params, {}], METRICS) == objective
+
+
+def test_the_direction_that_runs_state():
+    assert stated.direction([{"greater_is_better": "True"}]) == "maximize"
+    assert stated.direction([{"checkpoint.mode": "min"}]) == "minimize"
+    assert stated.direction([{"mode": "fast"}]) is None
+
+
+def test_planned_steps_are_believed_where_trials_end_there():
+    params = [{"max_steps": 100}, {"max_steps": 200}, {"max_steps": 100}]
+    assert stated.max_train_steps(params, [99, 200, 30]) == [100, 200, 100]
+    assert stated.max_train_steps(params, [9, 9, 9]) == [None] * 3
+    assert stated.max_train_steps([{"max_steps": -1, "warmup_steps": 10}], [10]) == [None]
+
+
+def test_micro_batches():
+    assert stated.micro_batches({"gradient_accumulation_steps": 4}) == 4
+    assert stated.micro_batches({"accumulate_grad_batches": 2}) == 2
+    assert stated.micro_batches({"lr": 4}) == 1
