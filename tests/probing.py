@@ -67,5 +67,5 @@ def runs_of(uri: str, experiment: str) -> list[Run]:
 def analyzed(uri: str, experiment: str) -> Report:
     """What the advisor says of it."""
     report = analyze(experiment, tracking_uri=uri)
-    assert not [v for v in report.verdicts if v.status == "broken"]
+    assert [v for v in report.verdicts if v.status == "broken"] == []
     return report

@@ -18,7 +18,7 @@ from probing import Training, analyzed, runs_of
 from advisor import contract
 from advisor_pytorch.probes import BatchSizeSweep, batch_size_sweep
 from advisor_pytorch.probes.batch_size import Throughput
-from advisor_pytorch.probes.throughput import Stopwatch, median_interval
+from advisor_pytorch.probes.throughput import WARMUP_STEPS, Stopwatch, median_interval
 
 EXPERIMENT = "batch-size probe"
 
@@ -61,7 +61,7 @@ def test_a_sweep_is_a_study_and_leaves_no_trace(uri: str) -> None:
         middle = sorted(p.value for p in points)[len(points) // 2]
         assert middle == pytest.approx(size.examples_per_s, rel=0.5)
         steps = MlflowClient(uri).get_metric_history(run.info.run_id, contract.GRAD_NORM)
-        assert len(steps) > size.steps  # with warmup
+        assert max(p.step for p in steps) + 1 == size.steps + WARMUP_STEPS
         assert size.quartiles[0] <= size.examples_per_s <= size.quartiles[1]
         assert size.step_time_s == pytest.approx(size.batch_size / size.examples_per_s)
     report = analyzed(uri, EXPERIMENT)
