@@ -30,7 +30,7 @@ def batch_norm(trial: Trial) -> BatchNorm | None:
     if noted:
         total, frozen = _count(noted, "layers"), _count(noted, "frozen")
         synced, still = _count(noted, "synced"), _count(noted, "without_running_stats")
-    elif "norm_layers" in trial.facts or "schema" in trial.facts:
+    elif "norm_layers" in trial.facts:
         classes = _json(trial, "norm_layers")
         named = {n: _count(classes, n) for n in classes if "batchnorm" in n.lower().replace("_", "")}
         total, synced = sum(named.values()), sum(c for n, c in named.items() if "sync" in n.lower())
