@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,27 @@ def read(trial: Trial) -> Ranks | None:
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
     return Ranks(world, parallel, facts) if world > 1 and isinstance(facts, Mapping) else None
+
+
+def shares_data(trial: Trial, told: Ranks) -> bool | None:
+    """Whether an epoch goes through the training data once on all ranks together; False: once on each; None if that is unknown."""
+    steps, total = trial.fact("steps_per_epoch"), trial.fact("n_train")
+    visited = steps * trial.fact("batch_size")
+    if not (steps >= 4 and visited > 0):  # of fewer steps, the last one, which may not be full, is too large a part
+        shards = [n for n in told.values("shard_examples") if isinstance(n, int)]
+        visited = sum(shards) / len(shards) * told.world_size if shards and told.values("loader_seed") else math.nan
+    if not (visited > 0 and total > 0):
+        return None
+    return visited < max(1.5, 0.75 * told.world_size) * total
+
+
+def sampler_shares(trial: Trial) -> bool:
+    """Whether the training's sampler is one that shares the data out among ranks, and shuffles it by one seed for all."""
+    try:
+        sampler = json.loads(trial.facts.get("loader", ""))["sampler"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    return "distributed" in str(sampler).lower()
 
 
 def world_size(trial: Trial) -> int:

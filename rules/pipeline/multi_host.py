@@ -108,12 +108,7 @@ def _own_statistics(trial: Trial, told: Ranks) -> bool:
 
 
 def _all_data(trial: Trial, told: Ranks) -> bool:
-    """Whether an epoch goes through about `world_size` times the data, rather than once."""
-    steps, once = trial.fact("steps_per_epoch"), 0.75 * told.world_size if told.world_size > 2 else 1.5
-    if steps >= 4:  # of fewer, the last one, which may not be full, is too large a part
-        return steps * trial.fact("batch_size") >= once * trial.fact("n_train")
-    seen = [n for n in told.values("shard_examples") if isinstance(n, int)]
-    return bool(told.values("loader_seed")) and sum(seen) >= once * trial.fact("n_train")
+    return ranks.shares_data(trial, told) is False
 
 
 _FAULTS = (
