@@ -15,7 +15,7 @@ import torch
 from models import Training
 
 from advisor_pytorch import TuningLogger
-from advisor_pytorch.gradients import norm_of
+from advisor_pytorch.steps.gradients import norm_of
 
 Step = Callable[[], object]
 """One step of the training, with what logs it."""

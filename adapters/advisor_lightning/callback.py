@@ -17,7 +17,7 @@ from advisor_lightning.metrics import FreshMetrics, loss_of
 from advisor_logging.outcome import Direction
 from advisor_pytorch import TuningLogger
 from advisor_pytorch.frameworks import CheckpointFiles, Evaluations, aside, check_settings
-from advisor_pytorch.loader import count_examples
+from advisor_pytorch.steps.loader import count_examples
 
 logger = logging.getLogger("advisor")
 
@@ -37,7 +37,8 @@ class TuningCallback(Callback):
     | `advisor.checkpoints` | what every `ModelCheckpoint` kept, and its choice |
     | `train/data_wait_s` | what the trainer tells its profiler |
 
-    Where the trainer has an `MLFlowLogger`, all of it goes into that logger's run, and `experiment` is not used. A second `fit` of
+    Where the trainer has an `MLFlowLogger`, all of it goes into that logger's run, and `experiment` is not used, unless `run_id` or
+    another `tracking_uri` is given. A second `fit` of
     the same trainer goes on in the same run; a training resumed from a checkpoint begins a new one, unless `run_id` is given.
     """
 
@@ -81,7 +82,7 @@ class TuningCallback(Callback):
         if not trainer.optimizers:
             logger.warning("advisor: the training has no optimizer, so nothing is recorded")
             return
-        settings = self._ask(trainer) | self._settings
+        settings = self._ask(trainer) | self._settings | self._run_to_join(trainer)
         params = surroundings.hyperparameters(pl_module) if self._params is None else self._params
         if not params:
             logger.warning("advisor: no hyperparameters: call self.save_hyperparameters() or give params")
@@ -114,12 +115,19 @@ class TuningCallback(Callback):
             known["seed"] = surroundings.seed()
         with aside("the schedule"):
             known["scheduler"] = [config.scheduler for config in trainer.lr_scheduler_configs] or None
-        if "run_id" not in self._settings and trainer.is_global_zero:
-            with aside("the run of the MLFlowLogger"):
-                known |= surroundings.mlflow_run(trainer)
-        if "run_id" not in known and self._last is not None and self._last[0] is trainer and trainer.global_step:
-            known["run_id"] = self._last[1].run_id
         return known
+
+    def _run_to_join(self, trainer: Trainer) -> dict[str, Any]:
+        """The run of the trainer's MLFlowLogger, or that of an earlier `fit` of the same trainer; empty for a new one."""
+        if self._settings.get("run_id") is not None:
+            return {}
+        with aside("the run of the MLFlowLogger"):
+            run = surroundings.mlflow_run(trainer) if trainer.is_global_zero else {}
+            if run and self._settings.get("tracking_uri") in (None, run["tracking_uri"]):
+                return run
+        if self._last is not None and self._last[0] is trainer and trainer.global_step:
+            return {"run_id": self._last[1].run_id}
+        return {}
 
     @override
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -15,24 +15,24 @@ What it logs, by the names of `advisor.contract`:
 | `train/compute_time_s` | `batches` | from a batch's arrival to the end of its step; on a GPU between two events there |
 | `train/examples_per_s` | `batches`, or `batch_size` | examples of the step / its time |
 | `train/slowest_rank_s`, `train/fastest_rank_s` | all ranks | step time of the slowest and the fastest, where there are several |
-| `device/memory_peak_bytes`, `device/memory_used_bytes`, `device/utilisation` | PyTorch's allocator; NVML, with `nvidia-ml-py` | every 5 s or more, of a CUDA device (`advisor_pytorch.machine`) |
+| `device/memory_peak_bytes`, `device/memory_used_bytes`, `device/utilisation` | PyTorch's allocator; NVML, with `nvidia-ml-py` | every 5 s or more, of a CUDA device (`advisor_pytorch.facts.machine`) |
 | whatever you evaluate | `evaluate` | every value, at the last step made |
 
 | tag `advisor.` | |
 |---|---|
 | `schema`, `objective`, `direction`, `study`, `seed`, `max_train_steps`, `batch_size` | as given; else the batch size as seen, the seed as PyTorch's |
-| `optimizer`, `optimizer.<name>`, `optimizer.optimizer<k>...` | class, and hyperparameters under the playbook's names; of further optimizers and parameter groups where they differ (`advisor_pytorch.optimizers`) |
+| `optimizer`, `optimizer.<name>`, `optimizer.optimizer<k>...` | class, and hyperparameters under the playbook's names; of further optimizers and parameter groups where they differ (`advisor_pytorch.facts.optimizers`) |
 | `model`, `norm_layers`, `model_parameters` | class; layer classes counted; trainable parameters |
 | `grad_clip_norm`, `grad_clip_value`, `micro_batches` | the thresholds of clipping; micro-batches of a step, where there are several |
 | `batch_norm`, `regularisers`, `compiled` | JSON of the batch-norm layers; JSON of dropout, weight decay, ... and their strength; whether `torch.compile` is used |
-| `norm_order`, `precision` | where residual blocks normalise; JSON of the types of number: read from the graph of the first loss (`advisor_pytorch.residuals`) |
-| `schedule`, `averaging` | JSON of class and kind: of `scheduler`, or found, like averages of the weights (`advisor_pytorch.schedules`, `.bystanders`) |
-| `n_train`, `steps_per_epoch`, `shuffle`, `loader` | of the loader given to `batches` or `loaders` (`advisor_pytorch.data`); a stream's length stays unknown |
+| `norm_order`, `precision` | where residual blocks normalise; JSON of the types of number: read from the graph of the first loss (`advisor_pytorch.facts.residuals`) |
+| `schedule`, `averaging` | JSON of class and kind: of `scheduler`, or found, like averages of the weights (`advisor_pytorch.facts.schedules`, `.bystanders`) |
+| `n_train`, `steps_per_epoch`, `shuffle`, `loader` | of the loader given to `batches` or `loaders` (`advisor_pytorch.facts.data`); a stream's length stays unknown |
 | `n_valid`, `eval_batch_size`, `valid_class_counts` | of `valid_loader` |
-| `classes`, `chance` | number of classes, where given or shown by a data set or model; JSON of what metrics come to by guessing (`advisor_pytorch.chance`) |
+| `classes`, `chance` | number of classes, where given or shown by a data set or model; JSON of what metrics come to by guessing (`advisor_pytorch.facts.chance`) |
 | `checkpoints` | JSON: policy, what was kept, and the step chosen |
 | `command`, `config`, `git_commit`, `git_dirty`, `device`, `device_memory_bytes`, `backends`, `libraries` | what it takes to run it again, with the artifacts `reproduce/git.diff` and `reproduce/requirements.txt` |
-| `ranks` | of a distributed training: JSON of every rank's seeds, share of the data, device, ... (`advisor_pytorch.distributed`) |
+| `ranks` | of a distributed training: JSON of every rank's seeds, share of the data, device, ... (`advisor_pytorch.distributed.ranks`) |
 | `status`, `error`, `lost_points` | how it ended, see `advisor.contract.STATUSES` |
 """  # noqa: E501 - tables
 

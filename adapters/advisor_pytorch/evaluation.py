@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from advisor_logging.redact import one_line
-from advisor_pytorch.device import Value, own_copy
+from advisor_pytorch.steps.device import Value, own_copy
 from advisor_pytorch.validation import is_name
 
 Warn = Callable[[str, str], None]

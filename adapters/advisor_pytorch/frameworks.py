@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from advisor_logging.redact import one_line
-from advisor_pytorch.device import Value
 from advisor_pytorch.logger import TuningLogger
+from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_what_is_sought
 
 logger = logging.getLogger("advisor")

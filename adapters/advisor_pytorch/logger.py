@@ -18,20 +18,20 @@ from advisor_logging.outcome import Direction, Outcome
 from advisor_logging.recorder import NEW_RUN, Recorder, RunSettings
 from advisor_logging.redact import is_secret, one_line
 from advisor_logging.table import Table
-from advisor_pytorch import facts
-from advisor_pytorch.capture import StepCapture
-from advisor_pytorch.checkpointing import CheckpointSettings, Load, Save
-from advisor_pytorch.device import Value
-from advisor_pytorch.distributed import Ranks
+from advisor_pytorch.checkpoints.checkpointing import CheckpointSettings, Load, Save
+from advisor_pytorch.checkpoints.state import Stateful, TrainingState
+from advisor_pytorch.distributed.facts import of_loader
+from advisor_pytorch.distributed.ranks import Ranks
 from advisor_pytorch.endings import Ending, describe_ending, last_exception
 from advisor_pytorch.evaluation import loggable
-from advisor_pytorch.loader import MeasuredLoader
-from advisor_pytorch.observations import Observations
-from advisor_pytorch.optimizers import bare
-from advisor_pytorch.ranks import of_loader
-from advisor_pytorch.rows import PendingChunk, evaluation
-from advisor_pytorch.sharding import measure_for
-from advisor_pytorch.state import Stateful, TrainingState
+from advisor_pytorch.facts import given as facts
+from advisor_pytorch.facts.observations import Observations
+from advisor_pytorch.facts.optimizers import bare
+from advisor_pytorch.steps.capture import StepCapture
+from advisor_pytorch.steps.device import Value
+from advisor_pytorch.steps.loader import MeasuredLoader
+from advisor_pytorch.steps.rows import PendingChunk, evaluation
+from advisor_pytorch.steps.sharding import measure_for
 from advisor_pytorch.validation import (
     check_count,
     check_what_is_sought,
@@ -79,7 +79,7 @@ class TuningLogger:
     unless the optimizer is fused: there the numbers have a gap, since only the device knows. In distributed training (DDP,
     FSDP2) the logger is made on every rank, in the same order: rank 0 records one run for all of them, with the norm of all
     shards and the examples of all ranks; a rank that has died or has no logger holds up nothing
-    (`advisor_pytorch.distributed`).
+    (`advisor_pytorch.distributed.ranks`).
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class TuningLogger:
             valid_loader: what evaluations take their batches from; described in tags, never iterated.
             classes: names or number of the classes that the task is to tell apart; None: what the data sets say, if they do.
             save: a function of your own that writes a checkpoint, a file or a folder, to the path it is given, in place of
-                `advisor_pytorch.state.TrainingState`; what it raises is warned of, and training goes on.
+                `advisor_pytorch.checkpoints.state.TrainingState`; what it raises is warned of, and training goes on.
             load: reads what `save` wrote from the same path, to resume.
             save_on_all_ranks: `save` is called on every rank with the same path, as gathering a sharded state needs. Then every
                 rank must call `evaluate` with the objective; the first rank's value decides for all.

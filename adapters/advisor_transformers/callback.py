@@ -17,8 +17,8 @@ from typing_extensions import override
 from advisor import contract
 from advisor_logging.outcome import Direction
 from advisor_pytorch import TuningLogger
-from advisor_pytorch.device import Value, own_copy
 from advisor_pytorch.frameworks import CheckpointFiles, Evaluations, aside, check_settings
+from advisor_pytorch.steps.device import Value, own_copy
 from advisor_transformers import backward
 from advisor_transformers.arguments import hyperparameters
 

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from advisor_pytorch import architecture
-from advisor_pytorch.residuals import Graph, compute_dtype, norm_order
+from advisor_pytorch.facts import architecture
+from advisor_pytorch.facts.residuals import Graph, compute_dtype, norm_order
 
 SMALL = {"vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
 SEQ2SEQ = {"vocab_size": 99, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "decoder_start_token_id": 0}

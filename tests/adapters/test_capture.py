@@ -10,11 +10,11 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_  # bound early, as most people do
 
 from advisor import contract
-from advisor_pytorch.capture import StepCapture
-from advisor_pytorch.gradients import global_norm
-from advisor_pytorch.loader import MeasuredLoader
-from advisor_pytorch.optimizers import hyperparameters
-from advisor_pytorch.rows import PendingChunk
+from advisor_pytorch.facts.optimizers import hyperparameters
+from advisor_pytorch.steps.capture import StepCapture
+from advisor_pytorch.steps.gradients import global_norm
+from advisor_pytorch.steps.loader import MeasuredLoader
+from advisor_pytorch.steps.rows import PendingChunk
 
 
 class Collector:

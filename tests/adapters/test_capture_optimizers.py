@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_  # bound early, as most people do
 
 from advisor import contract
-from advisor_pytorch import clipping, gradients
-from advisor_pytorch.capture import StepCapture
-from advisor_pytorch.loader import MeasuredLoader
+from advisor_pytorch.steps import clipping, gradients
+from advisor_pytorch.steps.capture import StepCapture
+from advisor_pytorch.steps.loader import MeasuredLoader
 from tests.adapters.test_capture import Collector
 
 Rows = list[dict[str, float]]
@@ -414,7 +414,7 @@ def test_sparse_gradients_have_a_norm() -> None:
 
 
 def test_a_loop_that_never_logs_a_loss_still_hands_over_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("advisor_pytorch.capture.HAND_OVER_S", 0.0)
+    monkeypatch.setattr("advisor_pytorch.steps.capture.HAND_OVER_S", 0.0)
     model = network()
     training = Training(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
     for _ in range(5):

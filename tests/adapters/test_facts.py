@@ -25,9 +25,11 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from advisor import contract
-from advisor_pytorch import TuningLogger, averaging, bystanders, data, facts
-from advisor_pytorch.chance import ChanceLevels, level
-from advisor_pytorch.observations import Observations
+from advisor_pytorch import TuningLogger
+from advisor_pytorch.facts import averaging, bystanders, data
+from advisor_pytorch.facts import given as facts
+from advisor_pytorch.facts.chance import ChanceLevels, level
+from advisor_pytorch.facts.observations import Observations
 
 OnlyRun = Callable[[], Run]
 

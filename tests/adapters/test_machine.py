@@ -14,7 +14,7 @@ from torch import nn
 from advisor import contract
 from advisor_logging.recorder import Recorder, RunSettings
 from advisor_logging.table import Row, tables_of
-from advisor_pytorch import machine
+from advisor_pytorch.facts import machine
 
 History = Callable[[Run, str], dict[int, float]]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from advisor_pytorch.optimizers import describe_further, hyperparameters
+from advisor_pytorch.facts.optimizers import describe_further, hyperparameters
 
 LR, GAMMA, BETA1, BETA2, RHO, EPS = 0.1, 0.9, 0.8, 0.99, 0.95, 1e-2
 GRADIENTS = [0.5, -0.2, 0.7, 0.1, -0.4, 0.3]

@@ -11,10 +11,10 @@ from itertools import pairwise
 import torch
 
 from advisor import contract
+from advisor_pytorch.checkpoints.state import Stateful
 from advisor_pytorch.endings import is_out_of_memory
 from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functions
 from advisor_pytorch.probes.throughput import FEWEST_BLOCKS, Stopwatch, median_interval, quartiles
-from advisor_pytorch.state import Stateful
 
 MATERIAL = 0.1
 """A larger batch must give so much more throughput, as a share, to be worth its size. Our choice."""

@@ -13,11 +13,11 @@ import torch
 from advisor import contract
 from advisor_logging.outcome import Direction
 from advisor_logging.recorder import NEW_RUN
-from advisor_pytorch.device import Value
+from advisor_pytorch.checkpoints.state import Stateful
+from advisor_pytorch.facts.optimizers import bare
 from advisor_pytorch.logger import TuningLogger
-from advisor_pytorch.optimizers import bare
 from advisor_pytorch.probes.snapshot import Snapshot
-from advisor_pytorch.state import Stateful
+from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count, check_what_is_trained
 
 Step = Callable[[], Value]

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
-from advisor_pytorch.device import Value
+from advisor_pytorch.checkpoints.state import Stateful
 from advisor_pytorch.logger import TuningLogger
 from advisor_pytorch.probes.bench import Bench, Step, as_number, check_counts, check_functions, warmed
 from advisor_pytorch.probes.learning_rate import OBJECTIVE
-from advisor_pytorch.state import Stateful
+from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count
 
 LASTING = 10

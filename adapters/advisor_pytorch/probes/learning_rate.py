@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
+from advisor_pytorch.checkpoints.state import Stateful
 from advisor_pytorch.logger import TuningLogger
 from advisor_pytorch.probes.bench import Bench, Step, as_number, check_counts, check_functions, warmed
-from advisor_pytorch.state import Stateful
 from advisor_pytorch.validation import check_count
 
 OBJECTIVE = "probe/loss"

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from advisor_pytorch.state import Stateful, random_states, restore_random_states
+from advisor_pytorch.checkpoints.state import Stateful, random_states, restore_random_states
 
 
 class Snapshot:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from advisor_pytorch.device import Value
 from advisor_pytorch.probes.bench import Step
+from advisor_pytorch.steps.device import Value
 
 Stepped = Callable[[Value], object]
 """Is told the loss of each step."""

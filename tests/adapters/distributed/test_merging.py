@@ -9,8 +9,9 @@ import pytest
 
 from advisor import contract
 from advisor_logging.table import Row
-from advisor_pytorch import ranks
-from advisor_pytorch.merging import MAX_STEPS, Merger, clipped_norm, clipping_limit, is_sent, merge, part_of
+from advisor_pytorch.distributed import facts as ranks
+from advisor_pytorch.distributed.merging import MAX_STEPS, Merger, merge
+from advisor_pytorch.steps.parts import clipped_norm, clipping_limit, is_sent, part_of
 
 NORM = part_of(contract.GRAD_NORM)
 TIME, RATE = contract.STEP_TIME, contract.EXAMPLES_PER_SECOND

@@ -18,9 +18,10 @@ from torch import nn
 
 from advisor import contract
 from advisor_logging.table import Table
-from advisor_pytorch import ranks, talk
-from advisor_pytorch.merging import part_of
-from advisor_pytorch.talk import RankListener, RankReporter
+from advisor_pytorch.distributed import facts as ranks
+from advisor_pytorch.distributed import talk
+from advisor_pytorch.distributed.talk import RankListener, RankReporter
+from advisor_pytorch.steps.parts import part_of
 
 SERVER = """
 import time

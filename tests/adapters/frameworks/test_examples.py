@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -17,18 +18,23 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
     ("script", "experiment", "objective"),
     [("train_lightning.py", "digits", "val/error"), ("train_transformers.py", "sums", "eval_loss")],
 )
-def test_examples(script: str, experiment: str, objective: str, uri: str) -> None:
-    for rate in ("0.001", "0.01", "0.1"):
-        done = subprocess.run(
-            [sys.executable, str(EXAMPLES / script), "--learning-rate", rate, "--max-train-steps", "42"],
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert "advisor:" not in done.stderr
-        assert "lowest validation" in done.stdout
+def test_examples(
+    script: str,
+    experiment: str,
+    objective: str,
+    uri: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = [str(EXAMPLES / script), "--max-train-steps", "42", "--learning-rate"]
+    done = subprocess.run([sys.executable, *command, "0.001"], capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "advisor:" not in done.stderr
+    assert "lowest validation" in done.stdout
+    for rate in ("0.01", "0.1"):  # in this process, which has the frameworks imported
+        monkeypatch.setattr("sys.argv", [*command, rate])
+        runpy.run_path(command[0], run_name="__main__")
+        assert "lowest validation" in capsys.readouterr().out
     study = read_study(experiment, tracking_uri=uri)
     assert study.spec.objective.metric == objective
     assert {t.status for t in study.trials} == {"complete"}

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from advisor import contract
 from advisor_lightning import TuningCallback
 from advisor_pytorch.frameworks import plain_values
-from advisor_pytorch.gradients import global_norm
+from advisor_pytorch.steps.gradients import global_norm
 
 OnlyRun = Callable[[], Run]
 History = Callable[[Run, str], dict[int, float]]
@@ -207,6 +207,14 @@ def test_one_run_with_lightnings_own_logger_and_a_second_fit_goes_on_in_it(
     assert run.data.tags[contract.TAG_STATUS] == "complete"
 
 
+def test_another_store_than_that_of_lightnings_logger_is_a_run_of_its_own(
+    loaders: Any, start: Any, only_run: OnlyRun, uri: str, tmp_path: Path
+) -> None:
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    trainer(start(), logger=MLFlowLogger("test", tracking_uri=other), max_epochs=1).fit(Module(), *loaders)
+    assert only_run().data.tags[contract.TAG_STATUS] == "complete"
+
+
 def test_a_second_fit_without_a_logger_goes_on_in_the_same_run(
     loaders: Any, start: Any, only_run: OnlyRun, history: History
 ) -> None:
@@ -311,10 +319,13 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     ("imports", "given", "absent", "steps"),
     [
-        ("import lightning.pytorch as pl", 'strategy="ddp", devices=2', "pytorch_lightning", 4),
-        ("import pytorch_lightning as pl", "devices=1", "lightning", 8),
+        pytest.param(
+            *("import lightning.pytorch as pl", 'strategy="ddp", devices=2', "pytorch_lightning", 4), id="two ranks"
+        ),
+        pytest.param(
+            *("import pytorch_lightning as pl", "devices=1", "lightning", 8), id="other package", marks=pytest.mark.slow
+        ),
     ],
-    ids=["ddp", "the other package"],
 )
 def test_scripts(
     imports: str, given: str, absent: str, steps: int, uri: str, only_run: OnlyRun, history: History, tmp_path: Path

@@ -13,9 +13,10 @@ from torch import nn
 from advisor import contract
 from advisor_logging.redact import one_line
 from advisor_logging.table import Table
-from advisor_pytorch import architecture, bystanders, data, facts, machine, schedules
-from advisor_pytorch.chance import ChanceLevels
-from advisor_pytorch.residuals import Graph, compute_dtype, norm_order
+from advisor_pytorch.facts import architecture, bystanders, data, machine, schedules
+from advisor_pytorch.facts import given as facts
+from advisor_pytorch.facts.chance import ChanceLevels
+from advisor_pytorch.facts.residuals import Graph, compute_dtype, norm_order
 
 Note = Callable[[Mapping[str, str]], None]
 Warn = Callable[[str, str], None]

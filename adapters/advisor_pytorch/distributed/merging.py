@@ -8,36 +8,14 @@ from collections.abc import Mapping, Sequence
 
 from advisor import contract
 from advisor_logging.table import Row
+from advisor_pytorch.steps.parts import LIMIT, NORM, PART, part_of
 
-PART = "~part"
-"""Ends the name of a value of which each rank has a part: the squares of all parts add up to the whole's. Never logged."""
-_NORM, _LIMIT = contract.CLIPPED + "~norm", contract.CLIPPED + "~limit"
 PATIENCE_S = 10.0
 """How long a step waits for the other ranks' word of it."""
 MAX_STEPS = 20_000
 """Steps that are kept of a rank that is ahead of rank 0."""
 
 Values = Mapping[str, float]
-
-
-def part_of(name: str) -> str:
-    """The name under which a rank hands over its part of the metric `name`."""
-    return name + PART
-
-
-def clipped_norm(clipping: str) -> str:
-    """The name under which a rank hands over its part of the norm that a step's clipping, known by any text, compared."""
-    return f"{_NORM}{clipping}{PART}"
-
-
-def clipping_limit(clipping: str, *, in_parts: bool) -> str:
-    """The name of what it was compared with: the same on all ranks, or in parts as well."""
-    return f"{_LIMIT}{clipping}{PART if in_parts else ''}"
-
-
-def is_sent(name: str) -> bool:
-    """Whether rank 0 needs this of other ranks' steps."""
-    return name.endswith(PART) or name in (contract.STEP_TIME, contract.EXAMPLES_PER_SECOND)
 
 
 class Merger:
@@ -134,7 +112,7 @@ def merge(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
 
 def _judge_clippings(merged: dict[str, float]) -> None:
     """In the place of norms and limits, whether any of the norms was above its limit."""
-    norms = {name.removeprefix(_NORM): merged.pop(name) for name in list(merged) if name.startswith(_NORM)}
-    limits = {name.removeprefix(_LIMIT): merged.pop(name) for name in list(merged) if name.startswith(_LIMIT)}
+    norms = {name.removeprefix(NORM): merged.pop(name) for name in list(merged) if name.startswith(NORM)}
+    limits = {name.removeprefix(LIMIT): merged.pop(name) for name in list(merged) if name.startswith(LIMIT)}
     if both := norms.keys() & limits.keys():
         merged[contract.CLIPPED] = 0.0 if all(norms[i] <= limits[i] for i in both) else 1.0  # a NaN is not below it

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from advisor_pytorch.sharding import local_value
+from advisor_pytorch.steps.sharding import local_value
 
 Value = float | torch.Tensor
 """A number, or a tensor of one element that may still be computed."""

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from advisor import contract
-from advisor_pytorch.clipping import Clipping
-from advisor_pytorch.device import Value
-from advisor_pytorch.gradients import Concern, Concerns, Measure
-from advisor_pytorch.rates import own_names
-from advisor_pytorch.rows import Column, Role
-from advisor_pytorch.sharding import NormPart
+from advisor_pytorch.steps.clipping import Clipping
+from advisor_pytorch.steps.device import Value
+from advisor_pytorch.steps.gradients import Concern, Concerns, Measure
+from advisor_pytorch.steps.rates import own_names
+from advisor_pytorch.steps.rows import Column, Role
+from advisor_pytorch.steps.sharding import NormPart
 
 
 class Norms:

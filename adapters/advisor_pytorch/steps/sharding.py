@@ -2,7 +2,7 @@
 
 A collective needs every rank at the same place: it would hang where one rank has died or does not log, and would queue up
 with the training's own communication. So each rank measures what it holds, weighed such that the squares of all ranks' parts add
-up to the square of the global norm, and `advisor_pytorch.merging` adds them up later.
+up to the square of the global norm, and `advisor_pytorch.distributed.merging` adds them up later.
 
 | gradient | weight of a rank's squares |
 |---|---|
@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from advisor_pytorch.gradients import Measure, global_norm, norm_of
+from advisor_pytorch.steps.gradients import Measure, global_norm, norm_of
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:

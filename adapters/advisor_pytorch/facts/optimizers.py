@@ -41,7 +41,7 @@ from typing import Any
 import torch
 
 from advisor import contract
-from advisor_pytorch.rates import MAX_GROUPS, MAX_OPTIMIZERS
+from advisor_pytorch.steps.rates import MAX_GROUPS, MAX_OPTIMIZERS
 
 _NAMES = {"lr": "learning_rate", "eps": "epsilon"}
 _HOW_NOT_WHAT = frozenset(("params", "foreach", "maximize", "capturable", "differentiable", "fused", "initial_lr"))

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-from advisor_pytorch import averaging, schedules
+from advisor_pytorch.facts import averaging, schedules
 
 
 class Bystanders(NamedTuple):

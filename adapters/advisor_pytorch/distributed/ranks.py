@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping
 import torch
 
 from advisor_logging.recorder import Chunk
-from advisor_pytorch import ranks
-from advisor_pytorch.talk import RankListener, RankReporter
+from advisor_pytorch.distributed import facts as ranks
+from advisor_pytorch.distributed.talk import RankListener, RankReporter
 
 
 class Ranks:

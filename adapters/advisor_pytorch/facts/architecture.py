@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from advisor_pytorch.residuals import is_norm
+from advisor_pytorch.facts.residuals import is_norm
 
 _TELL_CLASSES_APART = tuple(f"For{kind}Classification" for kind in ("Sequence", "Image", "Audio", "Video"))
 

@@ -16,7 +16,7 @@
 | any other class | what its name says |
 
 A kind names how the learning rate falls, also where it is level before (warmup, stable, decay). A function is tried only if
-its code shows that nobody can notice (`advisor_pytorch.purity`).
+its code shows that nobody can notice (`advisor_pytorch.facts.purity`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import Any
 
 from torch.optim import lr_scheduler
 
-from advisor_pytorch.purity import is_pure
-from advisor_pytorch.shapes import kind_of_function
+from advisor_pytorch.facts.purity import is_pure
+from advisor_pytorch.facts.shapes import kind_of_function
 
 _BY_CLASS = {
     "StepLR": "step",

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from advisor_pytorch.sharding import is_flattened, is_sharded
+from advisor_pytorch.steps.sharding import is_flattened, is_sharded
 
 Facts = dict[str, Any]
 """Values of `contract.TAG_RANKS` by fact: JSON's plain ones."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from advisor import contract
-from advisor_pytorch.device import Value, own_copy
+from advisor_pytorch.steps.device import Value, own_copy
 
 MAX_OPTIMIZERS = 8
 """So many optimizers have metrics of their own: where each parameter has one, theirs would be too many to look at."""

@@ -24,9 +24,10 @@ from advisor import contract
 from advisor_logging.recorder import Chunk
 from advisor_logging.redact import one_line
 from advisor_logging.table import Row, Table, tables_of
-from advisor_pytorch import ranks
-from advisor_pytorch.merging import PATIENCE_S, Merger, Values, is_sent
-from advisor_pytorch.ranks import Facts
+from advisor_pytorch.distributed import facts as ranks
+from advisor_pytorch.distributed.facts import Facts
+from advisor_pytorch.distributed.merging import PATIENCE_S, Merger, Values
+from advisor_pytorch.steps.parts import is_sent
 
 LEAST_INTERVAL_S = 0.25
 MESSAGES_PER_S = 256

@@ -17,8 +17,8 @@ import torch
 
 from advisor import contract
 from advisor_logging.redact import redact_arguments
-from advisor_pytorch import architecture, data, machine
-from advisor_pytorch.optimizers import describe_further, hyperparameters
+from advisor_pytorch.facts import architecture, data, machine
+from advisor_pytorch.facts.optimizers import describe_further, hyperparameters
 
 _LIBRARIES = (
     "tuning-advisor torch numpy mlflow mlflow-skinny torchvision torchaudio lightning pytorch-lightning transformers accelerate "

@@ -16,13 +16,13 @@ from typing import Any, Protocol
 import torch
 
 from advisor import contract
-from advisor_pytorch import clipping, scaling
-from advisor_pytorch.clock import TIMES, Clock
-from advisor_pytorch.device import Value, keep_loss, own_copy
-from advisor_pytorch.gradients import Measure, norm_of
-from advisor_pytorch.norms import Norms
-from advisor_pytorch.rates import Rates
-from advisor_pytorch.rows import Column, Layout, PendingChunk, Role, Skips, Stretch
+from advisor_pytorch.steps import clipping, scaling
+from advisor_pytorch.steps.clock import TIMES, Clock
+from advisor_pytorch.steps.device import Value, keep_loss, own_copy
+from advisor_pytorch.steps.gradients import Measure, norm_of
+from advisor_pytorch.steps.norms import Norms
+from advisor_pytorch.steps.rates import Rates
+from advisor_pytorch.steps.rows import Column, Layout, PendingChunk, Role, Skips, Stretch
 
 HAND_OVER_S = 0.25
 """Points stay with the training thread no longer than this, or a step where that takes longer."""
