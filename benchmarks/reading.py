@@ -101,7 +101,7 @@ def fill(uri: str, runs: int, metrics: int, points: int) -> None:
             )
 
     with open_writer(uri) as writer:
-        writer.write("all", {}, new_runs(), lambda: None)
+        writer.write("all", {}, new_runs(), lambda _run, _points: None)
 
 
 def plain_loop(uri: str, runs: int) -> int:
