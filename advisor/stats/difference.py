@@ -1,0 +1,213 @@
+"""Two settings by the costs of their repeats: is one really lower, and how many repeats would show it? Lower is better."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy import stats
+
+from advisor.space import FloatArray
+
+SEED = 0
+_EXACT = 20_000
+"""Arrangements up to which all are enumerated; more are drawn at random, a tenth as many."""
+_FEWEST_ARRANGED = 40
+"""Arrangements below which even perfect order is no evidence at a level of 5 %, two-sided."""
+_FEWEST_APART = 4
+_NULLS = 9_999
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How much lower the mean of `one` is than that of `other`, and how sure that is."""
+
+    gain: float
+    """Mean of the other minus mean of the one: positive where the one is better."""
+    sd: float
+    """Standard deviation from repeat to repeat, root mean square of both; NaN where nothing was repeated."""
+    error: float
+    """Standard error of the gain; NaN where nothing was repeated."""
+    freedom: float
+    """Degrees of freedom of the error (Welch-Satterthwaite, or those of the pooled estimate)."""
+    p: float
+    """Two-sided p-value of no difference; NaN where nothing was repeated."""
+
+    def chance_above(self, level: float = 0.0) -> float:
+        """How sure it is that the true gain exceeds `level` (one-sided, Student); NaN where nothing was repeated."""
+        if math.isnan(self.error):
+            return math.nan
+        if self.error <= 0:
+            return 1.0 if self.gain > level else 0.0
+        return float(stats.t.cdf((self.gain - level) / self.error, self.freedom))
+
+    def interval(self, level: float = 0.9) -> tuple[float, float]:
+        """Central confidence interval of the true gain."""
+        if math.isnan(self.error):
+            return math.nan, math.nan
+        half = float(stats.t.ppf(0.5 + level / 2, self.freedom)) * self.error if self.error > 0 else 0.0
+        return self.gain - half, self.gain + half
+
+
+def difference(one: FloatArray, other: FloatArray, pool: tuple[float, int] | None = None) -> Difference:
+    """Compare the repeats (n,) and (m,) of two settings, n, m >= 1, finite.
+
+    With two repeats or more of both, Welch's t; its p-value by exact permutation of the studentised difference where there are
+    enough arrangements for one, which needs no normal distribution. With one repeat of either, the variance is taken from `pool`
+    (standard deviation and degrees of freedom of repeats of any setting), else from the one that was repeated.
+    """
+    n, m = len(one), len(other)
+    gain = float(np.mean(other) - np.mean(one))
+    if n > 1 and m > 1:
+        parts = float(np.var(one, ddof=1)) / n, float(np.var(other, ddof=1)) / m
+        variance = sum(parts)
+        freedom = variance**2 / (parts[0] ** 2 / (n - 1) + parts[1] ** 2 / (m - 1)) if variance > 0 else n + m - 2.0
+        sd = math.sqrt((float(np.var(one, ddof=1)) + float(np.var(other, ddof=1))) / 2)
+        p = _permuted(one, other) if math.comb(n + m, n) >= _FEWEST_ARRANGED else math.nan
+        return Difference(gain, sd, math.sqrt(variance), freedom, _p(gain, math.sqrt(variance), freedom, p))
+    pool = pool or pooled([one, other])
+    if pool is None:
+        return Difference(gain, math.nan, math.nan, math.nan, math.nan)
+    error = pool[0] * math.sqrt(1 / n + 1 / m)
+    return Difference(gain, pool[0], error, float(pool[1]), _p(gain, error, float(pool[1]), math.nan))
+
+
+def _p(gain: float, error: float, freedom: float, permuted: float) -> float:
+    if not math.isnan(permuted):
+        return permuted
+    if error <= 0:
+        return float(gain == 0)
+    return float(2 * stats.t.sf(abs(gain) / error, freedom))
+
+
+def pooled(groups: list[FloatArray]) -> tuple[float, int] | None:
+    """(standard deviation within groups, degrees of freedom); None where no group has two values."""
+    freedom = sum(len(g) - 1 for g in groups)
+    if freedom < 1:
+        return None
+    return math.sqrt(sum(float(np.sum((g - np.mean(g)) ** 2)) for g in groups) / freedom), freedom
+
+
+def _permuted(one: FloatArray, other: FloatArray) -> float:
+    """Two-sided p-value of the studentised difference over arrangements of the pooled values; exact where they are few."""
+    values, n = np.concatenate([one, other]), len(one)
+    total = len(values)
+    if math.comb(total, n) <= _EXACT:
+        from itertools import combinations
+
+        chosen = np.zeros((math.comb(total, n), total), dtype=np.bool_)
+        rows = np.array(list(combinations(range(total), n)))
+        chosen[np.arange(len(rows))[:, None], rows] = True
+    else:
+        rng = np.random.default_rng(SEED)
+        ranks = rng.random((_EXACT // 10, total)).argsort(axis=1)
+        chosen = np.vstack([np.arange(total)[None, :] < n, ranks < n])
+    seen = _studentised(values, chosen, n)
+    mine = abs(float(_studentised(values, np.arange(total)[None, :] < n, n)[0]))
+    return float(np.mean(np.abs(seen) >= mine * (1 - 1e-9)))
+
+
+def _studentised(values: FloatArray, chosen: np.ndarray, n: int) -> FloatArray:
+    """Welch's t for each row of `chosen` (k, N); a difference without any variance is infinite."""
+    centred = values - values.mean()
+    m = len(values) - n
+    sums, squares = chosen @ centred, chosen @ centred**2
+    rest, rest_squares = centred.sum() - sums, (centred**2).sum() - squares
+    spread = np.maximum(squares - sums**2 / n, 0) / (n * (n - 1))
+    spread += np.maximum(rest_squares - rest**2 / m, 0) / (m * (m - 1))
+    gap = rest / m - sums / n
+    scale = float(np.abs(centred).max(initial=0.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = gap / np.sqrt(spread)
+    t[np.abs(gap) <= 1e-12 * scale] = 0.0
+    return np.asarray(np.nan_to_num(t, posinf=np.inf, neginf=-np.inf), dtype=np.float64)
+
+
+def repeats_needed(gain: float, sd: float, *, level: float = 0.05, power: float = 0.8, most: int = 1000) -> int:
+    """Repeats of each of two settings that show a gain of this size with probability `power`, one-sided t-test at `level`.
+
+    At least 2; `most` + 1 where even `most` do not suffice, or there is no gain to show.
+    """
+    if not gain > 0:
+        return most + 1
+    if not sd > 0:
+        return 2
+    low, high = 2, most + 1
+    while low < high:
+        n = (low + high) // 2
+        if _power(gain / sd, n, level) >= power:
+            high = n
+        else:
+            low = n + 1
+    return low
+
+
+def _power(size: float, n: int, level: float) -> float:
+    freedom = 2 * n - 2
+    limit = float(stats.t.ppf(1 - level, freedom))
+    value = float(stats.nct.sf(limit, freedom, size * math.sqrt(n / 2)))
+    return value if math.isfinite(value) else float(stats.norm.sf(limit - size * math.sqrt(n / 2)))
+
+
+def shows_again(found: Difference, level: float) -> float:
+    """Probability that the same comparison, run again, is significant in the same direction (two-sided at `level`).
+
+    Takes the true gain to be the one that was found.
+    """
+    if not found.error > 0:
+        return float(found.gain != 0)
+    limit = float(stats.t.ppf(1 - level / 2, found.freedom))
+    return float(stats.t.sf(limit - abs(found.gain) / found.error, found.freedom))
+
+
+# --- repeats that fall apart ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Repeats of one setting in two groups: a few lie set apart from the others."""
+
+    few: tuple[int, ...]
+    """Indices of the fewer ones."""
+    worse: bool
+    """Whether the few are the worse ones."""
+    p: float
+    """How often normally distributed repeats fall apart as far."""
+
+
+def apart(costs: FloatArray) -> Apart | None:
+    """The widest gap between the values (n,) of at least 4 repeats, measured by the range of the larger group; None for fewer.
+
+    Of up to half of the values on either side. The p-value is simulated, as the gap is looked for in many places.
+    """
+    n = len(costs)
+    if n < _FEWEST_APART or not np.ptp(costs) > 0:
+        return None
+    order = np.argsort(costs, kind="stable")
+    ratios = _gap_ratios(costs[order][None, :])[0]
+    cut = int(np.argmax(ratios))
+    p = float((1 + np.sum(_null_ratios(n) >= ratios[cut])) / (_NULLS + 1))
+    worse = cut + 1 >= n - cut - 1
+    few = order[cut + 1 :] if worse else order[: cut + 1]
+    return Apart(tuple(sorted(few.tolist())), worse, p)
+
+
+def _gap_ratios(ordered: FloatArray) -> FloatArray:
+    """Gap after each of the first n - 1 ordered values over the range of the larger group; shape (k, n - 1).
+
+    The smallest gap is added to that range: values that are tied are so only as far as the metric resolves.
+    """
+    n = ordered.shape[1]
+    gaps = np.diff(ordered, axis=1)
+    below, above = ordered[:, :-1] - ordered[:, :1], ordered[:, -1:] - ordered[:, 1:]
+    larger = np.where(np.arange(1, n) >= n - np.arange(1, n), below, above)
+    resolution = np.min(np.where(gaps > 0, gaps, np.inf), axis=1, keepdims=True)
+    return np.asarray(gaps / (larger + resolution), dtype=np.float64)
+
+
+@lru_cache(maxsize=64)
+def _null_ratios(n: int) -> FloatArray:
+    rng = np.random.default_rng(SEED)
+    return np.asarray(_gap_ratios(np.sort(rng.standard_normal((_NULLS, n)), axis=1)).max(axis=1), dtype=np.float64)

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from advisor.stats.difference import apart, difference, pooled, repeats_needed, shows_again
+
+
+def test_the_t_of_welch():
+    rng = np.random.default_rng(0)
+    one, other = rng.normal(0, 1, 6), rng.normal(1, 3, 9)
+    found, theirs = difference(one, other), stats.ttest_ind(other, one, equal_var=False)
+    assert found.gain / found.error == pytest.approx(theirs.statistic)
+    assert found.freedom == pytest.approx(theirs.df)
+    low, high = theirs.confidence_interval(0.9)
+    assert found.interval(0.9) == pytest.approx((low, high))
+    assert found.chance_above(0) == pytest.approx(
+        1 - stats.ttest_ind(other, one, equal_var=False, alternative="greater").pvalue
+    )
+
+
+def test_the_exact_p_value_of_perfect_order():
+    found = difference(np.array([1.0, 2, 3, 4]), np.array([5.0, 6, 7, 8]))
+    assert found.p == pytest.approx(2 / 70)
+
+
+@pytest.mark.parametrize(("n", "m", "ratio"), [(2, 2, 1), (3, 3, 1), (4, 4, 1), (5, 12, 1), (10, 10, 3), (50, 50, 1)])
+def test_keeps_its_level(n, m, ratio):
+    rng = np.random.default_rng(n * m)
+    found = [difference(rng.normal(0, 1, n), rng.normal(0, ratio, m)).p <= 0.05 for _ in range(200)]
+    assert sum(found) <= 18  # 5 % of 200, and two and a half standard deviations
+
+
+def test_one_run_takes_the_variance_of_others():
+    assert np.isnan(difference(np.array([1.0]), np.array([2.0])).p)
+    found = difference(np.array([1.0]), np.array([2.0]), pool=(0.1, 8))
+    assert found.p == pytest.approx(2 * stats.t.sf(1 / (0.1 * 2**0.5), 8))
+    assert difference(np.array([1.0]), np.array([2.0, 2.2])).freedom == 1
+
+
+def test_no_variance_at_all():
+    assert difference(np.ones(4), np.ones(4)).p == 1
+    assert difference(np.ones(4), 2 * np.ones(4)).p <= 0.05
+    assert difference(np.ones(2), 2 * np.ones(2)).chance_above(0) == 1
+
+
+def test_pooled_is_within_groups():
+    sd, freedom = pooled([np.array([1.0, 3.0]), np.array([11.0, 13.0]), np.array([5.0])])
+    assert (sd, freedom) == (pytest.approx(2**0.5), 2)
+    assert pooled([np.array([1.0]), np.array([2.0])]) is None
+
+
+@pytest.mark.parametrize("size", [0.7, 1.0, 2.0])
+def test_the_repeats_needed_have_the_power_that_was_asked_for(size):
+    n = repeats_needed(size, 1.0)
+    rng = np.random.default_rng(0)
+    gains, base = rng.normal(size, 1, (4000, n)), rng.normal(0, 1, (4000, n))
+    power = np.mean(stats.ttest_ind(gains, base, axis=1, alternative="greater").pvalue <= 0.05)
+    assert power >= 0.78
+    assert repeats_needed(size, 1.0, power=0.9) > n
+
+
+def test_repeats_needed_at_the_ends():
+    assert repeats_needed(100.0, 1.0) == 2
+    assert repeats_needed(1.0, 0.0) == 2
+    assert repeats_needed(0.0, 1.0, most=50) == 51
+    assert repeats_needed(1e-6, 1.0, most=50) == 51
+
+
+def test_a_barely_significant_lead_shows_again_half_of_the_time():
+    one = np.array([0.0, 1.0])
+    found = difference(one, one + 0.0, pool=(1.0, 1000))
+    assert shows_again(found, 0.05) == pytest.approx(0.025, abs=0.001)
+    found = difference(np.zeros(1), np.array([1.96 * 2**0.5]), pool=(1.0, 100_000))
+    assert shows_again(found, 0.05) == pytest.approx(0.5, abs=0.01)
+
+
+def test_repeats_that_fall_apart():
+    found = apart(np.array([0.0969, 0.8966, 0.0970, 0.0998, 0.8967]))
+    assert found.few == (1, 4)
+    assert found.worse
+    assert found.p < 0.01
+    lucky = apart(np.array([0.1, 0.9, 0.901, 0.902, 0.903]))
+    assert (lucky.few, lucky.worse) == ((0,), False)
+    assert apart(np.array([1.0, 2.0, 9.0])) is None
+    assert apart(np.ones(6)) is None
+    assert apart(np.array([0.50, 0.50, 0.53, 0.56])).p > 0.05  # ties
+
+
+def test_normal_repeats_seldom_fall_apart():
+    rng = np.random.default_rng(5)
+    for n in (4, 5, 10, 40):
+        assert np.mean([apart(rng.normal(0, 1, n)).p <= 0.05 for _ in range(300)]) <= 0.085
