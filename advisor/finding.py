@@ -201,6 +201,24 @@ class SetSchedule(_Value):
         return spec.model_copy(update={"schedule": {**(spec.schedule or {}), **self.schedule}})
 
 
+class RepeatTrial(_Value):
+    """Run one setting again with other seeds, to learn how far results differ by chance."""
+
+    kind: Literal["repeat-trial"] = "repeat-trial"
+    parameters: dict[str, Value]
+    """The setting."""
+    seeds: Annotated[int, Field(ge=1)]
+    """Seeds to run it with."""
+    why: str
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """A spec of this one setting, every hyperparameter fixed, and its repeats."""
+        fixed = {
+            n: Parameter(role="fixed", value=v, why="as in the best trial so far") for n, v in self.parameters.items()
+        }
+        return spec.model_copy(update={"parameters": fixed, "trials": 1, "seeds": self.seeds})
+
+
 class Advise(_Value):
     """Something to do that a search space cannot hold: keep checkpoints, look for a bug, get more validation data."""
 
@@ -214,7 +232,7 @@ class Advise(_Value):
 
 
 Change = Annotated[
-    SetRange | FixParameter | AddParameter | SetField | SetSchedule | Advise, Field(discriminator="kind")
+    SetRange | FixParameter | AddParameter | SetField | SetSchedule | RepeatTrial | Advise, Field(discriminator="kind")
 ]
 
 

@@ -21,14 +21,16 @@ from advisor.finding import (
     Finding,
     FixParameter,
     Goal,
+    RepeatTrial,
     SetField,
     SetRange,
     Verdict,
     by_priority,
 )
+from advisor.readings import repeats
 from advisor.space import as_number, is_learning_rate
 from advisor.spec import Parameter, Sampler, StudySpec
-from advisor.study import Study
+from advisor.study import Study, Trial
 
 LEAST_CONFIDENCE = 0.5
 """A finding less sure than this is shown but changes no study: it is as likely wrong as right."""
@@ -41,6 +43,9 @@ FEWEST_FEASIBLE = 5
 
 REPEATS = 5
 """Seeds with which the best trial is repeated when nothing else is left to do: the fewest that show a spread."""
+
+
+REPEAT_GOAL = "Measure trial variance: the best trial again with other seeds"
 
 
 @dataclass(frozen=True)
@@ -151,7 +156,7 @@ class _Draft:
         """Apply the findings' changes; if any took effect, they are a study of their own."""
         before = self.current
         subjects: list[str] = []
-        for finding in findings:
+        for finding in sorted(findings, key=_repeats):
             if finding.confidence < LEAST_CONFIDENCE:
                 self._defer(finding, f"it is {finding.confidence:.0%} sure, too little to change a study")
                 continue
@@ -160,6 +165,8 @@ class _Draft:
         if self.current == before and not _only_advice(findings):
             return
         goal = f"{stage.title}: {', '.join(subjects) or 'see the notes, then repeat the study'}"
+        if self.current.seeds is not None and "trial variance" in subjects:
+            goal = REPEAT_GOAL
         follows = before.parent if not self.specs else self.specs[-1].study
         number = before.round if not self.specs else self.specs[-1].round + 1
         name = re.sub(r"-round-\d+$", "", self.current.study) + f"-round-{number}"
@@ -175,6 +182,9 @@ class _Draft:
         if isinstance(change, Advise):
             if change not in self.notes:
                 self.notes.append(change)
+            return False
+        if isinstance(change, RepeatTrial) and self.current != self.start:
+            self._defer(finding, "the study before it may find a better trial, which is then the one to repeat")
             return False
         sides = _sides(change, self.current)
         taken = {self.owners[s] for s in sides if s in self.owners} - {finding.rule}
@@ -222,6 +232,11 @@ class _Draft:
             self.deferred.append(Deferred(rule=finding.rule, message=finding.message, reason=reason))
 
 
+def _repeats(finding: Finding) -> bool:
+    """Whether the finding asks to repeat a trial: that comes after all changes of the space, and only where there are none."""
+    return any(isinstance(c, RepeatTrial) for c in finding.changes)
+
+
 def _only_advice(findings: Sequence[Finding]) -> bool:
     """Whether something must be fixed that no space can say: a study of its own all the same, lest a lesser goal goes first."""
     return any(f.severity == "critical" and any(isinstance(c, Advise) for c in f.changes) for f in findings)
@@ -233,6 +248,8 @@ def _target(change: Change) -> str:
         return change.parameter
     if isinstance(change, AddParameter):
         return change.name
+    if isinstance(change, RepeatTrial):
+        return "trial variance"
     return change.field if isinstance(change, SetField) else "schedule"
 
 
@@ -291,16 +308,16 @@ def _repeat_best(study: Study, base: StudySpec) -> list[StudySpec]:
     if not ranked or study.probe is not None:
         return []
     best = ranked[0]
-    fixed = {
-        name: Parameter(role="fixed", value=value, why="as in the best trial so far")
-        for name, value in best.params.items()
-    }
-    if not fixed:
+    if not best.params or len(_seeds_of(study, best)) >= REPEATS:
         return []
     name = re.sub(r"-round-\d+$", "", base.study) + f"-round-{base.round}"
-    goal = "Measure trial variance: the best trial again with other seeds"
-    update = {"study": name, "goal": goal, "parameters": fixed, "trials": 1, "seeds": REPEATS}
-    return [base.model_copy(update=update)]
+    repeat = RepeatTrial(parameters=dict(best.params), seeds=REPEATS, why="the trial variance is not known well")
+    return [repeat.apply(base).model_copy(update={"study": name, "goal": REPEAT_GOAL})]
+
+
+def _seeds_of(study: Study, trial: Trial) -> list[Trial]:
+    """The runs of the trial's setting with different seeds."""
+    return next((list(s.trials) for s in repeats.settings(study) if repeats.key(s.trials[0]) == repeats.key(trial)), [])
 
 
 def _with_notes(specs: Sequence[StudySpec], notes: Sequence[Advise]) -> list[StudySpec]:

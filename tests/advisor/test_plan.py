@@ -1,8 +1,8 @@
 import pytest
 from studies import make_study
 
-from advisor.finding import AddParameter, Advise, Finding, FixParameter, SetField, SetRange, Verdict
-from advisor.plan import file_names, plan
+from advisor.finding import AddParameter, Advise, Finding, FixParameter, RepeatTrial, SetField, SetRange, Verdict
+from advisor.plan import REPEAT_GOAL, file_names, plan
 from advisor.spec import Parameter
 from advisor.spec_yaml import dump, loads
 
@@ -173,3 +173,28 @@ def test_epochs_follow_the_number_of_steps():
     (spec,) = plan(data, [found("still", "steps", STEPS)]).specs
     assert (spec.max_train_steps, spec.parameters["num_epochs"].value) == (900, 90)
     assert spec.parameters["warmup_steps"].value == 10
+
+
+AGAIN = RepeatTrial(parameters={"lr": 0.1, "dropout": 0.0}, seeds=9, why="the lead is within the trial variance")
+
+
+def test_a_trial_is_repeated_where_nothing_else_is_to_be_changed():
+    (spec,) = plan(study(), [found("adopt", "exploitation", AGAIN)]).specs
+    assert (spec.goal, spec.trials, spec.seeds) == (REPEAT_GOAL, 1, 9)
+    assert {n: p.value for n, p in spec.parameters.items()} == {"lr": 0.1, "dropout": 0.0}
+    assert loads(dump(spec)) == spec
+
+
+@pytest.mark.parametrize("goal", ["boundary", "exploitation"])
+def test_a_trial_is_not_repeated_where_the_space_changes(goal):
+    made = plan(study(), [found("adopt", "exploitation", AGAIN), found("edge", goal, wider())])
+    (spec,) = made.specs
+    assert spec.seeds is None
+    assert spec.parameters["lr"].high == 1.0
+    assert "adopt" in [d.rule for d in made.deferred]
+
+
+def test_a_setting_that_was_repeated_is_not_repeated_again():
+    params = [{"lr": 0.1}] * 5 + [{"lr": 0.2}] * 5
+    repeated = make_study(params, {"val/loss": [0.1 * i for i in range(10)]}, seeds=list(range(10)))
+    assert plan(repeated, []).specs == ()
