@@ -1,0 +1,132 @@
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.finding import Advise, RepeatTrial
+from advisor.plan import REPEAT_GOAL, plan
+
+
+def repeated(values, *, status=None, **options):
+    """A study of settings with repeats: {learning rate: values of its seeds}."""
+    params = [{"lr": lr} for lr, ys in values.items() for _ in ys]
+    seeds = [seed for ys in values.values() for seed in range(len(ys))]
+    curves = [[2.0, y] for ys in values.values() for y in ys]
+    return make_study(params, {"val/loss": curves}, seeds=seeds, status=status, **options)
+
+
+CLOSE = {0.1: [0.50, 0.53, 0.56, 0.52], 0.2: [0.51, 0.54, 0.57, 0.53], 0.3: [0.90, 0.91, 0.92, 0.95]}
+CLEAR = {0.1: [0.50, 0.51, 0.52, 0.50], 0.2: [0.72, 0.74, 0.71, 0.71], 0.3: [0.90, 0.91, 0.92, 0.95]}
+
+
+def test_a_lead_within_the_trial_variance_is_no_lead():
+    found = verdict("adopt", repeated({0.1: [0.50, 0.53, 0.52, 0.51], 0.2: [0.52, 0.54, 0.55, 0.51]})).findings[0]
+    assert found.message == (
+        "The setting of trial-0 leads by 0.015 (0.515 against 0.53, 4 and 4 seeds), within the 0.016 "
+        "that seeds differ by (p = 0.31)."
+    )
+    assert found.confidence > 0.5
+    advice, repeat = found.changes
+    assert isinstance(advice, Advise)
+    assert isinstance(repeat, RepeatTrial)
+    assert repeat.parameters == {"lr": 0.1}
+    assert 5 <= repeat.seeds <= 20
+
+
+def test_a_lead_too_small_to_find_out_about_asks_for_the_simpler_setting():
+    found = verdict("adopt", repeated(CLOSE)).findings[0]
+    assert found.action.startswith("Take the simpler or cheaper of trial-0 and trial-4")
+    assert [c.kind for c in found.changes] == ["advise"]
+
+
+def test_a_higher_objective_leads_where_it_is_maximized():
+    params = [{"lr": 0.1}] * 4 + [{"lr": 0.2}] * 4
+    study = make_study(
+        params,
+        {"val/acc": [0.60, 0.61, 0.62, 0.60, 0.61, 0.63, 0.62, 0.60]},
+        objective="val/acc",
+        direction="maximize",
+        seeds=list(range(8)),
+    )
+    assert "0.615 against 0.6075" in verdict("adopt", study).findings[0].message
+
+
+def test_a_winner_by_luck_of_one_seed_is_found_out():
+    found = verdict("adopt", repeated({0.1: [0.40, 0.60, 0.61, 0.59], 0.2: [0.50, 0.51, 0.52, 0.50]})).findings[0]
+    assert "is behind by" in found.message
+    assert "trial-4" in found.action
+
+
+def test_a_best_setting_of_which_a_seed_fails_does_not_repeat():
+    study = repeated({0.1: [0.50, 0.51, 0.52, 0.501, 0.9], 0.2: [0.72, 0.74, 0.71, 0.71, 0.73]})
+    found = verdict("adopt", study).findings[0]
+    assert found.subject == "seed"
+    assert found.trials == ("run4",)
+    assert "of its 5 runs, the best of which reached 0.5, 1 ends as far behind as 0.9" in found.message
+    crashed = repeated({0.1: [0.5, 0.51, 0.52], 0.2: [0.7, 0.71, 0.72]}, status=["infeasible"] + ["complete"] * 5)
+    assert "1 failed" in verdict("adopt", crashed).findings[0].message
+
+
+def test_repeats_of_a_single_setting_are_judged_too():
+    assert verdict("adopt", repeated({0.1: [0.0969, 0.0970, 0.0998, 0.8966, 0.8967]})).findings[0].subject == "seed"
+    assert verdict("adopt", repeated({0.1: [0.751, 0.7515, 0.7496, 0.7492, 0.7502]})).status == "quiet"
+
+
+def test_quiet_where_the_lead_is_real():
+    assert verdict("adopt", repeated(CLEAR)).status == "quiet"
+
+
+def test_the_variance_of_other_settings_serves_a_setting_that_ran_once():
+    values = {0.1: [0.10], 0.2: [0.72, 0.74, 0.71, 0.71], 0.3: [0.9]}
+    assert verdict("adopt", repeated(values)).status == "quiet"
+    assert verdict("adopt", repeated({**values, 0.1: [0.70]})).status == "fired"
+
+
+def test_cannot_tell_without_repeats():
+    said = verdict("adopt", repeated({0.1: [0.5], 0.2: [0.6]}))
+    assert said.status == "not-assessed"
+    assert "repeat the best trial 5 times" in said.reason
+
+
+def test_runs_with_the_same_seed_are_no_repeats():
+    study = make_study([{"lr": 0.1}] * 2 + [{"lr": 0.2}] * 2, {"val/loss": [0.5, 0.5, 0.6, 0.6]}, seeds=[1, 1, 1, 1])
+    assert verdict("adopt", study).status == "not-assessed"
+
+
+def test_values_that_text_rounded_are_one_setting():
+    params = [{"lr": 0.003981071705534973}, {"lr": 0.0039810717055}, {"lr": 0.1}, {"lr": 0.1}]
+    study = make_study(params, {"val/loss": [0.50, 0.52, 0.51, 0.53]}, seeds=[0, 1, 0, 1])
+    assert "2 and 2 seeds" in verdict("adopt", study).findings[0].message
+
+
+def test_ties_are_no_lead():
+    assert verdict("adopt", repeated({0.1: [1.0] * 4, 0.2: [1.0] * 4})).status == "fired"
+
+
+def test_the_next_study_repeats_the_best_trial():
+    study = repeated({0.1: [0.50, 0.53, 0.52, 0.51], 0.2: [0.52, 0.54, 0.55, 0.51]})
+    said = verdict("adopt", study)
+    (spec,) = plan(study, [said]).specs
+    assert spec.goal == REPEAT_GOAL
+    assert spec.parameters["lr"].value == 0.1
+    assert (spec.trials, spec.seeds) == (1, said.findings[0].changes[1].seeds)
+
+
+@pytest.mark.parametrize(("settings", "seeds"), [(2, 4), (6, 3), (12, 5), (3, 10)])
+def test_keeps_its_promise_where_all_settings_are_equal(settings, seeds):
+    passed = 0
+    for i in range(100):
+        rng = np.random.default_rng(i)
+        values = {
+            0.001 * (k + 1): np.round(rng.normal(1, 0.1, seeds), 2 if i % 2 else 6).tolist() for k in range(settings)
+        }
+        passed += verdict("adopt", repeated(values)).status == "quiet"
+    assert passed <= 9  # 5 % of 100, and two standard deviations
+
+
+def test_does_not_doubt_a_clear_lead():
+    doubted = 0
+    for i in range(100):
+        rng = np.random.default_rng(i)
+        values = {0.1: rng.normal(0, 1, 5), 0.2: rng.normal(4, 1, 5), 0.3: rng.normal(4.5, 1, 5)}
+        doubted += verdict("adopt", repeated({k: v.tolist() for k, v in values.items()})).status == "fired"
+    assert doubted <= 9
