@@ -49,6 +49,8 @@ DEVICE_UTILISATION = "device/utilisation"
 
 FULL_SUFFIX = ".full"
 """Of a metric that is evaluated on a sample of the validation set as training goes on, NAME.full is its value on the whole set."""
+STD_SUFFIX = ".std"
+"""Of a metric that is a mean over the validation examples, NAME.std is the standard deviation over them: how sure the mean is."""
 MIN_SUFFIX = ".min"
 MAX_SUFFIX = ".max"
 GROUP_SUFFIX = ".group"

@@ -1,0 +1,108 @@
+"""eval-size: a validation set too small to tell the best trials apart."""
+
+import json
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+RULE = "eval-size"
+
+
+def study(errors, n, *, objective="val/error", direction="minimize", counts=None, unit=1.0, **others):
+    """Trials whose objective ends at `errors`, shares of n validation examples."""
+    tags = [{"n_valid": str(n), **({"valid_class_counts": json.dumps(counts)} if counts else {})}] * len(errors)
+    curves = [[unit * 0.9, unit * e] if direction == "minimize" else [unit * 0.1, unit * (1 - e)] for e in errors]
+    params = [{"lr": 0.1 / (i + 1)} for i in range(len(errors))]
+    metrics = {objective: curves, **{name: [[s, s]] * len(errors) for name, s in others.items()}}
+    return make_study(params, metrics, objective=objective, direction=direction, tags=tags)
+
+
+def measured(rng, true, n):
+    """What n examples show of trials whose errors have a correlation of one half."""
+    hard = rng.random(n)
+    errors = []
+    for e in true:
+        own = rng.random(n)
+        errors.append(np.where(rng.random(n) < np.sqrt(0.5), hard, own) < e)
+    return np.mean(errors, axis=1)
+
+
+TOP = [0.05, 0.05, 0.075, 0.075, 0.1, 0.2, 0.3, 0.3]
+
+
+def test_a_small_set_does_not_tell():
+    shown = study(TOP, 40)
+    (finding,) = verdict(RULE, shown).findings
+    assert finding.severity == "warning"
+    assert finding.confidence > 0.9
+    assert finding.message.startswith("With 40 validation examples, val/error of the 5 best trials differs by 0.05,")
+    assert "Validate on about " in finding.changes[0].text
+    assert finding.changes[0].apply(shown.spec).notes == (finding.changes[0].text,)
+
+
+def test_a_large_set_does():
+    assert verdict(RULE, study(TOP, 20_000)).status == "quiet"
+
+
+def test_differences_too_small_to_matter():
+    close = [0.050, 0.0501, 0.0501, 0.0502, 0.0502, 0.3, 0.4, 0.5, 0.5, 0.6, 0.7]
+    assert verdict(RULE, study(close, 10_000)).status == "quiet"
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"objective": "val/accuracy", "direction": "maximize"},
+        {"objective": "valAcc", "direction": "maximize", "unit": 100.0},
+        {"objective": "eval_error", "unit": 100.0},
+    ],
+)
+def test_shares_and_percentages_either_way(named):
+    one, other = verdict(RULE, study(TOP, 40)).findings[0], verdict(RULE, study(TOP, 40, **named)).findings[0]
+    assert other.confidence == one.confidence
+
+
+def test_a_loss_needs_its_spread():
+    said = verdict(RULE, study(TOP, 40, objective="val/loss"))
+    assert said.status == "not-assessed"
+    assert "log that as val/loss.std" in said.reason
+    assert verdict(RULE, study(TOP, 40, objective="val/loss", **{"val/loss.std": 0.2})).status == "fired"
+    assert verdict(RULE, study(TOP, 40_000, objective="val/loss", **{"val/loss.std": 0.2})).status == "quiet"
+
+
+@pytest.mark.parametrize("name", ["val/mean_squared_error", "val/balanced_accuracy", "word_error_rate", "val/error"])
+def test_what_does_not_count_examples(name):
+    assert verdict(RULE, study([0.05123, 0.06241, 0.07777], 40, objective=name)).status == "not-assessed"
+
+
+def test_it_cannot_tell():
+    assert "n_valid" in verdict(RULE, study(TOP, "")).reason
+    assert verdict(RULE, study([0.1], 40)).status == "not-assessed"
+
+
+def test_rare_classes():
+    (finding,) = verdict(RULE, study(TOP, 20_000, counts=[19_900, 90, 8, 2])).findings
+    assert finding.severity == "note"
+    assert "2 of 4 classes have fewer than 20 validation examples, the rarest 2" in finding.message
+    assert "50%" in finding.message
+    assert verdict(RULE, study(TOP, 20_000, counts=[10_000, 10_000])).status == "quiet"
+    assert verdict(RULE, study(TOP, 20_000, counts="?")).status == "quiet"
+
+
+@pytest.mark.parametrize("trials", [2, 5, 30, 100])
+def test_it_keeps_its_promise(trials):
+    """Where the best trials truly differ by 2.5 times what tells them apart, and where they are equal."""
+    rng = np.random.default_rng(trials)
+    n, e = 1000, 0.2
+    k = min(trials, 5)
+    width = {2: 2.77, 5: 3.86}[k] * np.sqrt(e * (1 - e) * 0.5 / n)
+    rest = np.linspace(e + 2.6 * width, 0.7, trials - k)
+    fired = {0: 0, 2.5: 0}
+    for _ in range(100):
+        for times in fired:
+            true = np.concatenate([np.linspace(e, e + times * width, k), rest])
+            fired[times] += verdict(RULE, study(measured(rng, true, n), n)).status == "fired"
+    assert fired[2.5] <= 3
+    if trials < 100:  # of many, what it takes is a small part of what tuning gained
+        assert fired[0] >= 90
