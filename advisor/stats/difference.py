@@ -90,6 +90,14 @@ def pooled(groups: list[FloatArray]) -> tuple[float, int] | None:
     return math.sqrt(sum(float(np.sum((g - np.mean(g)) ** 2)) for g in groups) / freedom), freedom
 
 
+def beyond(variance: tuple[float, int], repeats: int, level: float) -> float:
+    """How far one more run may lie from the mean of a setting with `repeats` runs and not differ from it, one-sided at `level`.
+
+    variance: (standard deviation, degrees of freedom), as of `pooled`.
+    """
+    return variance[0] * float(stats.t.ppf(1 - level, variance[1])) * math.sqrt(1 + 1 / repeats)
+
+
 def _permuted(one: FloatArray, other: FloatArray) -> float:
     """Two-sided p-value of the studentised difference over arrangements of the pooled values; exact where they are few."""
     values, n = np.concatenate([one, other]), len(one)
