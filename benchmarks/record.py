@@ -1,0 +1,211 @@
+"""Makes the recorded studies: trains them, two at a time, and writes what they logged as tables beside this script.
+
+    python benchmarks/record.py                        all of them, some 15 minutes on two cores
+    python benchmarks/record.py --only lr-range-low    those whose names begin so; the others stay as they are
+
+The result, `recordings/data/`, is part of the project: `diagnosis.py` and the tests read it without training anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from recordings.causes import RecordedStudy, studies
+
+from advisor import contract
+from advisor.sampling import sample
+from advisor.spec import Objective, Sampler, StudySpec
+from advisor.tracking.runs import Experiment
+from advisor.tracking.store import read_experiment
+
+DATA = Path(__file__).resolve().parent / "recordings" / "data"
+DIGITS = 4
+"""Significant digits that are kept of a value: what a rule sees is noisier than that, and it makes the tables small."""
+_MACHINE = {
+    contract.TAG_COMMAND, contract.TAG_DEVICE, contract.TAG_LIBRARIES, contract.TAG_GIT_COMMIT, contract.TAG_GIT_DIRTY,
+    contract.TAG_SPOOL, contract.TAG_SIDECAR,
+}  # fmt: skip
+"""Tags that tell of the machine that recorded, and nothing of the training."""
+
+
+def record(study: RecordedStudy) -> Experiment:
+    """Train a study's trials one after another; gives what they logged."""
+    from recordings.trial import train
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        store = f"sqlite:///{folder}/mlflow.db"
+        for i, params in enumerate(trials(study)):
+            train(study.training, params, i, study.name, store, Path(folder))
+        return read_experiment(study.name, tracking_uri=store)
+
+
+def trials(study: RecordedStudy) -> list[dict[str, Any]]:
+    """The trials' hyperparameters."""
+    if study.fixed:
+        return [dict(params) for params in study.fixed]
+    return list(sample(spec(study), study.trials))
+
+
+def spec(study: RecordedStudy) -> StudySpec:
+    """The study's space, as declared to the sampler."""
+    return StudySpec(
+        study=study.name,
+        objective=Objective(metric=study.training.objective, direction="minimize"),
+        parameters=study.space,
+        sampler=Sampler(seed=1),
+    )
+
+
+def tables(experiment: Experiment, study: RecordedStudy) -> tuple[pa.Table, pa.Table]:
+    """The experiment as tidy tables of trials and of curves, as `advisor import tables` takes them."""
+    trial_rows = [
+        {
+            "study": study.name,
+            "trial": run.name,
+            "params": json.dumps(_numbers(run.params)),
+            "status": run.tags[contract.TAG_STATUS],
+            "objective": study.training.objective,
+            "direction": "min",
+            "seed": int(run.tags[contract.TAG_SEED]),
+            "extra": json.dumps(_facts(run.tags)),
+        }
+        for run in experiment.runs
+    ]
+    names = np.array([run.name for run in experiment.runs])
+    started = np.array([run.started for run in experiment.runs])
+    parts = []
+    for metric, points in sorted(experiment.points.items()):
+        parts.append(
+            pa.table(
+                {
+                    "study": np.full(len(points.steps), study.name),
+                    "trial": names[points.runs],
+                    "metric": np.full(len(points.steps), metric),
+                    "step": points.steps.astype(np.int32),
+                    "value": _rounded(points.values).astype(np.float32),
+                    "time_s": np.round(points.times - started[points.runs], 2).astype(np.float32),
+                }
+            )
+        )
+    return pa.Table.from_pylist(trial_rows), pa.concat_tables(parts)
+
+
+def _numbers(params: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, text in params.items():
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found
+
+
+def _facts(tags: Any) -> dict[str, str]:
+    kept = {k: v for k, v in tags.items() if k.startswith(contract.TAG_PREFIX) and k not in _MACHINE}
+    return {k.removeprefix(contract.TAG_PREFIX): v for k, v in sorted(kept.items())}
+
+
+def _rounded(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        digits = DIGITS - 1 - np.floor(np.log10(np.abs(values)))
+        scale = 10.0 ** np.clip(digits, -30, 30)
+        rounded = np.round(values * scale) / scale
+    return np.where(np.isfinite(rounded) & (values != 0), rounded, values)
+
+
+def cases(study: RecordedStudy) -> list[dict[str, Any]]:
+    """The study's labels in the form of the labelled cases that `cases.py` reads."""
+    space = {
+        name: p.model_dump(exclude_none=True, include={"type", "low", "high", "scale", "choices", "role"})
+        for name, p in study.space.items()
+    }
+    return [
+        {
+            "case": f"recorded-{study.name}-{label.rule}" + (f"-{label.subject}" if label.subject else ""),
+            "dataset": "recordings",
+            "studies": [study.name],
+            "where": None,
+            "trials": None,
+            "until_step": None,
+            "derived": None,
+            "space": space,
+            "objective": study.training.objective,
+            "direction": "min",
+            "rule": label.rule,
+            "accept": list(label.accept),
+            "subject": label.subject,
+            "side": label.side,
+            "fires": label.fires,
+            "named_trials": None,
+            "value": None,
+            "confidence": "high",
+            "kind": study.cause,
+            "weight_group": f"{label.rule}:{'+' if label.fires else '-'}:{study.name}",
+        }
+        for label in study.labels
+    ]
+
+
+def write(recorded: dict[str, tuple[pa.Table, pa.Table]]) -> None:
+    """Put new recordings in place of those of the same names, keep the others, and write all labels."""
+    DATA.mkdir(parents=True, exist_ok=True)
+    known = [study.name for study in studies()]
+    for i, file in enumerate(("trials.parquet", "curves.parquet")):
+        path = DATA / file
+        parts = [tables[i] for tables in recorded.values()]
+        if path.exists():
+            old = pq.read_table(path)
+            parts.append(old.filter(pc.is_in(old["study"], pa.array([n for n in known if n not in recorded]))))
+        merged = pa.concat_tables(parts, promote_options="permissive")
+        merged = merged.sort_by(
+            [(c, "ascending") for c in ("study", "trial", "metric", "step") if c in merged.column_names]
+        )
+        pq.write_table(merged, path, compression="zstd", compression_level=19, **_encodings(merged.schema))
+    lines = [json.dumps(case) for study in studies() for case in cases(study)]
+    (DATA / "cases.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _encodings(schema: pa.Schema) -> dict[str, Any]:
+    """How each column becomes small: texts by dictionary, whole numbers by differences, others byte by byte."""
+    numbers = {
+        f.name: "BYTE_STREAM_SPLIT" if pa.types.is_floating(f.type) else "DELTA_BINARY_PACKED"
+        for f in schema
+        if not pa.types.is_string(f.type)
+    }
+    return {"use_dictionary": [f.name for f in schema if f.name not in numbers], "column_encoding": numbers}
+
+
+def main() -> None:
+    """Record and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=[""], help="beginnings of the names of studies")
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    wanted = [s for s in studies() if s.name.startswith(tuple(options.only))]
+    started = time.monotonic()
+    done: dict[str, tuple[pa.Table, pa.Table]] = {}
+    with ProcessPoolExecutor(options.workers, max_tasks_per_child=1) as pool:
+        waiting = {pool.submit(record, study): study for study in wanted}
+        for future in as_completed(waiting):
+            study = waiting[future]
+            done[study.name] = tables(future.result(), study)
+            print(f"{len(done)}/{len(wanted)}  {time.monotonic() - started:5.0f} s  {study.name}", flush=True)
+    write(done)
+    print(", ".join(f"{path.name} {path.stat().st_size / 1e6:.2f} MB" for path in sorted(DATA.iterdir())))
+
+
+if __name__ == "__main__":
+    main()

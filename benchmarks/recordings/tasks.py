@@ -1,0 +1,128 @@
+"""Data and networks of the recorded studies: everything comes with Python or scikit-learn, nothing is fetched."""
+
+from __future__ import annotations
+
+import pydoc_data.topics
+from functools import lru_cache
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from recordings.training import Training
+
+CONTEXT = 32
+"""Characters that a transformer sees."""
+LETTERS = 64
+
+
+def split(training: Training) -> tuple[TensorDataset, TensorDataset]:
+    """Training and validation sets."""
+    x, y = _examples(training.task)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    valid = order[: training.n_valid]
+    train = order[training.n_valid :][: training.n_train]
+    if training.overlap:
+        train = torch.cat([valid, train])[: training.n_train]
+    if not training.shuffle:
+        train = train[torch.argsort(y[train] if y.ndim == 1 else y[train, 0], stable=True)]
+    targets = y[train]
+    if training.random_labels:
+        targets = targets[torch.randperm(len(targets), generator=torch.Generator().manual_seed(1))]
+    return TensorDataset(x[train], targets), TensorDataset(x[valid], y[valid])
+
+
+@lru_cache(maxsize=4)
+def _examples(task: str) -> tuple[torch.Tensor, torch.Tensor]:
+    if task.startswith("digits"):
+        images, labels = load_digits(return_X_y=True)
+        return torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
+    letters = _text() if task == "text" else _walk()
+    windows = letters.unfold(0, CONTEXT + 1, CONTEXT // 2)
+    return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
+
+
+def _text() -> torch.Tensor:
+    """Letters of the language reference that is part of Python's help, as numbers below `LETTERS`."""
+    text = " ".join(pydoc_data.topics.topics[name] for name in sorted(pydoc_data.topics.topics))[:120_000].lower()
+    known = {letter: i for i, letter in enumerate(sorted(set(text), key=lambda c: (-text.count(c), c))[: LETTERS - 1])}
+    return torch.tensor([known.get(letter, LETTERS - 1) for letter in text])
+
+
+def _walk() -> torch.Tensor:
+    """A synthetic language: each letter follows from the two before it by a fixed rule, or in one case of ten by none."""
+    chance = torch.Generator().manual_seed(2)
+    rule = torch.randint(16, (16, 16), generator=chance)
+    letters = [0, 1]
+    for noise, letter in zip(
+        torch.rand(40_000, generator=chance).tolist(), torch.randint(16, (40_000,)).tolist(), strict=True
+    ):
+        letters.append(letter if noise < 0.1 else int(rule[letters[-2], letters[-1]]))
+    return torch.tensor(letters)
+
+
+def classes(task: str) -> int:
+    """How many classes or letters there are."""
+    return {"text": LETTERS, "walk": 16}.get(task, 10)
+
+
+def build(training: Training) -> nn.Module:
+    """The network, with weights drawn from PyTorch's generator."""
+    if training.task == "digits-mlp":
+        return _mlp(training)
+    if training.task == "digits-cnn":
+        return _cnn(training)
+    return Transformer(training)
+
+
+def _mlp(training: Training) -> nn.Module:
+    layers: list[nn.Module] = []
+    inputs = 64
+    for _ in range(training.depth):
+        layers += [nn.Linear(inputs, training.width), *_norm(training), nn.ReLU(), nn.Dropout(training.dropout)]
+        inputs = training.width
+    return nn.Sequential(*layers, nn.Linear(inputs, 10))
+
+
+def _norm(training: Training) -> list[nn.Module]:
+    if training.norm == "batch":
+        return [nn.BatchNorm1d(training.width)]
+    return [nn.LayerNorm(training.width)] if training.norm == "layer" else []
+
+
+def _cnn(training: Training) -> nn.Module:
+    norm = nn.BatchNorm2d if training.norm == "batch" else nn.Identity
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)),
+        nn.Conv2d(1, 12, 3, padding=1), norm(12), nn.ReLU(),
+        nn.Conv2d(12, 24, 3, stride=2, padding=1), norm(24), nn.ReLU(),
+        nn.Flatten(), nn.Dropout(training.dropout), nn.Linear(24 * 16, 10),
+    )  # fmt: skip
+
+
+class Transformer(nn.Module):
+    """A decoder of `depth` blocks that normalise before or after their residual branches."""
+
+    def __init__(self, training: Training) -> None:
+        super().__init__()
+        letters = classes(training.task)
+        self.embed = nn.Embedding(letters, training.width)
+        self.place = nn.Parameter(0.02 * torch.randn(CONTEXT, training.width))
+        block = nn.TransformerEncoderLayer(
+            training.width,
+            nhead=4,
+            dim_feedforward=2 * training.width,
+            dropout=training.dropout,
+            batch_first=True,
+            norm_first=training.norm != "post",
+        )
+        self.blocks = nn.TransformerEncoder(block, training.depth, enable_nested_tensor=False)
+        self.head = nn.Linear(training.width, letters)
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(CONTEXT))
+
+    def forward(self, letters: torch.Tensor) -> torch.Tensor:
+        """Scores of the next letter, shape (batch, letters, place), for letters of shape (batch, place)."""
+        hidden = self.blocks(self.embed(letters) + self.place, mask=self.mask, is_causal=True)
+        scores: torch.Tensor = self.head(hidden)
+        return scores.transpose(1, 2)
