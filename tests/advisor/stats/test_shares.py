@@ -1,0 +1,45 @@
+"""Shares and ratios of sums."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from advisor.stats.shares import Ratio, chance_of_share, ratio
+
+RNG = np.random.default_rng(0)
+
+
+def test_chance_of_a_share_is_the_binomial_one():
+    assert chance_of_share(0.6, 50, 0.5) == pytest.approx(stats.binom.sf(29, 50, 0.5))
+    assert chance_of_share(0.0, 50, 0.5) == 1.0
+    assert chance_of_share(0.9, 0, 0.5) == 1.0
+
+
+def test_a_ratio_of_sums_weighs_its_points():
+    found = ratio(np.array([1.0, 0.0, 0.0, 0.0]), np.ones(4), np.array([3.0, 1.0, 1.0, 1.0]))
+    assert found.value == pytest.approx(0.5)
+
+
+def test_few_points_say_nothing_of_the_error():
+    found = ratio(np.array([1.0, 2.0]), np.ones(2), np.ones(2))
+    assert math.isnan(found.error)
+    assert found.chance_above(0.5) == 0.0
+
+
+def test_a_constant_ratio_is_certain():
+    assert ratio(np.full(40, 0.3), np.ones(40), np.ones(40)).chance_above(0.29) == 1.0
+    assert Ratio(0.3, 0.0, 9).chance_above(0.31) == 0.0
+
+
+@pytest.mark.parametrize("lag", [0.0, 0.8])
+def test_the_error_is_about_right(lag):
+    """Also where neighbours share most of what they are."""
+    hits = 0
+    for _ in range(400):
+        noise = RNG.normal(size=400)
+        for i in range(1, 400):
+            noise[i] += lag * noise[i - 1]
+        hits += ratio(1 + 0.1 * noise, np.full(400, 2.0), np.ones(400)).chance_above(0.5) > 0.95
+    assert 8 <= hits <= 36
