@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import norm, studentized_range
+from scipy.stats import norm, studentized_range, ttest_1samp
 
 from advisor.space import FloatArray
 
@@ -43,3 +43,10 @@ def error_of_share(share: FloatArray, n: FloatArray) -> FloatArray:
     """Standard error of shares (k,) of n (k,) examples; half an example more and less keeps that of 0 and 1 above zero."""
     p = (share * n + 0.5) / (n + 1)
     return np.asarray(np.sqrt(p * (1 - p) / n), dtype=np.float64)
+
+
+def p_of_mean(values: FloatArray) -> float:
+    """Two-sided p-value of the mean of n >= 2 values (n,) being zero, by a t test; 0 for equal values other than zero."""
+    if np.ptp(values) == 0:
+        return float(values[0] == 0)
+    return float(ttest_1samp(values, 0.0).pvalue)
