@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from advisor.cli.compare import compare
 from advisor.cli.imports import import_
 from advisor.cli.options import tracking_option
 from advisor.cli.sync import sync
@@ -207,6 +208,7 @@ def schema(what: str) -> None:
 
 
 cli.add_command(sync)
+cli.add_command(compare)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,0 +1,211 @@
+"""`advisor compare`: candidate against incumbent, from what an experiment or two hold of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from advisor.cli.options import tracking_option
+from advisor.errors import AdvisorError
+
+if TYPE_CHECKING:
+    from advisor.comparison import Comparison, Side, Summary, Variance
+    from advisor.study import Study, Trial
+
+
+@click.command()
+@click.argument("candidate")
+@click.argument("incumbent")
+@tracking_option
+@click.option("--experiment", "-e", metavar="NAME", help="Experiment in which both are trials or configurations.")
+@click.option(
+    "--complexity",
+    metavar="GAIN",
+    default="0",
+    show_default=True,
+    help="Gain that CANDIDATE must bring to be worth what it adds: 0.002 (in units of the objective) or 1% (of INCUMBENT's).",
+)
+@click.option("--objective", metavar="METRIC", help="Metric to judge by.  [default: as logged, else inferred]")
+@click.option("--direction", type=click.Choice(["minimize", "maximize"]), help="Which way the objective is better.")
+@click.option(
+    "--power",
+    type=click.FloatRange(0.5, 0.99),
+    default=0.8,
+    show_default=True,
+    help="Chance with which the advised seeds show a gain of the size found.",
+)
+@click.option(
+    "--max-seeds",
+    type=click.IntRange(min=2, max=1000),
+    default=20,
+    show_default=True,
+    help="Runs of one setting that the decision is worth.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def compare(
+    candidate: str,
+    incumbent: str,
+    tracking_uri: str | None,
+    experiment: str | None,
+    complexity: str,
+    objective: str | None,
+    direction: Literal["minimize", "maximize"] | None,
+    power: float,
+    max_seeds: int,
+    as_json: bool,
+) -> None:
+    """Adopt CANDIDATE in place of INCUMBENT, or not, or run more seeds first.
+
+    Each is an experiment (the study as a whole), EXPERIMENT:TRIAL (a run's name or id; runs of the same setting with other seeds
+    are its repeats), or EXPERIMENT:NAME=VALUE,... (a configuration: the trials with these values). With --experiment, only what
+    follows the colon.
+
+    \b
+    advisor compare wider baseline                            two studies
+    advisor compare -e cifar trial-17 trial-3                 two trials and their repeats
+    advisor compare -e cifar optimizer=adam optimizer=sgd     two configurations, each by its best
+    advisor compare new:trial-4 cifar:trial-3 --complexity 0.5%
+    """
+    from advisor.comparison import compare as decide
+
+    experiments = _Experiments(tracking_uri, objective, direction)
+    one, other = (_side(text, experiment, experiments) for text in (candidate, incumbent))
+    wanted = _gain(complexity, other)
+    result = decide(one, other, complexity=wanted, power=power, most=max_seeds)
+    click.echo(result.model_dump_json(indent=2) if as_json else _text(result))
+
+
+# --- what is compared -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Experiments:
+    """Reads each experiment once."""
+
+    tracking_uri: str | None
+    objective: str | None
+    direction: Literal["minimize", "maximize"] | None
+    known: dict[str, Study] = field(default_factory=dict)
+    names: tuple[str, ...] | None = None
+
+    def read(self, name: str) -> Study:
+        from advisor.tracking import read_study
+
+        if name not in self.known:
+            self.known[name] = read_study(
+                name, tracking_uri=self.tracking_uri, objective=self.objective, direction=self.direction
+            )
+        return self.known[name]
+
+    def split(self, text: str) -> tuple[str, str]:
+        """The experiment that `text` names and what of it, which is empty for all: names may hold colons themselves."""
+        from advisor.tracking.store import list_experiments
+
+        if self.names is None:
+            self.names = list_experiments(self.tracking_uri)
+        if text in self.names:
+            return text, ""
+        colons = [i for i, c in enumerate(text) if c == ":"]
+        at = next((i for i in reversed(colons) if text[:i] in self.names), colons[0] if colons else len(text))
+        return text[:at], text[at + 1 :]
+
+
+def _side(text: str, experiment: str | None, experiments: _Experiments) -> Side:
+    from advisor.comparison import Side
+
+    name, part = (experiment, text) if experiment is not None else experiments.split(text)
+    study = experiments.read(name)
+    return Side(name=text, study=study, trials=_trials(study, part, name) if part else study.trials)
+
+
+def _trials(study: Study, part: str, experiment: str) -> tuple[Trial, ...]:
+    """The trials that a trial's name or id, with its repeats, or NAME=VALUE,... stand for."""
+    from advisor.readings import repeats
+
+    named = [t for t in study.trials if part in (t.name, t.id)]
+    named = named or [t for t in study.trials if len(part) >= 6 and t.id.startswith(part)]
+    if len({repeats.key(t) for t in named}) > 1:
+        raise AdvisorError(f"{len(named)} trials of {experiment!r} go by {part!r}, with different settings; pass an id")
+    if named:
+        return tuple(t for t in study.trials if repeats.key(t) == repeats.key(named[0]))
+    wanted = [tuple(word.split("=", 1)) for word in part.split(",") if "=" in word]
+    if not wanted or len(wanted) < len(part.split(",")):
+        some = ", ".join(t.name for t in study.trials[:5])
+        raise AdvisorError(f"experiment {experiment!r} has no trial {part!r}; it has {some}, ...; or give NAME=VALUE")
+    for name, _ in wanted:
+        if not any(name in t.params for t in study.trials):
+            known = ", ".join(sorted({n for t in study.trials for n in t.params})[:12])
+            raise AdvisorError(f"no trial of {experiment!r} has a hyperparameter {name!r}; they have: {known}")
+    found = tuple(t for t in study.trials if all(_has(t, name, value) for name, value in wanted))
+    if not found:
+        raise AdvisorError(f"no trial of {experiment!r} has {part}")
+    return found
+
+
+def _has(trial: Trial, name: str, text: str) -> bool:
+    import math
+
+    from advisor.space import as_number
+
+    value = trial.params.get(name)
+    if value is None:
+        return False
+    number = as_number(text)
+    if isinstance(value, bool) or math.isnan(number):
+        return str(value).lower() == text.lower()
+    return math.isclose(as_number(value), number, rel_tol=1e-6)
+
+
+def _gain(text: str, incumbent: Side) -> float:
+    """`--complexity` in units of the objective."""
+    share = text.strip().endswith("%")
+    try:
+        gain = float(text.strip().rstrip("%"))
+    except ValueError:
+        gain = -1.0
+    if not 0 <= gain < float("inf"):
+        raise AdvisorError(f"--complexity takes a gain of 0 or more, such as 0.002 or 1%, not {text!r}")
+    if not share:
+        return gain
+    best = incumbent.study.ranked(incumbent.trials)[:1]
+    return gain / 100 * abs(float(incumbent.study.costs[best[0].index])) if best else gain
+
+
+# --- what is said ---------------------------------------------------------------------------------------------------------------
+
+
+def _text(result: Comparison) -> str:
+    interval = f" (90 % interval {result.interval[0]:.3g} to {result.interval[1]:.3g})" if result.interval else ""
+    asked = f", to bring {result.complexity:.3g}" if result.complexity > 0 else ""
+    decision: str = result.decision
+    if decision == "run more seeds":
+        one, other = result.more_seeds
+        both = [f"{n} of {s.name}" for n, s in ((one, result.candidate), (other, result.incumbent)) if n]
+        decision = f"run more seeds: {' and '.join(both)}"
+    lines = [
+        f"{decision[0].upper()}{decision[1:]}. {result.reason}",
+        "",
+        f"candidate       {_side_text(result.candidate)}",
+        f"incumbent       {_side_text(result.incumbent)}",
+        f"gain            {result.gain:.4g}{interval} in {result.metric}, {result.direction}d{asked}",
+        f"trial variance  {_variance_text(result.trial_variance)}",
+    ]
+    if result.study_variance is not None:
+        lines.append(f"study variance  {_variance_text(result.study_variance)}")
+    lines.append(f"data variance   {_variance_text(result.data_variance)}")
+    return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in lines)
+
+
+def _side_text(side: Summary) -> str:
+    runs = "1 run" if side.runs == 1 else f"mean of {side.runs} runs"
+    failed = f", {side.failed} more failed" if side.failed else ""
+    of = f", best of {side.settings} settings" if side.settings > 1 else ""
+    return f"{side.value:.5g}  {side.name} ({runs}{of}{failed})"
+
+
+def _variance_text(variance: Variance) -> str:
+    if variance.sd is None or variance.sure is None:
+        return variance.note
+    return f"sd {variance.sd:.3g}, gain {min(max(variance.sure, 0.001), 0.999):.1%} sure ({variance.note})"
