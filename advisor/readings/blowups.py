@@ -15,6 +15,10 @@ FEWEST_EARLY = 3
 """Points early in training that can show a rise: the first, and two after it."""
 _FEWEST_BEFORE = 5
 """Points before a divergence that show that the loss had fallen."""
+_LASTING = 10
+_SURE = 0.05
+_MATERIAL = 0.1
+"""As the thresholds of the rules of early and mid instability, of one trial alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,12 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     said = f"jumped from {before:.4g} to {after:.4g} at step {step:,}, which undid {undone}"
     figures = f"{before:.4g}, {after:.4g}, {limit:.4g}"
     return Blowup(trial, metric, len(curve), jump.p, jump.share, step, said, figures, limit, subject)
+
+
+def unstable(study: Study, trial: Trial) -> bool:
+    """Whether the trial's loss blew up at its start or jumped in mid training: then that is what is wrong with it."""
+    seen = at_start(study, trial, _LASTING), in_mid_training(study, trial)
+    return any(b is not None and b.p <= _SURE and b.share >= _MATERIAL for b in seen)
 
 
 def _late_divergence(study: Study, trial: Trial) -> Blowup | None:

@@ -13,10 +13,6 @@ from advisor.study import Curve, Signal, Study, Trial
 _LOSSES: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
 _RAISED = 1.5
 """Learning rates up to this multiple of the one at the lowest loss count as the same."""
-_UNSTABLE = 0.05
-"""P-value, and below it size as a share, from which a blow-up explains what comes after it."""
-_BLOWUP = 0.1
-_LASTING = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +68,7 @@ def _read(
     step = int(finite.steps[rise.best])
     small = rise.share < material or rise.height < visible * abs(rise.best_level)
     innocent = slow.p > 0.5 or small or slow.steepest >= jump or not math.isfinite(curve.values[-1])
-    explained = innocent or _rate_raised(study, trial, curve, step) or _unstable(study, trial)
+    explained = innocent or _rate_raised(study, trial, curve, step) or blowups.unstable(study, trial)
     return TrainingRise(
         trial, metric, len(finite), step, slow, 1.0 if explained else slow.p, rise.level > float(finite.values[0])
     )
@@ -85,9 +81,3 @@ def _rate_raised(study: Study, trial: Trial, curve: Curve, step: int) -> bool:
         return False
     at = int((curve.steps <= step).sum()) - 1
     return float(rates[at:].max()) > _RAISED * float(rates[at])
-
-
-def _unstable(study: Study, trial: Trial) -> bool:
-    """Whether the trial's loss blew up at its start or jumped in mid training: then that is what is wrong with it."""
-    seen = blowups.at_start(study, trial, _LASTING), blowups.in_mid_training(study, trial)
-    return any(b is not None and b.p <= _UNSTABLE and b.share >= _BLOWUP for b in seen)

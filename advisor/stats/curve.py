@@ -67,7 +67,12 @@ def point_rise(costs: FloatArray, at: int) -> Rise | None:
     return _rise(costs, at)
 
 
-def _rise(costs: FloatArray, at: int | None) -> Rise | None:
+def rise_over_lowest(costs: FloatArray, level: float, error: float = 0.0) -> Rise | None:
+    """A `level` known to within a standard `error` over the best level of the curve; None for fewer than 6 points."""
+    return _rise(costs, None, level, error)
+
+
+def _rise(costs: FloatArray, at: int | None, given: float | None = None, given_error: float = 0.0) -> Rise | None:
     n = len(costs)
     if n < FEWEST:
         return None
@@ -76,13 +81,14 @@ def _rise(costs: FloatArray, at: int | None) -> Rise | None:
     stride = _stride(width)
     levels = _levels(y, width)
     end = float(np.median(y[-width:]))
-    open_to_choice = levels if at is not None else levels[: (n - 2 * width) // stride + 1]
+    anywhere = at is not None or given is not None
+    open_to_choice = levels if anywhere else levels[: (n - 2 * width) // stride + 1]
     chosen = int(np.argmin(open_to_choice))
     best_level = float(open_to_choice[chosen])
     of_level = _level_error(y, levels, width)
     of_value = of_level if at is None else max(_scatter(y), of_level)
-    error = math.hypot(of_level, of_value)
-    level = end if at is None else float(y[at])
+    error = math.hypot(of_level, of_value if given is None else given_error)
+    level = given if given is not None else end if at is None else float(y[at])
     return Rise(
         best=chosen * stride + width // 2,
         best_level=best_level,

@@ -1,0 +1,180 @@
+"""The rule `curve-worse-than-chance`."""
+
+import json
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+N = 20
+T = np.arange(N) / (N - 1)
+STEPS = [0, *range(100, 100 * N, 100)]
+RULE = "curve-worse-than-chance"
+
+
+def guessed(seed, n=N, examples=500, right=0.1):
+    return np.random.default_rng(seed).binomial(examples, right, n) / examples
+
+
+def learned(seed=0):
+    return 0.1 + 0.8 * (1 - np.exp(-T / 0.2)) + np.random.default_rng(seed).normal(0, 0.01, N)
+
+
+def accuracy(curves, facts=None, **options):
+    options.setdefault("steps", {"val/accuracy": [STEPS[: len(np.atleast_1d(c))] for c in curves]})
+    return make_study(
+        [{"lr": 0.1 * (i + 1)} for i in range(len(curves))],
+        {"val/accuracy": curves, **options.pop("more", {})},
+        objective="val/accuracy",
+        direction="maximize",
+        tags=[facts or {}] * len(curves),
+        **options,
+    )
+
+
+def loss(curves, facts=None, **options):
+    options.setdefault("steps", [0, *range(100, 100 * N, 100)])
+    params = [{"lr": 0.1 * (i + 1)} for i in range(len(curves))]
+    return make_study(
+        params, {"val/loss": curves, **options.pop("more", {})}, tags=[facts or {}] * len(curves), **options
+    )
+
+
+TEN = {"classes": "10", "n_valid": "500"}
+
+
+def test_fires_and_asks_to_fix_the_pipeline_first():
+    said = verdict(RULE, accuracy([guessed(i) for i in range(6)], TEN))
+    (finding,) = said.findings
+    assert finding.goal == "pipeline"
+    assert finding.severity == "critical"
+    assert finding.subject == "val/accuracy"
+    assert finding.confidence > 0.8
+    assert finding.message.startswith(
+        "No trial does clearly better than guessing, which scores 0.1: the best level of "
+    )
+    (change,) = finding.changes
+    assert change.apply(accuracy([guessed(0)]).spec).notes == (change.text,)
+
+
+def test_one_trial_that_learned_is_enough_to_be_quiet():
+    assert verdict(RULE, accuracy([guessed(0), guessed(1), learned()], TEN)).status == "quiet"
+    assert verdict(RULE, accuracy([learned()])).status == "quiet"
+
+
+def test_chance_is_what_was_declared():
+    noted = {"chance": json.dumps({"val/accuracy": 0.9}), "n_valid": "50000"}
+    assert verdict(RULE, accuracy([guessed(0, examples=50_000, right=0.9)], noted)).status == "fired"
+    assert verdict(RULE, accuracy([guessed(0, right=0.95)], noted)).status == "quiet"
+
+
+def test_the_most_frequent_class_is_a_guess_too():
+    facts = {"classes": "2", "valid_class_counts": "[45000, 5000]"}
+    assert verdict(RULE, accuracy([guessed(0, examples=50_000, right=0.9)], facts)).status == "fired"
+    assert verdict(RULE, accuracy([guessed(0, examples=50_000, right=0.9)], {"classes": "2"})).status == "quiet"
+
+
+def test_a_loss_is_compared_with_the_entropy_of_the_classes():
+    flat = [np.log(10) + np.random.default_rng(i).normal(0, 0.003, N) for i in range(4)]
+    facts = {"classes": "10"}
+    assert verdict(RULE, loss([f + 8 * (T == 0) for f in flat], facts)).status == "fired"
+    assert verdict(RULE, loss([f - 0.3 * T for f in flat], facts)).status == "quiet"
+
+
+@pytest.mark.parametrize(("metric", "level"), [("val/auc", 0.5), ("val/r2", 0.0), ("val/top5_accuracy", 0.05)])
+def test_knows_what_guessing_scores_by_the_name(metric, level):
+    curve = level + np.random.default_rng(0).normal(0, 0.003, N)
+    tags = [{"classes": "100"}]
+    for curves, status in ((curve, "fired"), (curve + 0.3, "quiet")):
+        study = make_study([{"lr": 0.1}], {metric: [curves]}, objective=metric, direction="maximize", tags=tags)
+        assert verdict(RULE, study).status == status
+
+
+def test_percent_is_the_same():
+    shares = [guessed(i) for i in range(3)]
+    one = verdict(RULE, accuracy(shares, TEN)).findings[0]
+    other = verdict(RULE, accuracy([100 * s for s in shares], TEN)).findings[0]
+    assert other.confidence == pytest.approx(one.confidence)
+
+
+def test_without_a_level_of_chance_the_evaluation_before_training_stands_for_it():
+    flat = [0.7 + np.random.default_rng(i).normal(0, 0.002, N) for i in range(3)]
+    (finding,) = verdict(RULE, loss(flat)).findings
+    assert "the first evaluation" in finding.message
+    assert verdict(RULE, loss([f - 0.2 * T for f in flat])).status == "quiet"
+    (slight,) = verdict(RULE, loss([f - 0.01 * (T > 0) for f in flat])).findings
+    assert slight.severity == "warning"
+
+
+def test_a_later_first_evaluation_counts_only_if_training_had_not_fallen_either():
+    """As after one epoch of fine-tuning, where the first evaluation is often the best."""
+    worse = [0.3 + 0.1 * T + np.random.default_rng(i).normal(0, 0.002, N) for i in range(3)]
+    steps = {"val/loss": [100 * np.arange(1, N + 1)] * 3, "train/loss": [np.arange(1, 2001, 20)] * 3}
+    fell = {"train/loss": [np.exp(-np.arange(100) / 20)] * 3}
+    flat = {"train/loss": [0.3 + np.random.default_rng(i).normal(0, 0.01, 100) for i in range(3)]}
+    assert "number of classes" in verdict(RULE, loss(worse, steps=steps)).reason
+    assert verdict(RULE, loss(worse, steps=steps, more=fell)).status == "not-assessed"
+    (finding,) = verdict(RULE, loss(worse, steps=steps, more=flat)).findings
+    assert "train/loss hardly falls either" in finding.message
+
+
+def test_epochs_count_from_zero_too():
+    worse = [0.3 + 0.1 * T]
+    assert verdict(RULE, loss(worse, steps=range(N))).status == "not-assessed"
+
+
+def test_trials_that_give_one_answer_to_everything():
+    dead = [np.r_[0.05, np.full(N - 1, 0.1959)], np.r_[0.06, np.full(N - 1, 0.1959)]]
+    training = {"train/accuracy": [np.r_[0.05, np.full(N - 1, 0.189)]] * 2}
+    steps = {m: [STEPS] * 2 for m in ("val/accuracy", "train/accuracy")}
+    (finding,) = verdict(RULE, accuracy(dead, more=training, steps=steps)).findings
+    assert "where 2 trials stand still" in finding.message
+    fitted = {"train/accuracy": [np.r_[0.05, 0.9 + 0.1 * T[1:]]] * 2}
+    assert verdict(RULE, accuracy(dead, more=fitted, steps=steps)).status == "quiet"
+
+
+def test_says_whether_training_learns_what_validation_does_not_show():
+    steps = {"val/accuracy": [STEPS], "train/loss": [list(range(100))]}
+    more = {"train/loss": [2.3 * np.exp(-np.arange(100) / 30)]}
+    (finding,) = verdict(RULE, accuracy([guessed(0)], TEN, more=more, steps=steps)).findings
+    assert "though train/loss falls" in finding.message
+
+
+def test_a_loss_that_blew_up_explains_it():
+    steps = {"val/accuracy": [STEPS], "train/loss": [list(range(200))]}
+    blown = np.r_[2.3, np.full(9, 2.3), np.full(190, 90.0)] + np.random.default_rng(0).normal(0, 0.05, 200)
+    (finding,) = verdict(RULE, accuracy([guessed(0)], TEN, more={"train/loss": [blown]}, steps=steps)).findings
+    assert finding.severity == "warning"
+    assert "blew up" in finding.message
+
+
+def test_too_few_examples_to_tell():
+    study = accuracy([guessed(0, examples=40)] * 3, {"classes": "10", "n_valid": "20"})
+    assert "more examples" in verdict(RULE, study).reason
+
+
+def test_cannot_tell_from_final_values_or_without_any():
+    assert verdict(RULE, accuracy([0.1, 0.2])).status == "not-assessed"
+    dead = loss([[np.nan] * N], status=["diverged"])
+    assert "finite objective" in verdict(RULE, dead).reason
+
+
+@pytest.mark.parametrize(("trials", "n", "examples"), [(1, 20, 500), (12, 20, 500), (12, 1, 2000), (40, 5, 5000)])
+def test_finds_studies_that_learned_nothing(trials, n, examples):
+    facts = {"classes": "10", "n_valid": str(examples)}
+    curves = [[guessed(1000 * k + i, n, examples) for i in range(trials)] for k in range(60)]
+    assert sum(verdict(RULE, accuracy(c, facts)).status == "fired" for c in curves) >= 0.9 * 60
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(("trials", "n", "gain", "noise"), [(1, 20, 0.1, 0.01), (5, 12, 0.2, 0.05), (12, 5, 0.1, 0.01)])
+def test_keeps_its_promise_on_trials_that_learned(known, trials, n, gain, noise):
+    """What is called chance although it is not is the false alarm here: a gain of a tenth of the way, or more."""
+    rng = np.random.default_rng(n)
+    t = np.arange(n) / (n - 1)
+    fired = 0
+    for _ in range(150):
+        curves = [np.log(10) * (1 - gain * (1 - np.exp(-t / 0.2)) + rng.normal(0, noise, n)) for _ in range(trials)]
+        steps = [0, *range(100, 100 * n, 100)]
+        fired += verdict(RULE, loss(curves, {"classes": "10"} if known else {}, steps=steps)).status == "fired"
+    assert fired <= 0.05 * 150
