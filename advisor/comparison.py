@@ -223,7 +223,7 @@ def _decide(
     most: int,
 ) -> tuple[Decision, tuple[int, int], str]:
     """What to do, how many more seeds of either side, and why. What seeds cannot settle is decided before seeds are asked for."""
-    asked = f"the {complexity:.3g} that its complexity asks for" if complexity > 0 else "nothing"
+    asked = f"the {complexity:.3g} that its complexity asks for" if complexity > 0 else "zero"
 
     def no(reason: str) -> tuple[Decision, tuple[int, int], str]:
         return "do not adopt", (0, 0), reason

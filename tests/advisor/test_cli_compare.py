@@ -1,0 +1,113 @@
+"""`advisor compare` on a real MLflow store: how its sides are named, what it says, how it fails."""
+
+import json
+
+import pytest
+from mlflow.entities import Metric
+from mlflow.tracking import MlflowClient
+
+from advisor.cli import main
+from advisor.comparison import Comparison
+
+ONE = {
+    "adam": {0: [0.50, 0.51, 0.52, 0.505], 1: [0.7], 2: [0.72]},
+    "sgd": {3: [0.60, 0.61, 0.62, 0.605], 4: [0.9], 5: [0.95]},
+}
+
+
+def log(client, name, values, shift=0.0):
+    experiment = client.create_experiment(name)
+    for optimizer, settings in values.items():
+        for number, costs in settings.items():
+            for seed, cost in enumerate(costs):
+                run = client.create_run(experiment, run_name=f"trial-{number}-{seed}").info.run_id
+                for key, value in (("optimizer", optimizer), ("lr", 0.1 * (number + 1)), ("seed", seed)):
+                    client.log_param(run, key, value)
+                client.log_batch(run, [Metric("val_loss", cost + shift + 0.5 / s, 1000 + s, s) for s in (1, 2, 10**9)])
+                client.set_terminated(run, "FINISHED")
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory):
+    uri = f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}"
+    client = MlflowClient(uri)
+    log(client, "one", ONE)
+    log(client, "b:two", ONE, shift=0.3)
+    return uri
+
+
+@pytest.fixture
+def advisor(capsys, uri):
+    """Runs `advisor compare`: (exit status, standard output, standard error)."""
+
+    def run(*arguments):
+        status = 0
+        try:
+            main(["compare", *map(str, arguments), "--tracking-uri", uri])
+        except SystemExit as ended:
+            status = ended.code
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run
+
+
+def test_two_trials_with_their_repeats(advisor):
+    status, out, _ = advisor("-e", "one", "trial-0-0", "trial-3-2")
+    assert status == 0
+    first, *rest = out.splitlines()
+    assert first.startswith("Adopt. ")
+    assert "candidate       0.50875  trial-0-0 (mean of 4 runs)" in rest
+    assert "incumbent       0.60875  trial-3-2 (mean of 4 runs)" in rest
+    assert any(line.startswith("gain            0.1 (90 % interval 0.0") for line in rest)
+    assert any(line.startswith("data variance   not known: ") for line in rest)
+    assert not any(line.startswith("study variance") for line in rest)
+    assert max(map(len, out.splitlines())) < 250
+
+
+def test_the_other_way_round_and_with_a_price(advisor):
+    assert advisor("-e", "one", "trial-3-0", "trial-0-0")[1].startswith("Do not adopt. It is not better on average.")
+    said = advisor("-e", "one", "trial-0-0", "trial-3-0", "--complexity", "50%")[1]
+    assert said.startswith("Do not adopt. The gain of 0.1 is less than the 0.3 that its complexity asks for.")
+    assert "to bring 0.3" in said
+
+
+def test_configurations_and_studies(advisor):
+    status, out, _ = advisor("-e", "one", "optimizer=adam", "optimizer=sgd", "--json")
+    said = Comparison.model_validate_json(out)
+    assert status == 0
+    assert (said.candidate.settings, said.incumbent.settings) == (3, 3)
+    assert said.study_variance is not None
+    said = Comparison.model_validate_json(advisor("one", "b:two", "--json")[1])
+    assert (said.candidate.settings, said.gain) == (6, pytest.approx(0.3))
+    assert Comparison.model_validate_json(advisor("one:trial-0-0", "b:two:lr=0.1", "--json")[1]).incumbent.runs == 4
+    assert json.loads(advisor("-e", "one", "lr=0.1,optimizer=adam", "trial-3-1", "--json")[1])["decision"] == "adopt"
+
+
+def test_single_runs_ask_for_seeds_or_take_the_variance_of_others(advisor):
+    out = advisor("-e", "one", "trial-1-0", "trial-2-0")[1]
+    assert "the variance taken from all settings that were repeated" in out
+    assert out.startswith("Run more seeds: ")
+    assert " of trial-1-0 and " in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("-e", "one", "nothing", "trial-0-0"), "has no trial 'nothing'"),
+        (
+            ("-e", "one", "width=3", "trial-0-0"),
+            "no trial of 'one' has a hyperparameter 'width'; they have: lr, optimizer",
+        ),
+        (("-e", "one", "lr=7", "trial-0-0"), "no trial of 'one' has lr=7"),
+        (("-e", "one", "trial-0-0", "trial-0-1"), "have trials in common"),
+        (("one", "three"), "no experiment named 'three'"),
+        (("one:trial-0-0", "nowhere:trial-1"), "no experiment named 'nowhere'"),
+        (("one", "b:two", "--complexity", "much"), "--complexity takes a gain"),
+    ],
+)
+def test_one_line_says_what_is_wrong(advisor, arguments, message):
+    status, out, err = advisor(*arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
