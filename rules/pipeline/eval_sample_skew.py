@@ -33,8 +33,8 @@ class EvalSampleSkew(Rule):
     ## How sure
     Of a shift, confidence is 1 minus the p-value of the differences (a t test over trials, or over the evaluations of fewer than 3
     trials). A choice that the whole set refutes is a fact as far as the whole set tells: 0.9. Measured on simulated studies of 3 to
-    100 trials: where sampling alone blurs the sample by a twentieth of what tuning gained, none raised a finding, neither with one
-    sample throughout nor with one drawn anew each time; where the sample is shifted by half of it, all did.
+    100 trials, with one sample throughout or another each time: where sampling alone puts it off by a twentieth of what tuning
+    gained (standard deviation), none raised a finding (by a tenth, up to 9 %); where it is shifted by half of that gain, all did.
 
     Example: "By val/accuracy on the sample trial-3 is best (0.934), but on the whole set it has 0.911 and trial-7 has 0.923."
     """
