@@ -14,6 +14,7 @@ import numpy as np
 
 from advisor.finding import CurveEvidence, Verdict
 from advisor.plan import Deferred, file_names
+from advisor.readings.reproduction import reproduction
 from advisor.report.model import (
     Best,
     CurveSet,
@@ -197,6 +198,7 @@ def _provenance(study: Study, command: str | None) -> Provenance:
         started=min((t.started for t in study.trials if t.started is not None), default=None),
         ended=max((t.ended for t in study.trials if t.ended is not None), default=None),
         command=None if command is None else encodable(command),
+        reproduce=tuple((what, encodable(said)) for t in study.ranked()[:1] for what, said in reproduction(t)),
         versions={"tuning-advisor": __version__, **{n: v for n in ("numpy", "scipy") if (v := _version(n))}},
     )
 

@@ -162,6 +162,9 @@ class Provenance(_Value):
     """Seconds since the epoch, of the first trial."""
     ended: float | None = None
     command: str | None = None
+    """How the analysis was asked for."""
+    reproduce: tuple[tuple[str, str], ...] = ()
+    """(what, value) of what it takes to run the best trial again, as it noted."""
     versions: dict[str, str]
 
 

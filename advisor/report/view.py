@@ -250,6 +250,7 @@ def sheet(report: Report) -> tuple[tuple[str, str], ...]:
         ("Evaluated every", f"{spec.evaluate_every:,} steps" if spec.evaluate_every else None),
         ("Run", _period(made.started, made.ended)),
         ("Logged values", f"{made.points:,}"),
+        *((f"Best trial's {what}", clean(value)) for what, value in made.reproduce),
         ("Command", clean(made.command) if made.command else None),
     ]
     return tuple((what, value) for what, value in said if value is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import jsonschema
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from advisor.finding import AxisEvidence, FigureEvidence, Finding, HistogramEvidence, Line, Verdict
 from advisor.plan import Deferred
-from advisor.report import Report, findings_schema
+from advisor.report import Report, findings_schema, view
 from advisor.study import CurveBlock, Study, Trial
 from tests.advisor.report.studies import default_spec, make_report, make_study
 
@@ -144,3 +145,18 @@ def test_it_shows_itself_in_a_notebook(report: Report) -> None:
     shown = report._repr_html_()
     assert shown.startswith("<iframe")
     assert "<script" not in shown
+
+
+def test_the_study_sheet_says_how_to_run_the_best_trial_again() -> None:
+    study = make_study(trials=5)
+    facts = {"command": "python train.py", "git_commit": "0123456789abcdef", "git_dirty": "false"}
+    noted = Study(
+        spec=study.spec,
+        trials=tuple(replace(t, facts=facts) for t in study.trials),
+        metrics=study.metrics,
+        signals=study.signals,
+    )
+    sheet = dict(view.sheet(make_report(noted)))
+    assert sheet["Best trial's command"] == "python train.py"
+    assert sheet["Best trial's code"] == "commit 0123456789ab"
+    assert not any(what.startswith("Best trial's") for what, _ in view.sheet(make_report(study)))
