@@ -323,15 +323,22 @@ def resolve_tracking_uri(given: str | None) -> str:
     return uri
 
 
+def _active_run(uri: str) -> str | None:
+    """The id of MLflow's active run in this process, if it has one in the store at `uri`."""
+    mlflow = sys.modules.get("mlflow")
+    active = mlflow.active_run() if mlflow is not None and hasattr(mlflow, "active_run") else None
+    if mlflow is None or active is None or resolve_tracking_uri(mlflow.get_tracking_uri()) != uri:
+        return None
+    return str(active.info.run_id)
+
+
 def _describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
     """`run.json`: all that a process needs to deliver the spool, also days later, but for passwords."""
     run_id, ends_run = settings.run_id or os.environ.get("MLFLOW_RUN_ID"), True
-    mlflow = sys.modules.get("mlflow")
-    active = mlflow.active_run() if mlflow is not None and hasattr(mlflow, "active_run") else None
     if settings.run_id == NEW_RUN:
         run_id = None
-    elif run_id is None and active is not None and settings.begun_by is None:
-        run_id, ends_run = active.info.run_id, False  # whoever started it will end it
+    elif run_id is None and settings.begun_by is None and (active := _active_run(uri)) is not None:
+        run_id, ends_run = active, False  # whoever started it will end it
     try:
         user = getpass.getuser()
     except (OSError, KeyError):

@@ -133,6 +133,23 @@ def test_a_whole_run_beside_transformers_own_logger(
     assert [m for m in caplog.messages if m.startswith("advisor:")] == []
 
 
+def test_another_store_than_that_of_the_active_run_gets_a_run_of_its_own(
+    arguments: Any,
+    model: Any,
+    data: Any,
+    start: Any,
+    only_run: OnlyRun,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'other.db'}")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "other")
+    Trainer(model, arguments(report_to="mlflow"), train_dataset=data, callbacks=[start()]).train()
+    run = only_run()
+    assert run.info.status == "FINISHED"
+    assert contract.TRAIN_LOSS in run.data.metrics
+
+
 def test_the_hyperparameters_are_params(arguments: Any, model: Any, data: Any, start: Any, only_run: OnlyRun) -> None:
     settings = arguments(adam_beta2=0.95, warmup_steps=3)
     trainer = Trainer(model, settings, train_dataset=data, eval_dataset=data[:8], callbacks=[start()])
