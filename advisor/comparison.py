@@ -200,7 +200,7 @@ def _data(sides: Sequence[Side], best: Sequence[repeats.Setting], gain: float, c
             for side, s in zip(sides, best, strict=True)
         ]
     except MissingData as missing:
-        return Variance(sd=None, sure=None, note=f"not known: {missing}")
+        return Variance(sd=None, sure=None, note=str(missing))
     sd = math.hypot(*errors) * math.sqrt(1 - AGREEMENT)
     sizes = " and ".join(f"{n:,.0f}" for n in sorted({s.trials[0].fact("n_valid") for s in best}))
     sure = float(norm.cdf((gain - complexity) / sd)) if sd > 0 else float(gain > complexity)

@@ -79,11 +79,12 @@ class Adopt(Rule):
                 yield self._no_lead(study, best, rival, found)
 
     def _behind(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
-        """Repeats of the best setting that lie apart from the others and lose to the next setting."""
+        """Repeats of the best setting that fell behind the others, be they fewer or more, and lose to the next setting."""
         apart = difference.apart(best.costs)
-        if apart is None or not apart.worse or apart.p > self.false_alarms:
+        if apart is None or apart.p > self.false_alarms:
             return []
-        return [i for i in apart.few if rival is None or best.costs[i] > rival.mean]
+        worse = [i for i in range(len(best.costs)) if (i in apart.few) == apart.worse]
+        return [i for i in worse if rival is None or best.costs[i] > rival.mean]
 
     def _does_not_repeat(self, study: Study, best: repeats.Setting, behind: list[int]) -> Finding:
         bad = [best.trials[i] for i in behind]

@@ -66,6 +66,14 @@ def test_a_best_setting_of_which_a_seed_fails_does_not_repeat():
     assert "1 failed" in verdict("adopt", crashed).findings[0].message
 
 
+def test_a_setting_that_few_of_its_seeds_make_the_best_does_not_repeat():
+    found = verdict(
+        "adopt", repeated({0.1: [0.10, 0.80, 0.801, 0.802, 0.803], 0.2: [0.5, 0.51, 0.52, 0.5, 0.51]})
+    ).findings[0]
+    assert found.subject == "seed"
+    assert found.trials == ("run1", "run2", "run3", "run4")
+
+
 def test_repeats_of_a_single_setting_are_judged_too():
     assert verdict("adopt", repeated({0.1: [0.0969, 0.0970, 0.0998, 0.8966, 0.8967]})).findings[0].subject == "seed"
     assert verdict("adopt", repeated({0.1: [0.751, 0.7515, 0.7496, 0.7492, 0.7502]})).status == "quiet"
