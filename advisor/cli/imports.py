@@ -26,6 +26,10 @@ class _Kinds(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.commands and (Path(args[0]).exists() or "://" in args[0]):
             args = ["auto", *args]
+        elif args and args[0] not in self.commands and not args[0].startswith("-"):
+            raise AdvisorError(
+                f"{args[0]} is neither there nor one of the kinds {', '.join(sorted(self.commands))}: give a path"
+            )
         return super().resolve_command(ctx, args)
 
 
@@ -102,9 +106,11 @@ def _show(summary: ImportSummary, quiet: bool) -> None:
     if not quiet:
         for warning in summary.warnings:
             click.echo(f"Note: {warning}", err=True)
-        already = f", {summary.skipped:,} were there already" if summary.skipped else ""
+        were = "was" if summary.skipped == 1 else "were"
+        already = f", {summary.skipped:,} {were} there already" if summary.skipped else ""
         grown = f", {summary.completed:,} had grown" if summary.completed else ""
-        click.echo(f"Imported {summary.written:,} trials with {summary.points:,} points{grown}{already}. Experiments:")
+        trials, points = _counted(summary.written, "trial"), _counted(summary.points, "point")
+        click.echo(f"Imported {trials} with {points}{grown}{already}. Experiments:")
         for name in summary.experiments[:10]:
             click.echo(f"  {short(name)}")
         if len(summary.experiments) > 10:
@@ -115,6 +121,10 @@ def _show(summary: ImportSummary, quiet: bool) -> None:
             f"{many:,} {'run' if many == 1 else 'runs'} could not be read and {'was' if many == 1 else 'were'} left out: "
             f"{summary.unreadable[0]}"
         )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 @import_.command()
@@ -156,11 +166,13 @@ def auto(ctx: click.Context, /, path: str, **given: Any) -> None:
     \b
     advisor import lightning_logs/
     """
-    from advisor.importers.guess import kind_of
+    from advisor.importers.guess import kinds_of
 
-    kind = kind_of(path)
+    kind, *others = kinds_of(path)
     if not given["quiet"]:
         click.echo(f"Importing as: advisor import {kind}", err=True)
+    for other in others:  # said in any case: otherwise the import would look whole
+        click.echo(f"Note: runs of another kind seem to lie there, too: advisor import {other} {path}", err=True)
     ctx.invoke(import_.commands[kind], path=path if kind == "optuna" else Path(path), **given)
 
 

@@ -67,16 +67,14 @@ def imported(advisor: Advisor, uri: str, tmp_path: Path) -> Callable[..., Any]:
         status, out, err = advisor("import", *arguments)
         assert status == 0, err
         points = sum(len(p) for metrics in expected.values() for p in metrics.values())
-        assert out.startswith(
-            f"Imported {len(expected):,} trials with {points:,} points. Experiments:\n  {experiment}\n"
-        )
+        trials = "1 trial" if len(expected) == 1 else f"{len(expected):,} trials"
+        assert out.startswith(f"Imported {trials} with {points:,} points. Experiments:\n  {experiment}\n")
         assert_same(stored(uri, experiment), expected, last_bit=last_bit)
         before = dump(uri)
         status, out, err = advisor("import", *arguments)
-        assert (status, out.splitlines()[0]) == (
-            0,
-            f"Imported 0 trials with 0 points, {len(expected):,} were there already. Experiments:",
-        )
+        already = "1 was" if len(expected) == 1 else f"{len(expected):,} were"
+        first = f"Imported 0 trials with 0 points, {already} there already. Experiments:"
+        assert (status, out.splitlines()[0]) == (0, first)
         assert dump(uri) == before
         given = ["--objective", objective] if objective else []
         status, _, err = advisor("analyze", experiment, *given, "--out", tmp_path / "report", "--quiet")

@@ -16,7 +16,7 @@ from fault_servers import Postgres
 from imports import assert_same, dump, stored
 
 from advisor.errors import AdvisorError
-from advisor.importers.guess import kind_of
+from advisor.importers.guess import kinds_of
 from advisor.importers.importing import import_runs
 from advisor.importers.runs import Content, Curves, Found
 from advisor.tracking.store import read_experiment
@@ -140,6 +140,8 @@ def test_facts_among_the_parameters(uri: str) -> None:
         (["t/params.json", "t/result.json", "t/events.out.tfevents.1.h"], "ray"),
         (["study_0/w/trial_1/measurements.csv"], "algoperf"),
         (["a.csv", "b.csv"], "csv"),
+        (["lr-1/log.csv", "lr-2/log.csv"], "csv"),
+        (["mlflow.db", "lightning_logs/metrics.csv"], "lightning"),
         (["a.jsonl", "a.json"], "jsonl"),
     ],
 )
@@ -147,7 +149,36 @@ def test_kinds_are_told_by_their_files(tmp_path: Path, files: list[str], kind: s
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert kind_of(str(tmp_path)) == kind
+    assert kinds_of(str(tmp_path)) == [kind]
+
+
+def test_several_tools_in_a_folder_are_all_told_of(tmp_path: Path, advisor: Any) -> None:
+    for name, content in (
+        ("l/metrics.csv", "step,loss\n1,0.5\n"),
+        ("h/trainer_state.json", '{"log_history": [{"loss": 1}]}'),
+    ):
+        (tmp_path / "out" / name).parent.mkdir(parents=True)
+        (tmp_path / "out" / name).write_text(content)
+    status, out, err = advisor("import", tmp_path / "out")
+    assert (status, "Imported 1 trial with 1 point." in out) == (0, True)
+    assert err.splitlines() == [
+        "Importing as: advisor import trainer-state",
+        f"Note: runs of another kind seem to lie there, too: advisor import lightning {tmp_path / 'out'}",
+    ]
+
+
+def test_mlflows_own_store_needs_no_import(tmp_path: Path, refused: Any) -> None:
+    for name in ("mlflow.db", "mlruns/1/artifacts/curves.parquet"):
+        (tmp_path / "here" / name).parent.mkdir(parents=True)
+        (tmp_path / "here" / name).touch()
+    assert "needs no import" in refused("auto", tmp_path / "here")
+    assert "needs no import" in refused("auto", tmp_path / "here" / "mlflow.db")
+
+
+def test_a_path_that_is_not_there_is_no_unknown_command(advisor: Any) -> None:
+    status, _, err = advisor("import", "absent/runs")
+    assert (status, len(err.splitlines())) == (2, 1)
+    assert "absent/runs is neither there nor one of the kinds algoperf, auto, csv" in err
 
 
 def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, refused: Any, monkeypatch: Any) -> None:

@@ -74,7 +74,7 @@ def test_a_restarted_run_is_one_and_a_run_that_went_on_is_completed(tmp_path: Pa
     status, out, _ = advisor("import", root)
     assert (status, out.splitlines()[0]) == (
         0,
-        "Imported 0 trials with 15 points, 1 had grown, 1 were there already. Experiments:",
+        "Imported 0 trials with 15 points, 1 had grown, 1 was there already. Experiments:",
     )
     assert_same(
         stored(uri, "runs"), {"a": {"val/loss": loss(0.01, range(25))}, "b": {"val/loss": loss(0.1, range(10))}}
@@ -143,6 +143,6 @@ def test_one_damaged_run_does_not_keep_the_others_out(tmp_path: Path, advisor: A
     (bad / "events.out.tfevents.1.host").write_bytes(b"\0" * 40)
     status, out, err = advisor("import", tmp_path / "runs")
     assert status == 2
-    assert out.startswith("Imported 1 trials")
+    assert out.startswith("Imported 1 trial")
     assert "1 run could not be read and was left out" in err
     assert list(stored(uri, "runs")) == ["good"]
