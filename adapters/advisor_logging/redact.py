@@ -22,6 +22,16 @@ def one_line(error: BaseException | str, limit: int = 300) -> str:
     return redact(" ".join(text.split()))[:limit]
 
 
+def reason(error: BaseException) -> str:
+    """`one_line` of an error; of a network's, what the system says of it, not what each library around it makes of that."""
+    innermost = error
+    while (deeper := innermost.__cause__ or innermost.__context__) is not None:
+        innermost = deeper
+    if str(error).startswith("API request to ") and isinstance(innermost, OSError):
+        return one_line(innermost.strerror or str(innermost) or type(innermost).__name__).lower()
+    return one_line(error)
+
+
 _SECRET = re.compile(
     r"(?i)(^|[-_.\s])(passwords?|passwd|passphrase|secrets?|credentials?|(api|access|private|secret|account|auth)[-_]?keys?|apikey"
     r"|(api|access|auth|bearer|hf|hub|wandb|github|session|refresh|id)[-_]?token)$|(^|\.)token$"

@@ -23,7 +23,7 @@ from typing import Any
 
 from advisor import contract
 from advisor_logging import sidecar
-from advisor_logging.redact import one_line
+from advisor_logging.redact import one_line, reason
 from advisor_logging.reproduction import gather
 from advisor_logging.spool import (
     EVENT,
@@ -96,7 +96,7 @@ class Shipper:
                 self._report(error=None)
                 back_off = POLL_S
             except Exception as error:
-                self._report(error=one_line(error))
+                self._report(error=reason(error))
                 if (self._store is not None, self._done) != (opened, done):
                     back_off = POLL_S  # it was of some use: a server that fails now and then, and is not down
                 self._rewind()

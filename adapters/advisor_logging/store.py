@@ -199,9 +199,13 @@ def _one_at_a_time(tracking_uri: str) -> Iterator[None]:
         yield
         return
     name = hashlib.sha256(tracking_uri.encode()).hexdigest()[:16]
-    with open(Path(tempfile.gettempdir()) / f"advisor-{os.getuid()}-{name}.lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    path = Path(tempfile.gettempdir()) / f"advisor-{os.getuid()}-{name}.lock"
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)  # others may put links there
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(descriptor)
 
 
 def _fail_at_once(tracking_uri: str) -> None:

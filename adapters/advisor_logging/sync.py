@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from advisor_logging.redact import one_line, redact
+from advisor_logging.redact import reason, redact
 from advisor_logging.shipper import Shipper, lock
 from advisor_logging.spool import EVENT, Position, read_acknowledged, read_frames, read_json, segment_path, segments
 from advisor_logging.store import Found, Store
@@ -193,7 +193,7 @@ def _claim(folder: Path) -> int:
     except OSError as error:
         raise NotDelivered(f"its folder cannot be written ({error.strerror}): copy it first") from None
     if descriptor is None:
-        raise NotDelivered("another process delivers it")
+        raise NotDelivered("another process delivers it; its training's own tries for 10 minutes after its end")
     return descriptor
 
 
@@ -217,7 +217,7 @@ def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
     try:
         found = Store(uri).find_run(run)
     except Exception as error:
-        raise NotDelivered(f"{redact(uri)} is out of reach ({one_line(error)})") from None
+        raise NotDelivered(f"{redact(uri)} is out of reach ({reason(error)})") from None
     last_ms = spool.last_ms or 0
     if spool.end is not None:
         return found is not None and bool(run["ends_run"]) and found.end_ms == spool.end["time_ms"]

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -20,7 +21,7 @@ from mlflow.tracking import MlflowClient
 
 from advisor import contract
 from advisor.cli.main import cli
-from advisor_logging import spool, sync
+from advisor_logging import spool, store, sync
 from advisor_logging.shipper import Shipper, lock
 
 OnlyRun = Callable[[], Run]
@@ -108,10 +109,31 @@ def test_what_others_deliver_or_still_write_is_left(left: Callable[..., Path], t
     assert "Delivered 0 of 3." in done.output
     reasons = sorted(line.rpartition(": ")[2] for line in done.stderr.splitlines())
     assert reasons == [
-        "another process delivers it",
+        "another process delivers it; its training's own tries for 10 minutes after its end",
         "it is not whole, or of another version",
         "its training is still running, and will deliver it",
     ]
+
+
+def test_a_server_that_does_not_answer_is_said_in_a_few_words(left: Callable[..., Path]) -> None:
+    folder = left("run", steps=3)
+    done = run_sync("--tracking-uri", "http://127.0.0.1:9")
+    assert done.exit_code == 1
+    reason = "http://127.0.0.1:9 is out of reach (connection refused)"
+    assert done.stderr == f"advisor: run is left in {folder}: {reason}\n"
+
+
+def test_a_link_that_somebody_put_in_the_place_of_a_lock_is_not_followed(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    with store._one_at_a_time(uri):
+        (lock_file,) = tmp_path.glob("*.lock")
+    (tmp_path / "precious").write_text("kept")
+    lock_file.unlink()
+    lock_file.symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic"), store._one_at_a_time(uri):
+        pass
+    assert (tmp_path / "precious").read_text() == "kept"
 
 
 @pytest.mark.parametrize("given", ["nowhere", "."])
