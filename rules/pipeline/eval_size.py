@@ -78,7 +78,7 @@ class EvalSize(Rule):
             if factor <= 100
             else "Take these trials as equal and choose by cost or simplicity; no validation set in reach tells them apart."
         )
-        severity: Severity = "warning" if found.least > gain / 2 else "note"
+        severity: Severity = "warning" if found.least > gain else "note"
         counts = validation.class_counts(trials[0])
         rows = [
             ("validation examples", f"{n:,.0f}"),
