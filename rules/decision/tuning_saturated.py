@@ -37,7 +37,7 @@ class TuningSaturated(Rule):
     Trials in random or quasi-random order are exchangeable, so the chance that as many trials again gain more than noise is at most
     about that of all k settings within noise of the best lying in the same half: exact, about one in 2 to the power of k. One
     setting ahead of all others is never enough, however many trials it took: the next such one may come with the next trial. Noise
-    is what one more run of the best setting may differ by. Simulated smooth responses of 1 to 6 hyperparameters, 10 to 100 trials,
+    is what one more run of the best setting may differ by. Simulated smooth responses of 1 to 6 hyperparameters, 10 to 50 trials,
     60 studies a design: in 0 to 5 % it spoke although as many trials again did bring more than the noise. Where a sampler learned
     from results, trials crowd around the best by themselves: the finding is then less sure.
 
