@@ -226,6 +226,8 @@ def test_schedulers_are_found_without_being_told_of() -> None:
     plateau = lr_scheduler.ReduceLROnPlateau(optimizer)
     found = bystanders.look_for(model, [optimizer], 100).schedule
     assert found == {"class": "ReduceLROnPlateau", "kind": "plateau"}
+    plateau.state_dict()  # from now on the garbage collector sees its attributes as a dictionary
+    assert bystanders.look_for(model, [optimizer], 100).schedule == found
     del plateau
     parts = [lr_scheduler.LinearLR(optimizer, 0.1), lr_scheduler.CosineAnnealingLR(optimizer, 90)]
     sequence = accelerator.prepare(lr_scheduler.SequentialLR(optimizer, parts, [10]))
