@@ -151,6 +151,11 @@ def test_what_cannot_be_seen_is_not_guessed() -> None:
     for _ in range(3000):
         state = cell(torch.zeros(1, 4), state)
     assert Graph([state.sum()]).rank == {}  # too much of it
+    layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(400)])
+    skipped = layers[0](x.detach())
+    for layer in layers:
+        state = skipped + layer(skipped).tanh() if layer is layers[0] else skipped + layer(state).tanh()
+    assert order(layers, state.sum()) is None  # each addition's branch is the whole network up to there
     frozen = stack("no-residuals").requires_grad_(False)
     head = nn.Linear(1, 1)
     model = nn.Sequential(frozen, head)

@@ -25,6 +25,8 @@ Node = Any
 
 MAX_NODES = 10_000
 """Larger graphs, such as those of unrolled recurrences, are left unread: reading takes about 5 µs a node."""
+MAX_LOOKS = 100_000
+"""Additions whose branches overlap, as in recurrences, go through the same nodes again and again: no more than this, some 0.1 s."""
 _AGREE = 0.8
 """Share of the residual additions that must be of one kind for the model to be called so."""
 _SEEN = 0.9
@@ -87,6 +89,8 @@ def norm_order(graph: Graph, model: torch.nn.Module) -> str | None:
         return None
     norms = _norm_nodes(graph, model)
     additions = _residual_additions(graph, norms)
+    if additions is None:
+        return None
     if not additions:
         trained = {id(p) for p in model.parameters() if p.requires_grad}
         seen = trained & {id(p) for p in graph.parameters.values()}
@@ -122,22 +126,29 @@ def _norm_nodes(graph: Graph, model: torch.nn.Module) -> set[Node]:
     }
 
 
-def _residual_additions(graph: Graph, norms: set[Node]) -> dict[Node, tuple[Node, bool]]:
-    """For each residual addition: what is added to, and whether the branch normalises."""
+def _residual_additions(graph: Graph, norms: set[Node]) -> dict[Node, tuple[Node, bool]] | None:
+    """For each residual addition: what is added to, and whether the branch normalises. None where it takes too long to tell."""
     found = {}
+    looks = 0
     for node, name in graph.names.items():
         parents = graph.parents[node]
         if not name.startswith("AddBackward") or len(parents) != 2 or parents[0] is parents[1]:
             continue
         skip, end = sorted(parents, key=graph.rank.__getitem__)
-        branch = _between(graph, skip, end)
+        branch, looked = _between(graph, skip, end)
+        looks += looked
+        if looks > MAX_LOOKS:
+            return None
         if branch is not None and any(graph.parameters[n].dim() >= 2 for n in branch if n in graph.parameters):
             found[node] = (skip, any(n in norms and graph.rank[n] > graph.rank[skip] for n in branch))
     return found
 
 
-def _between(graph: Graph, first: Node, last: Node) -> set[Node] | None:
-    """All that `last` was made of from `first` on, with the parameters used there; None if `first` is not among it."""
+def _between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | None, int]:
+    """All that `last` was made of from `first` on, with the parameters used there; None if `first` is not among it.
+
+    And how many nodes were looked at.
+    """
     lowest, seen, stack, reached = graph.rank[first], {last}, [last], False
     while stack:
         for parent in graph.parents[stack.pop()]:
@@ -147,7 +158,7 @@ def _between(graph: Graph, first: Node, last: Node) -> set[Node] | None:
                 seen.add(parent)
                 if graph.rank[parent] > lowest:
                     stack.append(parent)
-    return seen if reached else None
+    return (seen if reached else None), len(seen)
 
 
 def _kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]) -> str:
