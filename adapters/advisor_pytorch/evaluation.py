@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import torch
-
 from advisor_logging.redact import one_line
-from advisor_pytorch.steps.device import Value, own_copy
+from advisor_pytorch.steps.device import Value, keep
 from advisor_pytorch.validation import is_name
 
 Warn = Callable[[str, str], None]
@@ -23,7 +21,7 @@ def _number(name: str, value: object, warn: Warn) -> Value | None:
     try:
         if not is_name(name):
             raise ValueError("MLflow takes letters, digits and _ - . : / in a name")
-        return own_copy(value) if isinstance(value, torch.Tensor) else float(value)  # type: ignore[arg-type]
+        return keep(value)  # type: ignore[arg-type]  # it raises for what is none
     except Exception as error:
         warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line(error)}); training goes on")
         return None

@@ -12,6 +12,7 @@ from torch.nn.utils import clip_grad_norm_  # bound early, as most people do
 from advisor import contract
 from advisor_pytorch.facts.optimizers import hyperparameters
 from advisor_pytorch.steps.capture import StepCapture
+from advisor_pytorch.steps.device import keep
 from advisor_pytorch.steps.gradients import global_norm
 from advisor_pytorch.steps.loader import MeasuredLoader
 from advisor_pytorch.steps.rows import PendingChunk
@@ -191,6 +192,23 @@ def test_a_loop_that_logs_now_and_then_still_has_every_norm(loop: Loop) -> None:
     assert [i for i, row in enumerate(rows) if contract.TRAIN_LOSS in row] == [2, 5]
 
 
+def test_a_loss_that_is_divided_after_it_was_logged_is_logged_as_it_was(loop: Loop) -> None:
+    loss = loop.loss()
+    true = loss.item()
+    loop.capture.add_loss(loss)
+    loss /= 2
+    loss.backward()
+    loop.optimizer.step()
+    assert loop.rows()[0][contract.TRAIN_LOSS] == true
+
+
+def test_a_loss_on_a_device_stays_there() -> None:
+    loss = torch.nn.functional.mse_loss(torch.ones(2, device="meta", requires_grad=True), torch.ones(2, device="meta"))
+    kept = keep(loss)  # reading it would fail
+    assert isinstance(kept, torch.Tensor)
+    assert kept.grad_fn is None
+
+
 def test_a_loss_that_is_changed_in_place_afterwards_is_logged_as_it_was(loop: Loop) -> None:
     total = torch.zeros(())
     for _ in range(3):
@@ -243,12 +261,14 @@ def test_the_time_of_an_evaluation_is_not_a_step_s(loop: Loop) -> None:
 
 def test_the_training_thread_never_reads_the_device(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = threading.get_ident()
+    loss = torch.zeros(())
 
     def forbid(name: str) -> None:
         original = getattr(torch.Tensor, name)
 
         def checked(self: torch.Tensor, *args: object, **kwargs: object) -> object:
-            assert threading.get_ident() != trainer, f"Tensor.{name} in the training thread"
+            is_at_hand = name == "item" and self is loss  # it is on the CPU
+            assert is_at_hand or threading.get_ident() != trainer, f"Tensor.{name} in the training thread"
             return original(self, *args, **kwargs)
 
         monkeypatch.setattr(torch.Tensor, name, checked)

@@ -18,7 +18,7 @@ import torch
 from advisor import contract
 from advisor_pytorch.steps import clipping, scaling
 from advisor_pytorch.steps.clock import TIMES, Clock
-from advisor_pytorch.steps.device import Value, keep_loss, own_copy
+from advisor_pytorch.steps.device import Value, keep, own_copy
 from advisor_pytorch.steps.gradients import Measure, norm_of
 from advisor_pytorch.steps.norms import Norms
 from advisor_pytorch.steps.rates import Rates
@@ -116,10 +116,11 @@ class StepCapture:
         if self._drops_loss:
             self._drops_loss = False
             return
-        if isinstance(loss, torch.Tensor):
-            self._losses.append(keep_loss(loss))
+        kept = keep(loss)
+        if isinstance(kept, torch.Tensor):
+            self._losses.append(kept)
         else:
-            self._plain_losses.append(float(loss))
+            self._plain_losses.append(kept)
         if examples is not None:
             self._said += examples
         elif self._batch_size is not None:

@@ -26,15 +26,16 @@ def own_copy(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone()
 
 
-def keep_loss(loss: torch.Tensor) -> torch.Tensor:
-    """The same of a loss, without a copy where it cannot matter.
+def keep(value: Value) -> Value:
+    """A value that does not change any more: of what is on the CPU the number, which is there already; else `own_copy`.
 
-    What a graph on the CPU gave is one element that nobody writes to again: the next step gives another. A running total, which
-    has no graph, is added to in place; a view keeps what it is a part of; what a CUDA graph gives, its next replay overwrites.
+    Raises ValueError, TypeError or RuntimeError for what is no number, and as `own_copy` does.
     """
-    if type(loss) is torch.Tensor and loss.requires_grad and loss.is_cpu and not loss.dim() and not loss._is_view():
-        return loss.detach()
-    return own_copy(loss)
+    if not isinstance(value, torch.Tensor):
+        return float(value)
+    if type(value) is torch.Tensor and value.is_cpu:
+        return float(value.item())
+    return own_copy(value)
 
 
 class Transfer:
