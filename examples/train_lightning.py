@@ -3,7 +3,8 @@
     python examples/train_lightning.py --learning-rate 0.05 --momentum 0.95
 
 Takes seconds on a CPU. The line that the advisor needs is marked with `# advisor`. The run lands in `mlflow.db`, or in the
-store that MLFLOW_TRACKING_URI names; after a handful of runs with different hyperparameters, `advisor analyze digits` reads them.
+store that MLFLOW_TRACKING_URI names; after a handful of runs with different hyperparameters, `advisor analyze digits-lightning`
+reads them.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def main() -> None:
     # Only what a study may vary belongs here: two trials that differ in their seed alone are the same trial twice.
     names = ("learning_rate", "momentum", "weight_decay", "batch_size", "width")
     module = Digits({name: getattr(args, name) for name in names})
-    tuning = TuningCallback("val/error", experiment="digits")  # advisor
+    tuning = TuningCallback("val/error", experiment="digits-lightning")  # advisor
     trainer = pl.Trainer(
         max_steps=args.max_train_steps,
         accelerator="cpu",

@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 @pytest.mark.parametrize(
     ("script", "experiment", "objective"),
-    [("train_lightning.py", "digits", "val/error"), ("train_transformers.py", "sums", "eval_loss")],
+    [("train_lightning.py", "digits-lightning", "val/error"), ("train_transformers.py", "sums", "eval_loss")],
 )
 def test_examples(
     script: str,
