@@ -47,9 +47,9 @@ def test_a_batch_that_holds_the_whole_validation_set():
 
 
 def test_hyperparameters_say_it_as_well():
-    params = [{"train_batch_size": 32, "eval_batch_size": 8, "gradient_accumulation_steps": 4}]
+    params = [{"train.batch_size": 32, "eval.batch_size": 8, "gradient_accumulation_steps": 4}]
     assert "8 examples a device, training takes 32" in verdict(RULE, study({}, params=params)).findings[0].message
-    params = [{"batch_size": 8, "val_batch_size": 8}]
+    params = [{"train.batch_size": 8, "eval.batch_size": 8}]
     assert verdict(RULE, study({}, params=params)).status == "quiet"
 
 
