@@ -41,8 +41,8 @@ class EvalBatch(Rule):
         known = [t for t in study.trials if not math.isnan(batches.evaluated_at_once(t) + batches.at_once(t))]
         if not known:
             raise MissingData(
-                "no trial noted the batch sizes of both training and evaluations; tell the hook the validation loader, or set the tags "
-                "advisor.batch_size and advisor.eval_batch_size"
+                "no trial noted the batch sizes of both training and evaluations; tell the hook the validation loader, or set "
+                "the tags advisor.batch_size and advisor.eval_batch_size"
             )
         small = [t for t in known if _is_small(t)]
         if small:
