@@ -12,12 +12,17 @@ _ACCUMULATION = {"accumulation", "accumulate", "accum"}
 _EVALUATION = {"eval", "evaluation", "valid", "validation", "val"}
 
 
+def accumulates(name: str) -> bool:
+    """Whether a hyperparameter of this name says over how many batches gradients are accumulated."""
+    return bool(_ACCUMULATION & set(words_of(name)))
+
+
 def micro_batches(trial: Trial) -> float:
     """Over how many batches the trial accumulated a gradient, as it noted, else as its hyperparameters say; 1 if neither does."""
     noted = trial.fact("micro_batches")
     if noted >= 1:
         return noted
-    said = [as_number(v) for n, v in trial.params.items() if _ACCUMULATION & set(words_of(n))]
+    said = [as_number(v) for n, v in trial.params.items() if accumulates(n)]
     return next((n for n in said if n >= 1 and n.is_integer()), 1.0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -143,3 +144,34 @@ def norm_there(study: Study, blowup: Blowup) -> float | None:
     at = int(np.searchsorted(curve.steps[keep], blowup.step))
     around = found.ratios[max(at - 3, 0) : at + 2]
     return float(around.max()) if len(around) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Unrest:
+    """The instability of several trials, at their start or in mid training."""
+
+    seen: int
+    """Trials whose loss could be judged."""
+    unstable: tuple[Blowup, ...]
+    """The worst of each unstable trial, surest first."""
+    p: float
+    """How often noise alone would make one of all the trials seem as unstable as the surest."""
+
+
+def unrest(study: Study, trials: Sequence[Trial], *, lasting: int, material: float, false_alarms: float) -> Unrest:
+    """Which of the trials are unstable, with the promise shared among them and between the two ways of being so.
+
+    lasting, material: steps that a rise at the start must last, and smallest size of a rise or jump, as in the rules
+    `stability-early` and `stability-mid`.
+    """
+    found = [
+        [b for b in (at_start(study, t, lasting), in_mid_training(study, t)) if b is not None and (b.points or b.p < 1)]
+        for t in trials
+    ]
+    judged = [both for both in found if both]
+    tests = 2 * max(len(judged), 1)
+    shaken = [[b for b in both if b.p * tests <= false_alarms and b.share >= material] for both in judged]
+    worst = sorted(
+        (min(s, key=lambda b: (b.p, -b.share)) for s in shaken if s), key=lambda b: (b.p, -b.share, b.trial.index)
+    )
+    return Unrest(len(judged), tuple(worst), min(worst[0].p * tests, 1.0) if worst else 1.0)

@@ -62,6 +62,12 @@ def read(study: Study, trial: Trial) -> Clipping | None:
     return Clipping(trial, math.nan, 0.0, 0) if known else None
 
 
+def of(study: Study, trial: Trial) -> Clipping | None:
+    """As `read`, but a trial whose threshold is known counts too where nothing tells how much was clipped; its share is NaN."""
+    limit = threshold(trial)
+    return read(study, trial) or (Clipping(trial, limit, math.nan, 0) if math.isfinite(limit) else None)
+
+
 def unclipped_norms(study: Study, clippings: Iterable[Clipping]) -> FloatArray:
     """The gradient norms before clipping of these trials after early training; without those that end at the threshold."""
     parts = []
@@ -70,3 +76,18 @@ def unclipped_norms(study: Study, clippings: Iterable[Clipping]) -> FloatArray:
         if len(norms) and not norms.max() <= clipping.threshold * (1 + _EQUAL):
             parts.append(norms)
     return np.concatenate(parts) if parts else np.empty(0)
+
+
+def passing_outliers(
+    study: Study, clipped: Clipping, chance: float, factor: float
+) -> tuple[Clipping, jumps.Outliers, int] | None:
+    """The outliers of the trial's gradient norm, and the step of the largest, where most of them pass below its threshold.
+
+    chance, factor: as for `jumps.outliers`.
+    """
+    curve = instability.late_norm(study, clipped.trial)
+    found = jumps.outliers(curve.values, chance, factor) if math.isfinite(clipped.threshold) else None
+    if found is None or not len(found.indices):
+        return None
+    passing = curve.values[found.indices] < clipped.threshold
+    return (clipped, found, int(curve.steps[found.indices[0]])) if 2 * passing.sum() > len(passing) else None

@@ -190,6 +190,16 @@ def clip_changes(study: Study, norms: FloatArray) -> tuple[Change, ...]:
     return (_search(study, name.lower(), name, "float", low, high, why),)
 
 
+def clip_lower_changes(study: Study, threshold: float, norms: FloatArray) -> tuple[Change, ...]:
+    """Search clipping thresholds below the present one, around the 90th percentile of the unclipped norms if that is lower."""
+    tenth = float(np.quantile(norms, 0.9)) if len(norms) >= jumps.FEWEST else math.inf
+    middle = min(tenth, threshold / 3)
+    low, high = _digits(middle / 3), _digits(min(3 * middle, threshold / 1.5))
+    why = f"Clipping at {threshold:.3g} left training unstable, so smaller thresholds are tried"
+    name = next((n for n in study.spec.parameters if kinds.clips_norm(n)), "grad_clip_norm")
+    return (_search(study, name.lower(), name, "float", low, high, why),)
+
+
 def warmup_changes(study: Study) -> tuple[Change, ...]:
     """Search the warmup over orders of magnitude, from 10 steps to a tenth of the training; advice if the length is unknown."""
     steps = study.spec.max_train_steps

@@ -95,6 +95,12 @@ def on_gpu(trial: Trial) -> bool:
     return trial.facts.get("device", "").startswith("cuda")
 
 
+def memory_used(study: Study, trial: Trial) -> float:
+    """The largest share of its device's memory that the trial's tensors took; NaN if unknown."""
+    peak, total = study.curve(trial, "device_memory").finite.values, trial.fact("device_memory_bytes")
+    return float(peak.max()) / total if len(peak) and total > 0 else math.nan
+
+
 def loader(trial: Trial) -> dict[str, Any]:
     """What the trial noted of its training loader, see `advisor.contract.TAG_LOADER`; empty if nothing."""
     try:

@@ -65,7 +65,7 @@ class GpuUnderused(Rule):
             return
         low.sort(key=lambda pair: pair[1].value)
         middle = low[len(low) // 2][1]
-        memory = float(np.median([_memory(study, t) for t, _ in low]))
+        memory = float(np.median([timing.memory_used(study, t) for t, _ in low]))
         known = f", and {memory:.0%} of its memory is used" if math.isfinite(memory) else ""
         text = "Compile the model or use fused kernels, and profile a few steps: the device is done with each piece too soon."
         if memory <= self.room:
@@ -108,12 +108,6 @@ def _idle(study: Study, trial: Trial) -> Ratio | None:
     if len(values) < 4:
         return None
     return ratio(1 - np.clip(values, 0, 1), np.ones(len(values)), np.ones(len(values)))
-
-
-def _memory(study: Study, trial: Trial) -> float:
-    """The largest share of the device's memory that tensors took; NaN if unknown."""
-    peak, total = study.curve(trial, "device_memory").finite.values, trial.fact("device_memory_bytes")
-    return float(peak.max()) / total if len(peak) and total > 0 else math.nan
 
 
 def _explained(study: Study, trial: Trial) -> bool:

@@ -1,5 +1,7 @@
 """The rule `schedule-constant`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from studies import make_study, verdict
@@ -26,7 +28,7 @@ def study_of(shapes, *, peaks=None, costs=None, tags=None, params=None, **more):
 
 def with_round(study, number, schedule=None):
     spec = study.spec.model_copy(update={"round": number, "schedule": schedule})
-    return type(study)(**{**study.__dict__, "spec": spec})
+    return replace(study, spec=spec)
 
 
 def test_fires_and_asks_for_a_cosine():

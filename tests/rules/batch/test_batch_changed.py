@@ -1,0 +1,114 @@
+"""The rule `batch-changed`."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.plan import plan
+from advisor.spec import Parameter
+
+RATES = [0.01, 0.02, 0.05, 0.1, 0.2]
+
+
+def study_of(*rounds, **more):
+    """rounds: (name, learning rates, facts, further hyperparameters)."""
+    params, tags = [], []
+    for name, rates, facts, others in rounds:
+        params += [{"lr": r} | others for r in rates]
+        tags += [{"study": name, "schema": "1"} | facts for _ in rates]
+    return make_study(params, {"val/loss": [[2.0, 1.0 + 0.01 * i] for i in range(len(params))]}, tags=tags, **more)
+
+
+def one(name, rates, size=64, **others):
+    return (
+        name,
+        rates,
+        {"batch_size": str(size), "optimizer": "SGD", "model": "Net", "model_parameters": "1000"},
+        others,
+    )
+
+
+def test_a_batch_size_that_changed_untuned_fires():
+    study = study_of(one("mnist", RATES), one("mnist-round-2", [0.05] * 3, 512))
+    said = verdict("batch-changed", study)
+    (finding,) = said.findings
+    assert finding.message == (
+        "From study mnist to mnist-round-2 the batch size changed from 64 to 512, but of the learning rate only 1 value was tried "
+        "there, after 5 before."
+    )
+    assert finding.trials == ("run5", "run6", "run7")
+    (spec,) = plan(study, [said]).specs
+    assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (0.005, 0.5)
+    assert "again for mnist-round-2" in spec.notes[0]
+
+
+CHANGED = {
+    "optimizer": ({"optimizer": "Adam"}, "the optimizer changed from SGD to Adam"),
+    "model": (
+        {"model": "Wide", "model_parameters": "5000"},
+        "from Net of 1,000 parameters to Wide of 5,000 parameters",
+    ),
+}
+
+
+@pytest.mark.parametrize(("facts", "said"), CHANGED.values(), ids=CHANGED.keys())
+def test_so_does_an_optimizer_or_a_model(facts, said):
+    name, rates, first, others = one("a", RATES)
+    study = study_of((name, rates, first, others), ("b", [0.05, 0.1], first | facts, others))
+    (finding,) = verdict("batch-changed", study).findings
+    assert said in finding.message
+    assert "only 2 values were tried" in finding.message
+
+
+def test_hyperparameters_tell_what_nobody_noted():
+    study = study_of(
+        ("a", RATES, {}, {"batch_size": 32, "optimizer": "sgd"}),
+        ("b", [0.05], {}, {"batch_size": 64, "optimizer": "adam"}),
+    )
+    (finding,) = verdict("batch-changed", study).findings
+    assert "the batch size changed from 32 to 64 and the optimizer changed from sgd to adam" in finding.message
+
+
+def test_choices_of_a_learning_rate_get_advice_only():
+    space = {"lr": Parameter(type="categorical", choices=tuple(RATES))}
+    study = study_of(one("a", RATES), one("b", [0.05], 512), space=space)
+    (finding,) = verdict("batch-changed", study).findings
+    assert [c.kind for c in finding.changes] == ["advise"]
+
+
+QUIET = {
+    "nothing changed": study_of(one("a", RATES), one("b", [0.05] * 3)),
+    "tuned again": study_of(one("a", RATES), one("b", RATES[:3], 512)),
+    "never tuned": study_of(one("a", [0.05]), one("b", [0.05], 512)),
+    "sizes differ within a round": study_of(
+        ("a", RATES, {}, {"batch_size": 32}),
+        ("b", [0.05], {}, {"batch_size": 64}),
+        ("b", [0.05], {}, {"batch_size": 128}),
+    ),
+    "sizes unknown": study_of(("a", RATES, {}, {}), ("b", [0.05], {}, {})),
+}
+
+
+@pytest.mark.parametrize("study", QUIET.values(), ids=QUIET.keys())
+def test_stays_quiet(study):
+    assert verdict("batch-changed", study).status == "quiet"
+
+
+def test_without_a_lineage_it_cannot_tell():
+    study = study_of(one("a", RATES))
+    said = verdict("batch-changed", study)
+    assert said.status == "not-assessed"
+    assert "one study" in said.reason
+    spec = study.spec.model_copy(update={"parent": "mnist"})
+    said = verdict("batch-changed", replace(study, spec=spec))
+    assert "of mnist, which it follows, no trial is among them" in said.reason
+
+
+def test_it_keeps_its_promise():
+    """Rounds that change nothing never fire, whatever rates they try."""
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        rounds = [one(f"r{i}", 10 ** rng.uniform(-3, 0, rng.integers(1, 8))) for i in range(rng.integers(2, 5))]
+        assert verdict("batch-changed", study_of(*rounds)).status == "quiet"
