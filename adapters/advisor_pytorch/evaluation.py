@@ -13,7 +13,12 @@ Warn = Callable[[str, str], None]
 
 
 def loggable(metrics: Mapping[str, object], warn: Warn) -> dict[str, Value]:
-    """The metrics that can be logged, as numbers or scalars of their device; warns of every other one."""
+    """The metrics that can be logged, as numbers or scalars of their device; warns of every other one.
+
+    Raises TypeError for what is no mapping.
+    """
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"metrics must be a mapping of names to values, not {type(metrics).__name__}")
     return {name: number for name, value in metrics.items() if (number := _number(name, value, warn)) is not None}
 
 

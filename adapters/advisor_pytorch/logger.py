@@ -34,6 +34,7 @@ from advisor_pytorch.steps.rows import PendingChunk, evaluation
 from advisor_pytorch.steps.sharding import measure_for
 from advisor_pytorch.validation import (
     check_count,
+    check_step,
     check_what_is_sought,
     check_what_is_trained,
     count_classes,
@@ -244,7 +245,8 @@ class TuningLogger:
     def step(self, loss: Value, *, grad_norm: Value | None = None, examples: int | None = None) -> None:
         """Log the training loss, a tensor of one element or a number, after `optimizer.step()`.
 
-        Called before it, for each micro-batch, the losses are averaged into that step. `examples` overrides `batch_size`.
+        Where a step takes several micro-batches, call it for each, for the last one after `optimizer.step()`: the losses are
+        averaged into that step. `examples` overrides `batch_size`.
         `grad_norm` is for loops whose optimizer runs no hooks (a replayed CUDA graph): it says that a step was made, and its norm.
         """
         if not self._capture.alive:
@@ -267,8 +269,12 @@ class TuningLogger:
         if not self._is_active():
             return
         last_step = max(self.steps - 1, 0)
-        step = last_step if step is None else step
-        values = loggable(metrics, self.warn)
+        try:
+            step = last_step if step is None else check_step(step)
+            values = loggable(metrics, self.warn)
+        except Exception as error:
+            self.warn("evaluate", f"an evaluation could not be logged ({one_line(error)}); training goes on")
+            return
         if values:
             self._capture.flush()
             self.hand_over(evaluation(step, time.time() * 1e3, values))

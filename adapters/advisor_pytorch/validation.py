@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import posixpath
 import re
@@ -53,6 +54,13 @@ def check_count(name: str, value: object, least: int) -> None:
         raise TypeError(f"{name} must be a whole number, not {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, not {value}")
+
+
+def check_step(step: object) -> int:
+    """The number of a step, also where NumPy or PyTorch counted. Raises TypeError or ValueError unless it is one."""
+    number = operator.index(step)  # type: ignore[arg-type]  # it raises for what is none
+    check_count("step", number, 0)
+    return number
 
 
 def count_classes(classes: int | Sequence[str] | None) -> int | None:

@@ -202,6 +202,30 @@ def test_a_loss_that_is_divided_after_it_was_logged_is_logged_as_it_was(loop: Lo
     assert loop.rows()[0][contract.TRAIN_LOSS] == true
 
 
+def test_a_loop_that_logs_before_its_steps_has_its_losses_at_the_right_ones(loop: Loop) -> None:
+    for i in range(3):
+        loop.capture.add_batch(0.0, 8)
+        loop.capture.add_loss(float(i))
+        loop.backward()
+        loop.optimizer.step()
+    assert [row[contract.TRAIN_LOSS] for row in loop.rows()] == [0.0, 1.0, 2.0]
+    assert contract.TAG_MICRO_BATCHES not in loop.collector.tags
+
+
+def test_a_device_that_failed_does_not_keep_a_capture_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop()
+    loop.backward()
+    loop.step(torch.ones(()))
+
+    def fail(chunk: PendingChunk) -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(loop.collector, "hand_over", fail)
+    loop.capture.stop()
+    assert not loop.capture.alive
+    assert "device-side assert" in loop.collector.warnings[0]
+
+
 def test_a_loss_on_a_device_stays_there() -> None:
     loss = torch.nn.functional.mse_loss(torch.ones(2, device="meta", requires_grad=True), torch.ones(2, device="meta"))
     kept = keep(loss)  # reading it would fail

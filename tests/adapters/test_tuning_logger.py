@@ -136,6 +136,22 @@ def test_divergence_is_visible_also_within_a_window(
     assert losses[541] > 1e300
 
 
+def test_evaluations_that_cannot_be_logged_do_not_stop_a_training(
+    uri: str, only_run: OnlyRun, history: History, caplog: pytest.LogCaptureFixture, start: Start, train: Train
+) -> None:
+    with start(uri) as log:
+        train(log, 2)
+        log.evaluate({"val/error": 0.5}, step=torch.tensor(1))
+        log.evaluate(0.4)  # type: ignore[arg-type]
+        for step in (-3, 2.5, "7"):
+            log.evaluate({"val/error": 0.3}, step=step)  # type: ignore[arg-type]
+    assert history(only_run(), "val/error") == {1: 0.5}
+    assert [r.message for r in caplog.records] == [
+        "advisor: an evaluation could not be logged (TypeError: metrics must be a mapping of names to values, not float); "
+        "training goes on"
+    ]
+
+
 def test_a_run_is_continued(
     uri: str, only_run: OnlyRun, history: History, caplog: pytest.LogCaptureFixture, start: Start, train: Train
 ) -> None:

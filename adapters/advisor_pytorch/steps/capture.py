@@ -105,8 +105,11 @@ class StepCapture:
         clipping.ignore(self._on_clip)
         scaling.ignore(self)
         if self.alive:
-            self._close_row()
-            self.flush()
+            try:
+                self._close_row()
+                self.flush()
+            except Exception as error:  # a device that has failed gives nothing any more
+                self._fail(error)
         self.alive = False
 
     # From the loop.
@@ -133,9 +136,12 @@ class StepCapture:
 
     def add_batch(self, waited_s: float, examples: int | None) -> None:
         """A batch arrived from the loader, after a wait."""
-        if self.alive:
-            self._drops_loss = False
-            self._clock.batch(waited_s, examples)
+        if not self.alive:
+            return
+        self._drops_loss = False
+        if self._row is not None:  # losses that come now are the next step's
+            self._close_row()
+        self._clock.batch(waited_s, examples)
 
     def restart_clock(self) -> None:
         """Begin the next step's time now: what came before was no training."""
