@@ -67,8 +67,9 @@ def test_a_sweep_is_a_study_and_leaves_no_trace(uri: str) -> None:
     report = analyzed(uri, EXPERIMENT)
     assert report.spec.objective.metric == contract.EXAMPLES_PER_SECOND
     assert report.counts.total == 3
-    assert {v.status for v in report.verdicts} == {"not-assessed"}
-    assert all("a batch-size probe, which cannot show it" in (v.reason or "") for v in report.verdicts)
+    judges = {"batch-throughput", "input-bound", "host-sync", "gpu-underused"}
+    others = [v for v in report.verdicts if v.rule not in judges]
+    assert all("a batch-size probe, which cannot show it" in (v.reason or "") for v in others)
     assert report.next == ()
 
 
@@ -127,7 +128,7 @@ def test_memory_that_is_really_out_ends_the_sweep(uri: str, tmp_path: Path) -> N
     assert last.data.tags[contract.TAG_STATUS] == "infeasible"
     assert last.data.tags[contract.TAG_ERROR].startswith("out of memory")
     assert last.info.status == "FAILED"
-    assert [v for v in analyzed(uri, EXPERIMENT).verdicts if v.status == "fired"] == []
+    assert {v.rule for v in analyzed(uri, EXPERIMENT).verdicts if v.status == "fired"} <= {"batch-throughput"}
 
 
 def test_whatever_else_ends_a_step_is_the_users_to_see(uri: str) -> None:

@@ -68,6 +68,7 @@ def test_a_range_is_a_study_and_leaves_no_trace(uri: str) -> None:
         "space-infeasible",
         "stability-early",
         "stability-edge",
+        "residual-norm",
     }
     (infeasible,) = [f for f in report.findings if f.rule == "space-infeasible"]
     assert infeasible.subject == "learning_rate"
