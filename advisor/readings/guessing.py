@@ -24,11 +24,10 @@ _ENTROPY = set("loss nll ce xent entropy crossentropy".split())
 _TRAINING: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
 _COUNTED = 10
 """Steps between evaluations from which on step 0 is before training; fewer are epochs, the first of which counts as 0 too."""
-_CLEAR = 0.05
-"""Skill that nobody would call chance: how sure a finding is counts what lies below."""
 _STILL = 0.8
 """Share of the evaluations at one value from which on a curve stands still."""
-_MATERIAL = 0.02
+MATERIAL = 0.02
+"""Smallest share of a loss whose fall means that something was learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +43,8 @@ class Guess:
     """In words, to follow "no better than"."""
     known: bool = True
     """Whether it is a level of chance, not just the first evaluation."""
+    right: float = math.nan
+    """What share of the answers, in the metric's unit, guessing gets right; NaN for what is no such share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +72,27 @@ class Skill:
         """Whether the scale ends at a perfect score."""
         return math.isfinite(self.guess.perfect)
 
-    def clear(self, material: float, alpha: float) -> bool:
-        """Whether the trial is clearly better than guessing: beyond noise, and materially where a perfect score is known."""
-        return self.p <= alpha and self.share > (material if self.knows_perfect else 0.0)
-
     @property
-    def sure(self) -> float:
-        """Probability, from the noise alone, that the true gain is less than a twentieth of the scale."""
+    def counts_answers(self) -> bool:
+        """Whether the metric is a share of right answers, of which it is known how many guessing gets."""
+        return math.isfinite(self.guess.right)
+
+    def above(self, material: float, alpha: float) -> bool:
+        """Whether the gain is surely more than `material`, a share of the scale, or doubles what guessing gets right.
+
+        Where no perfect score is known, any gain will do.
+        """
+        least = material * self.scale if self.knows_perfect else 0.0
+        if self.counts_answers:
+            least = min(least, self.guess.right)
+        gain = self.guess.cost - self.best
+        return self.p <= alpha and gain - self.error * float(stats.norm.isf(alpha)) > least
+
+    def chance_below(self, share: float) -> float:
+        """Probability, from the noise alone, that the true gain is less than a share of the scale."""
         if self.error <= 0:
-            return float(self.share < _CLEAR)
-        return float(stats.norm.cdf((_CLEAR - self.share) * self.scale / self.error))
+            return float(self.share < share)
+        return float(stats.norm.cdf((share - self.share) * self.scale / self.error))
 
 
 def skills(study: Study, trials: Sequence[Trial]) -> list[Skill]:
@@ -164,7 +176,8 @@ def _guess(study: Study, value: float, perfect: float, examples: float) -> Guess
     share, words = value / unit, set(words_of(study.spec.objective.metric))
     counted = perfect in (1.0, 100.0) or (bool(words & _ERRORS) and not words & _NOT_OF_CLASSES)
     error = unit * math.sqrt(share * (1 - share) / examples) if counted and examples > 0 and 0 < share < 1 else 0.0
-    return Guess(_cost(study, value), _cost(study, perfect), error, f"guessing, which scores {value:.4g}")
+    right = abs(value - (0.0 if perfect else unit)) if counted else math.nan
+    return Guess(_cost(study, value), _cost(study, perfect), error, f"guessing, which scores {value:.4g}", right=right)
 
 
 def _constant(study: Study, trials: Sequence[Trial]) -> Guess | None:
@@ -210,7 +223,7 @@ def _first(study: Study, trial: Trial, usual: tuple[float, float]) -> Guess | No
     said = f"the first evaluation, which is {study.objective_value(cost):.4g}"
     guess = Guess(cost, perfect, error, said, known=False)
     before = curve.steps[0] <= 0 and curve.steps[1] - curve.steps[0] >= _COUNTED
-    if before or _skill(study, trial, guess).clear(_MATERIAL, 0.05):
+    if before or _skill(study, trial, guess).above(MATERIAL, 0.05):
         return guess
     return guess if training(study, trial) is not None and not learned(study, trial) else None
 
@@ -239,7 +252,7 @@ def learned(study: Study, trial: Trial) -> bool:
     """Whether the trial's training loss fell, materially and beyond noise."""
     found = training(study, trial)
     fall = point_rise(found[1].values, 0) if found else None
-    return fall is not None and fall.p <= 0.05 and fall.height > _MATERIAL * abs(fall.level)
+    return fall is not None and fall.p <= 0.05 and fall.height > MATERIAL * abs(fall.level)
 
 
 def _perfect(study: Study, near: float) -> float:

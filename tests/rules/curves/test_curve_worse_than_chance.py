@@ -149,8 +149,17 @@ def test_a_loss_that_blew_up_explains_it():
 
 
 def test_too_few_examples_to_tell():
-    study = accuracy([guessed(0, examples=40)] * 3, {"classes": "10", "n_valid": "20"})
+    study = accuracy([np.tile([0.3, 0.35], 4)] * 3, {"classes": "10", "n_valid": "20"})
     assert "more examples" in verdict(RULE, study).reason
+
+
+def test_one_class_right_by_luck_is_not_learning_but_with_many_classes_it_takes_less():
+    ten = [guessed(i, examples=5000, right=0.18) for i in range(3)]
+    (finding,) = verdict(RULE, accuracy(ten, {"classes": "10", "n_valid": "5000"})).findings
+    assert finding.severity == "warning"
+    assert finding.message.startswith("No trial does much better than guessing")
+    many = [guessed(i, examples=50_000, right=0.01) for i in range(3)]
+    assert verdict(RULE, accuracy(many, {"classes": "1000", "n_valid": "50000"})).status == "quiet"
 
 
 def test_cannot_tell_from_final_values_or_without_any():
