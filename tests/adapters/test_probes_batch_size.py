@@ -80,10 +80,10 @@ def test_memory_that_is_really_out_ends_the_sweep(uri: str, tmp_path: Path) -> N
     from torch import nn
     from advisor_pytorch.probes import batch_size_sweep
     torch.set_num_threads(1)
-    model = nn.Linear(1000, 1000)
+    model = nn.Linear(100, 100)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     def make_step(size):
-        x = torch.ones(size, 1000)
+        x = torch.ones(size, 100)
         def step():
             loss = (model(x) + model(x)).square().mean()
             loss.backward()
@@ -96,10 +96,12 @@ def test_memory_that_is_really_out_ends_the_sweep(uri: str, tmp_path: Path) -> N
     moments = {{k: v.clone() for k, v in optimizer.state[model.weight].items()}}
     def mapped():
         return int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-    room = 400_000_000
+    room = 1_100_000_000  # 800 MB are needed for 327,680 examples, 1,600 for twice that: far from both
     resource.setrlimit(resource.RLIMIT_AS, (mapped() + room, -1))
     for _ in range(2):  # a second time, since the first one has given all back
-        sweep = batch_size_sweep(make_step, model, optimizer, start=2048, maximum=10**9, seconds_per_size=0.2, tracking_uri={uri!r})
+        sweep = batch_size_sweep(
+            make_step, model, optimizer, start=81_920, maximum=10**9, seconds_per_size=0.2, tracking_uri={uri!r}
+        )
         print(json.dumps([(s.batch_size, s.out_of_memory) for s in sweep.sizes]))
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert all(torch.equal(v, optimizer.state[model.weight][k]) for k, v in moments.items())
@@ -112,7 +114,8 @@ def test_memory_that_is_really_out_ends_the_sweep(uri: str, tmp_path: Path) -> N
         text=True,
         check=False,
         cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # One arena: address space that a thread only reserves counts against the limit as well.
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     first, second, row, _ = done.stdout.splitlines()
