@@ -78,10 +78,10 @@ class CurvePeriodic(Rule):
 
     def _report(self, study: Study, top: Cycle, alike: list[Trial], judged: int) -> Finding:
         best = top.trial == study.ranked()[0]
-        message = f"The curve of {top.metric} in {'the best trial ' if best else ''}{top.trial.name} goes up and down with a period of "
-        message += (
-            f"{top.steps:,.4g} steps{_in_epochs(top)}: {top.found.share:.0%} of its scatter around the trend repeats"
-        )
+        whose = f"{'the best trial ' if best else ''}{top.trial.name}"
+        period = f"{top.steps:,.4g} steps{_in_epochs(top)}"
+        message = f"The curve of {top.metric} in {whose} goes up and down with a period of {period}: "
+        message += f"{top.found.share:.0%} of its scatter around the trend repeats"
         message += f"; {len(alike) - 1} more of the {judged} trials judged have that period" if len(alike) > 1 else ""
         shuffled = top.trial.facts.get("shuffle")
         message += "; the training loader does not shuffle" if shuffled == "false" else ""
