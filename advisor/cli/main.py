@@ -215,9 +215,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; errors that a person may see are one line and exit status 2."""
     try:
         cli.main(args=arguments, prog_name="advisor", standalone_mode=False)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(2)
+    except click.ClickException as error:
+        _fail(_usage(error))
     except AdvisorError as error:
         _fail(str(error))
     except (KeyboardInterrupt, click.Abort):
@@ -230,6 +232,14 @@ def main(arguments: list[str] | None = None) -> None:
         if os.environ.get("ADVISOR_DEBUG"):
             raise
         _fail(f"unexpected {type(error).__name__}: {error} (a bug; ADVISOR_DEBUG=1 shows where)")
+
+
+def _usage(error: click.ClickException) -> str:
+    """What is wrong with the arguments, and where to read how they should be."""
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return error.format_message()
+    return f"{error.format_message().rstrip('.')} ({context.command_path} --help shows how)"
 
 
 def _fail(message: str) -> None:
