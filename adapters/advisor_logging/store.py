@@ -198,7 +198,7 @@ def _one_at_a_time(tracking_uri: str) -> Iterator[None]:
     if not tracking_uri.startswith("sqlite:"):
         yield
         return
-    name = hashlib.sha256(tracking_uri.encode()).hexdigest()[:16]
+    name = hashlib.sha256(tracking_uri.encode()).hexdigest()[0]  # sixteen files at most, however many stores there are
     path = Path(tempfile.gettempdir()) / f"advisor-{os.getuid()}-{name}.lock"
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)  # others may put links there
     try:
