@@ -1,4 +1,8 @@
-"""Reads the labelled cases and makes a `Study` of each, through the same door as any experiment: an `Experiment`, assembled."""
+"""Reads labelled cases and makes a `Study` of each, through the same door as any experiment: an `Experiment`, assembled.
+
+Two folders hold them, in one form: real studies of other people, which are not part of the project (`ADVISOR_BENCHMARK` says where
+they are), and our own recordings, which are.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,28 +26,56 @@ from advisor.study import Study
 from advisor.tracking.assemble import assemble
 from advisor.tracking.runs import Experiment, Points, Run, RunStatus
 
-DATA = Path(os.environ.get("ADVISOR_BENCHMARK", Path(__file__).resolve().parents[2] / "shared" / "benchmark"))
-"""Folder of labelled studies; not part of the project."""
-
 _RUN_STATUS: Mapping[str, RunStatus] = {
     "infeasible": "FAILED",
     "no_data": "FAILED",
     "stopped": "KILLED",
     "running": "RUNNING",
 }
-_FACTS = {
-    "n_valid": "n_valid",
-    "n_train": "n_train",
-    "steps_per_epoch": "steps_per_epoch",
-    "planned_steps": "max_train_steps",
-}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder of labelled cases: `cases.jsonl`, and a folder a data set with `trials.parquet` and `curves.parquet`."""
+
+    name: str
+    folder: Path
+    facts: tuple[tuple[str, str], ...] | None = None
+    """Which notes on a trial are facts, and their names in `advisor.contract`; None: all are, under the contract's names."""
+
+    @property
+    def there(self) -> bool:
+        """Whether the folder holds cases."""
+        return (self.folder / "cases.jsonl").is_file()
+
+
+REAL = Source(
+    "real studies",
+    Path(os.environ.get("ADVISOR_BENCHMARK", Path(__file__).resolve().parents[2] / "shared" / "benchmark")),
+    facts=(
+        ("n_valid", "n_valid"),
+        ("n_train", "n_train"),
+        ("steps_per_epoch", "steps_per_epoch"),
+        ("planned_steps", "max_train_steps"),
+    ),
+)
+"""Other people's studies, labelled by hand and by computing on the whole of their data; may be absent."""
+RECORDED = Source("recordings", Path(__file__).resolve().parent / "recordings" / "data")
+"""Our own small trainings with one cause switched on or off each, see `record.py`."""
+SOURCES = (REAL, RECORDED)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One labelled question; fields as in the folder's README."""
+    """One labelled question; fields as in the README of the folder of real studies."""
 
+    source: Source
     raw: Mapping[str, Any]
+
+    @property
+    def view(self) -> str:
+        """What of the data the case shows, and as what: cases of the same view have the same study."""
+        return json.dumps([self.source.name, *(self.raw[name] for name in _VIEW)])
 
     @property
     def id(self) -> str:
@@ -73,31 +105,37 @@ class Case:
     def study(self) -> Study:
         """The study that the case shows."""
         raw = self.raw
-        experiment = _experiment(raw)
+        experiment = _experiment(self.source, raw)
         spec = _spec(raw, experiment) if raw["space"] else None
         return assemble(experiment, spec=spec, objective=raw["objective"], direction=_direction(raw))
+
+
+_VIEW = ("dataset", "studies", "where", "trials", "until_step", "derived", "space", "objective", "direction")
 
 
 def _direction(raw: Mapping[str, Any]) -> Direction:
     return "maximize" if raw["direction"] == "max" else "minimize"
 
 
-def load_cases() -> list[Case]:
-    """All cases, in the order of the file."""
-    return [Case(json.loads(line)) for line in (DATA / "cases.jsonl").read_text().splitlines()]
+def load_cases(sources: Sequence[Source] = SOURCES) -> list[Case]:
+    """All cases of those folders that are there, in the order of the files."""
+    return [
+        Case(source, json.loads(line))
+        for source in sources
+        if source.there
+        for line in (source.folder / "cases.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 @lru_cache(maxsize=16)
-def _tables(dataset: str) -> tuple[list[dict[str, Any]], Any]:
-    trials = pq.read_table(DATA / dataset / "trials.parquet").to_pylist()
-    curves = pq.read_table(DATA / dataset / "curves.parquet")
-    return trials, curves
+def _tables(folder: Path) -> tuple[list[dict[str, Any]], Any]:
+    return pq.read_table(folder / "trials.parquet").to_pylist(), pq.read_table(folder / "curves.parquet")
 
 
 @lru_cache(maxsize=128)
-def _curves(dataset: str, study: str) -> dict[str, dict[str, Any]]:
+def _curves(folder: Path, study: str) -> dict[str, dict[str, Any]]:
     """Columns of a study's points by metric."""
-    table = _tables(dataset)[1]
+    table = _tables(folder)[1]
     table = table.filter(pc.equal(table["study"], study))
     result = {}
     for metric in sorted(set(table["metric"].to_pylist())):
@@ -126,23 +164,24 @@ def _matches(trial: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
     return True
 
 
-def _experiment(raw: Mapping[str, Any]) -> Experiment:
-    pooled = len(raw["studies"]) > 1
-    rows = [t for t in _tables(raw["dataset"])[0] if t["study"] in raw["studies"] and _matches(t, raw["where"] or {})]
+def _experiment(source: Source, raw: Mapping[str, Any]) -> Experiment:
+    folder = source.folder / raw["dataset"]
+    rows = [t for t in _tables(folder)[0] if t["study"] in raw["studies"] and _matches(t, raw["where"] or {})]
     if raw["trials"] is not None:
         order = {name: i for i, name in enumerate(raw["trials"])}
         rows = sorted((t for t in rows if t["trial"] in order), key=lambda t: order[t["trial"]])
-    runs = tuple(_run(t, raw, pooled) for t in rows)
+    runs = tuple(_run(t, source, raw) for t in rows)
     index = {(t["study"], t["trial"]): i for i, t in enumerate(rows)}
-    points = _points(raw, index)
+    points = _points(folder, raw, index)
     if raw["derived"]:
         points["learning_rate"] = _derived(raw["derived"], rows, points)
     return Experiment(name="+".join(raw["studies"][:2]), runs=runs, points=points)
 
 
-def _run(trial: Mapping[str, Any], raw: Mapping[str, Any], pooled: bool) -> Run:
+def _run(trial: Mapping[str, Any], source: Source, raw: Mapping[str, Any]) -> Run:
     extra = json.loads(trial["extra"] or "{}")
-    tags = {contract.TAG_PREFIX + _FACTS[k]: str(v) for k, v in extra.items() if k in _FACTS and v is not None}
+    facts = {name: name for name in extra} if source.facts is None else dict(source.facts)
+    tags = {contract.TAG_PREFIX + facts[k]: str(v) for k, v in extra.items() if k in facts and v is not None}
     cut = raw["until_step"] is not None
     if cut:
         tags.pop(contract.TAG_MAX_TRAIN_STEPS, None)
@@ -151,16 +190,16 @@ def _run(trial: Mapping[str, Any], raw: Mapping[str, Any], pooled: bool) -> Run:
     if seed is not None and not (isinstance(seed, float) and math.isnan(seed)):
         tags[contract.TAG_SEED] = str(int(seed))
     params = {k: str(v) for k, v in json.loads(trial["params"]).items() if v is not None}
-    name = f"{trial['study']}/{trial['trial']}" if pooled else trial["trial"]
+    name = f"{trial['study']}/{trial['trial']}" if len(raw["studies"]) > 1 else trial["trial"]
     return Run(
         id=name, name=name, status=_RUN_STATUS.get(trial["status"], "FINISHED"), params=params, tags=tags, started=0.0
     )
 
 
-def _points(raw: Mapping[str, Any], index: Mapping[tuple[str, str], int]) -> dict[str, Points]:
+def _points(folder: Path, raw: Mapping[str, Any], index: Mapping[tuple[str, str], int]) -> dict[str, Points]:
     parts: dict[str, list[tuple[Any, ...]]] = {}
     for study in raw["studies"]:
-        for metric, columns in _curves(raw["dataset"], study).items():
+        for metric, columns in _curves(folder, study).items():
             runs = np.array([index.get((study, t), -1) for t in columns["trial"]], dtype=np.int64)
             keep = runs >= 0
             if raw["until_step"] is not None:
@@ -193,7 +232,7 @@ def _derived(derived: Mapping[str, Any], rows: list[dict[str, Any]], points: Map
 def _spec(raw: Mapping[str, Any], experiment: Experiment) -> StudySpec:
     logged = {name for run in experiment.runs for name in run.params}
     parameters = {
-        name: Parameter(type="categorical" if "choices" in domain else None, **domain)
+        name: Parameter(**({"type": "categorical"} if "choices" in domain else {}) | domain)
         for name, domain in raw["space"].items()
         if name in logged
     }

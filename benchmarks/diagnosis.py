@@ -1,31 +1,63 @@
-"""Scores the rules on labelled real studies: recall, false alarms, not assessed; per rule, each weight group as one.
+"""Scores the rules on labelled studies: recall, false alarms, not assessed; per rule, each group of near-identical cases as one.
 
-    python benchmarks/diagnosis.py                       every rule that has cases, high-confidence labels
-    python benchmarks/diagnosis.py --rules curve-overfitting --part dev --misses
+    python benchmarks/diagnosis.py                                       every rule that has cases, high-confidence labels
+    python benchmarks/diagnosis.py --rules curve-overfitting --misses    one rule, and what it said where it was wrong
+    python benchmarks/diagnosis.py --part dev                            without the third of the cases that is held out
+    python benchmarks/diagnosis.py --peers                               other tools on the same curves, beside the rules
+    python benchmarks/diagnosis.py --sources recordings                  only our own recorded studies: a minute
+
+Two folders of labelled studies are read where they are there: other people's real studies (`ADVISOR_BENCHMARK` names the folder;
+not part of the project) and our own recordings (`recordings/data`, made by `record.py`). The result is a Markdown table.
 
 A positive case counts as detected where the rule (with the labelled subject and side, if the label has them) or one of the rules
 that the label accepts instead fires. A negative case counts as a false alarm where the rule fires (on the labelled subject).
-`--part` splits the cases into the two thirds that thresholds may be looked at with ("dev") and a held-out third.
+Not assessed is the share of cases in which the rule lacked data; on a positive case that is a miss as well. `--part` splits the
+cases into the two thirds that thresholds may be looked at with ("dev") and a held-out third.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from cases import DATA, Case, load_cases
+import peers
+from cases import REAL, SOURCES, Case, load_cases
+from rich.console import Console
+from rich.progress import Progress
 
 from advisor.engine import judge
 from advisor.finding import Verdict
 from advisor.registry import load_rules
 from advisor.rule import Rule
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was said on a case."""
+
+    case: Case
+    fired: bool
+    """As the label means it: on its subject and side, or by a rule that it accepts instead."""
+    missing: bool
+    """The rule could not tell."""
+    said: str
+    peers: peers.Answers = field(default_factory=dict)
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the label says otherwise."""
+        return self.fired != self.case.fires
 
 
 @dataclass
@@ -37,44 +69,118 @@ class Score:
     negatives: float = 0.0
     false_alarms: float = 0.0
     not_assessed: float = 0.0
-    wrong: list[str] = field(default_factory=list)
 
     @property
     def recall(self) -> float:
-        return self.detected / self.positives if self.positives else float("nan")
+        """Share of the positives that were detected; NaN without any."""
+        return self.detected / self.positives if self.positives else math.nan
 
     @property
     def false_alarm_rate(self) -> float:
-        return self.false_alarms / self.negatives if self.negatives else float("nan")
+        """Share of the negatives on which the rule fired; NaN without any."""
+        return self.false_alarms / self.negatives if self.negatives else math.nan
+
+    @property
+    def not_assessed_rate(self) -> float:
+        """Share of all cases in which the rule lacked data."""
+        return self.not_assessed / (self.positives + self.negatives)
 
 
-def answers(case: Case, verdicts: Sequence[Verdict]) -> tuple[bool, bool]:
-    """(fired as the label means it, not assessed)."""
+def answer(case: Case, verdicts: Sequence[Verdict]) -> Answer:
+    """What the verdicts say on a case."""
     by_rule = {v.rule: v for v in verdicts}
-    own = by_rule.get(case.rule)
+    own = by_rule[case.rule]
     subject, side = case.raw["subject"], case.raw["side"]
-    fired = own is not None and any(
-        (subject is None or f.subject in (None, subject)) and (side is None or not case.fires or f.side in (None, side))
+    fired = any(
+        (subject is None or f.subject in (None, _named(subject)))
+        and (side is None or not case.fires or f.side in (None, side))
         for f in own.findings
     )
     if case.fires and not fired:
         fired = any(by_rule[r].status == "fired" for r in case.raw["accept"] if r in by_rule)
-    return fired, own is not None and own.status in ("not-assessed", "broken")
+    said = own.reason or "; ".join(f.message for f in own.findings) or own.status
+    return Answer(case, fired, own.status in ("not-assessed", "broken"), said)
 
 
-def score(cases: Iterable[Case], rules: Sequence[Rule]) -> dict[str, Score]:
-    """A score for each rule that a case asks about."""
-    cases = list(cases)
+def _named(subject: str | list[str]) -> str:
+    """A labelled subject as a finding names it: of a pair, both in alphabetical order."""
+    return subject if isinstance(subject, str) else " × ".join(sorted(subject))
+
+
+def ask(view: Sequence[Case], *, with_peers: bool = False) -> list[Answer]:
+    """The answers to cases of one view, whose study is read and judged once."""
+    study = view[0].study()
+    wanted = {name for case in view for name in (case.rule, *case.raw["accept"])}
+    verdicts = judge(study, [r for r in _rules() if r.rule_id() in wanted])
+    answers = [answer(case, verdicts) for case in view]
+    if not with_peers:
+        return answers
+    questions = {case.rule for case in view} & set(peers.QUESTIONS)
+    said = peers.ask(study, questions) if questions else {}
+    return [Answer(a.case, a.fired, a.missing, a.said, said.get(a.case.rule, {})) for a in answers]
+
+
+@lru_cache(maxsize=1)
+def _rules() -> Sequence[Rule]:
+    return load_rules()
+
+
+def views(cases: Iterable[Case]) -> list[list[Case]]:
+    """The cases by what they show, neighbours reading the same tables."""
+    ordered = sorted(cases, key=lambda c: (c.source.name, c.raw["dataset"], c.raw["studies"], c.view))
+    return [list(same) for _, same in groupby(ordered, key=lambda c: c.view)]
+
+
+def ask_all(
+    cases: Iterable[Case], *, processes: int, with_peers: bool = False, on_view: Callable[[int], None]
+) -> list[Answer]:
+    """The answers to all cases; `on_view` is told of how many cases each step was."""
+    answers = []
+    asked = views(cases)
+    with ProcessPoolExecutor(processes) if processes > 1 else _InThisProcess() as pool:
+        for said in pool.map(_Ask(with_peers), asked, chunksize=max(1, min(8, len(asked) // (4 * processes)))):
+            on_view(len(said))
+            answers += said
+    return answers
+
+
+@dataclass(frozen=True)
+class _Ask:
+    with_peers: bool
+
+    def __call__(self, view: Sequence[Case]) -> list[Answer]:
+        return ask(view, with_peers=self.with_peers)
+
+
+class _InThisProcess:
+    """As a pool of processes, without any."""
+
+    def __enter__(self) -> _InThisProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def map(
+        self, ask: Callable[[Sequence[Case]], list[Answer]], asked: Iterable[Sequence[Case]], *, chunksize: int
+    ) -> Iterator[list[Answer]]:
+        del chunksize
+        return map(ask, asked)
+
+
+def scores(answers: Iterable[Answer]) -> dict[str, Score]:
+    """A score for each rule that the cases ask about; each group weighs as one."""
+    return _scores([(a.case, a.fired, a.missing) for a in answers])
+
+
+def _scores(answers: Sequence[tuple[Case, bool, bool]]) -> dict[str, Score]:
     size: dict[tuple[str, bool, str], int] = defaultdict(int)
-    for case in cases:
+    for case, _, _ in answers:
         size[case.rule, case.fires, case.group] += 1
-    scores: dict[str, Score] = defaultdict(Score)
-    for case in cases:
+    found: dict[str, Score] = defaultdict(Score)
+    for case, fired, missing in answers:
         weight = 1 / size[case.rule, case.fires, case.group]
-        wanted = {case.rule, *case.raw["accept"]}
-        verdicts = judge(case.study(), [r for r in rules if r.rule_id() in wanted])
-        fired, missing = answers(case, verdicts)
-        mine = scores[case.rule]
+        mine = found[case.rule]
         mine.not_assessed += weight * missing
         if case.fires:
             mine.positives += weight
@@ -82,59 +188,168 @@ def score(cases: Iterable[Case], rules: Sequence[Rule]) -> dict[str, Score]:
         else:
             mine.negatives += weight
             mine.false_alarms += weight * fired
-        if fired != case.fires:
-            own = next(v for v in verdicts if v.rule == case.rule)
-            said = own.reason or "; ".join(f.message for f in own.findings) or own.status
-            mine.wrong.append(
-                f"{'missed' if case.fires else 'FALSE '} {case.id} [{case.raw['kind']}] {case.raw['subject'] or ''}: {said}"
-            )
-    return scores
+    return dict(found)
 
 
-def table(scores: dict[str, Score]) -> str:
-    """The scores as text, a rule a line, with the macro average."""
-    lines = [f"{'rule':28s} {'recall':>8s} {'of':>6s} {'false':>8s} {'of':>6s} {'not assessed':>13s}"]
-    for rule in sorted(scores):
-        s = scores[rule]
-        lines.append(
-            f"{rule:28s} {s.recall:8.2f} {s.positives:6.1f} {s.false_alarm_rate:8.3f} {s.negatives:6.1f} {s.not_assessed:13.1f}"
-        )
-    recalls = [s.recall for s in scores.values() if s.positives]
-    alarms = [s.false_alarm_rate for s in scores.values() if s.negatives]
-    if recalls and alarms:
-        lines.append(
-            f"{'macro average':28s} {sum(recalls) / len(recalls):8.2f} {'':6s} {sum(alarms) / len(alarms):8.3f}"
-        )
-    return "\n".join(lines)
+def macro(found: Iterable[Score]) -> tuple[float, float]:
+    """Mean recall and mean false-alarm rate over rules, each rule as one."""
+    found = list(found)
+    return _mean(s.recall for s in found), _mean(s.false_alarm_rate for s in found)
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = [v for v in values if not math.isnan(v)]
+    return sum(known) / len(known) if known else math.nan
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose columns stand one below the other in plain text too; the first row is its head."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "| "
+        + " | ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
+    rule = "|" + "|".join("-" * (w + 1) + ("-" if i == 0 else ":") for i, w in enumerate(widths))
+    return "\n".join(line.rstrip() + " |" if line is not rule else line + "|" for line in [lines[0], rule, *lines[1:]])
+
+
+def table(answers: Sequence[Answer]) -> str:
+    """Every rule with its scores on each source."""
+    names = [s.name for s in SOURCES if any(a.case.source.name == s.name for a in answers)]
+    by_source = {name: scores([a for a in answers if a.case.source.name == name]) for name in names}
+    rows = [["rule"]]
+    for name in names:
+        rows[0] += [f"{name}: recall (of)", "false alarms (of)", "not assessed"]
+    for rule in sorted({rule for found in by_source.values() for rule in found}):
+        rows.append([f"`{rule}`"])
+        for found in by_source.values():
+            rows[-1] += _cells(found.get(rule))
+    rows.append(["macro average"])
+    for found in by_source.values():
+        recall, alarms = macro(found.values())
+        rows[-1] += [f"{recall:.2f}", f"{alarms:.3f}", ""]
+    return markdown(rows)
+
+
+def _cells(score: Score | None) -> list[str]:
+    if score is None:
+        return ["", "", ""]
+    return [
+        _share(score.recall, score.positives, 2),
+        _share(score.false_alarm_rate, score.negatives, 3),
+        f"{score.not_assessed_rate:.2f}" if score.not_assessed else "",
+    ]
+
+
+def _share(share: float, of: float, digits: int) -> str:
+    return "" if math.isnan(share) else f"{share:.{digits}f} ({of:.0f})"
+
+
+def peer_table(answers: Sequence[Answer]) -> str:
+    """For each question that peers answer too: our recall and false alarms, and theirs, on the same cases.
+
+    A peer sees one run at a time; which of a study's runs have to alarm for the study to alarm is chosen afterwards, on these very
+    cases, as it suits the peer best.
+    """
+    rows = [["question", "cases", "rules: recall / false alarms", *(f"{name}" for name in peers.NAMES)]]
+    asked = [a for a in answers if a.peers]
+    means: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in peers.NAMES}
+    for rule in sorted({a.case.rule for a in asked}):
+        mine = [a for a in asked if a.case.rule == rule]
+        ours = scores(mine)[rule]
+        rows.append([f"`{rule}`", str(len(mine)), f"{ours.recall:.2f} / {ours.false_alarm_rate:.3f}"])
+        for name in peers.NAMES:
+            best = _best([a for a in mine if name in a.peers], name)
+            rows[-1].append("" if best is None else f"{best.recall:.2f} / {best.false_alarm_rate:.3f}")
+            if best is not None:
+                means[name].append((best.recall, best.false_alarm_rate, ours.recall, ours.false_alarm_rate))
+    rows.append(["mean over the questions it answers", "", ""])
+    rows.append(["the rules' mean over these questions", "", ""])
+    for name in peers.NAMES:
+        recall, alarms, our_recall, our_alarms = (_mean(m[i] for m in means[name]) for i in range(4))
+        rows[-2].append(f"{recall:.2f} / {alarms:.3f}" if means[name] else "")
+        rows[-1].append(f"{our_recall:.2f} / {our_alarms:.3f}" if means[name] else "")
+    return markdown(rows)
+
+
+def _best(answers: Sequence[Answer], peer: str) -> Score | None:
+    """The peer's score with that of its ways to speak of a study that suits it best."""
+    ways = sorted({way for a in answers for way in a.peers[peer]})
+    found = []
+    for way in ways:
+        (score,) = _scores([(a.case, a.peers[peer][way], False) for a in answers]).values()
+        found.append(score)
+    return max(found, key=lambda s: (_number(s.recall) - _number(s.false_alarm_rate), -s.false_alarms), default=None)
+
+
+def _number(share: float) -> float:
+    return 0.0 if math.isnan(share) else share
+
+
+def misses(answers: Iterable[Answer]) -> str:
+    """Every wrong answer in a line."""
+    return "\n".join(
+        f"{'missed' if a.case.fires else 'FALSE '} {a.case.id} [{a.case.raw['kind']}] {a.case.raw['subject'] or ''}: {a.said}"
+        for a in sorted(answers, key=lambda a: (a.case.rule, a.case.id))
+        if a.wrong
+    )
+
+
+def chosen(options: argparse.Namespace) -> list[Case]:
+    """The cases that the options ask for."""
+    known = {r.rule_id() for r in _rules()}
+    if unknown := sorted(set(options.rules or ()) - known):
+        raise SystemExit(f"no such rule: {', '.join(unknown)}; `advisor rules` lists them")
+    return [
+        c
+        for c in load_cases([s for s in SOURCES if s.name.startswith(tuple(options.sources))])
+        if c.rule in known
+        and c.confidence in options.confidence
+        and (not options.rules or c.rule in options.rules)
+        and (not options.peers or c.rule in peers.QUESTIONS)
+        and (options.part == "all" or c.held_out == (options.part == "held-out"))
+    ]
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rules", nargs="*", help="only cases of these rules")
-    parser.add_argument("--part", choices=["all", "dev", "held-out"], default="all")
-    parser.add_argument("--confidence", nargs="*", default=["high"], help="labels to use: high, medium")
-    parser.add_argument("--misses", action="store_true", help="list every wrong answer")
+    parser.add_argument("--rules", nargs="*", metavar="RULE", help="only cases of these rules")
+    parser.add_argument("--sources", nargs="*", default=["real", "recordings"], help="default: real recordings")
+    parser.add_argument("--part", choices=["all", "dev", "held-out"], default="all", help="default: all")
+    parser.add_argument(
+        "--confidence", nargs="*", default=["high"], help="labels to use, high or medium; default: high"
+    )
+    parser.add_argument("--misses", action="store_true", help="list every wrong answer and what the rule said")
+    parser.add_argument(
+        "--peers", action="store_true", help=f"only the questions that {', '.join(peers.NAMES)} answer too, and theirs"
+    )
+    parser.add_argument("--processes", type=int, default=2, help="default: 2")
     options = parser.parse_args()
-    if not (DATA / "cases.jsonl").is_file():
-        raise SystemExit(f"no labelled cases at {DATA}; set ADVISOR_BENCHMARK to their folder")
-    rules = load_rules()
-    known = {r.rule_id() for r in rules}
-    cases = [
-        c
-        for c in load_cases()
-        if c.rule in known
-        and c.confidence in options.confidence
-        and (not options.rules or c.rule in options.rules)
-        and (options.part == "all" or c.held_out == (options.part == "held-out"))
-    ]
+    for source in SOURCES:
+        if not source.there and source.name.startswith(tuple(options.sources)):
+            hint = "; set ADVISOR_BENCHMARK to their folder" if source == REAL else ""
+            print(f"no {source.name} at {source.folder}{hint}", file=sys.stderr)
+    if options.peers:
+        for name in peers.missing():
+            print(f"{name} is not installed: pip install {name}", file=sys.stderr)
+    cases = chosen(options)
+    if not cases:
+        raise SystemExit("no cases")
     started = time.perf_counter()
-    scores = score(cases, rules)
-    print(table(scores))
-    print(f"{len(cases)} cases ({options.part}), {time.perf_counter() - started:.0f} s")
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("labelled cases", total=len(cases))
+        answers = ask_all(
+            cases,
+            processes=options.processes,
+            with_peers=options.peers,
+            on_view=lambda n: progress.advance(task, n),
+        )
+    print(peer_table(answers) if options.peers else table(answers))
+    print(f"\n{len(cases)} cases ({options.part}), {time.perf_counter() - started:.0f} s")
     if options.misses:
-        for rule in sorted(scores):
-            print("\n".join(scores[rule].wrong))
+        print(misses(answers))
 
 
 if __name__ == "__main__":

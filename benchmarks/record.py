@@ -135,7 +135,7 @@ def cases(study: RecordedStudy) -> list[dict[str, Any]]:
     return [
         {
             "case": f"recorded-{study.name}-{label.rule}" + (f"-{label.subject}" if label.subject else ""),
-            "dataset": "recordings",
+            "dataset": ".",
             "studies": [study.name],
             "where": None,
             "trials": None,
