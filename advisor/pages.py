@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from advisor.measured import Measured, measured
 from advisor.rule import Rule
 
 
@@ -15,6 +16,7 @@ def rule_page(rule: type[Rule]) -> str:
         lines += ["", "## Thresholds"]
         lines += [_threshold(name, field) for name, field in rule.model_fields.items()]
         lines += ["", f"Set them in `advisor.toml` under `[rules.{rule.rule_id()}]`."]
+    lines += ["", "## Measured", *_measured(measured(rule.rule_id()))]
     lines += ["", f"Playbook: “{rule.playbook}”"]
     return "\n".join(lines)
 
@@ -22,6 +24,24 @@ def rule_page(rule: type[Rule]) -> str:
 def _threshold(name: str, field: Any) -> str:
     described = " ".join((field.description or "").split())
     return f"- `{name}` = {field.default!r}: {described}"
+
+
+def _measured(rows: Sequence[Measured]) -> list[str]:
+    """A table by number of trials; groups of near-identical cases count as one."""
+    if not rows:
+        return ["No labelled study asks this rule's question; what is known of it stands under “How sure”."]
+    head = [
+        "| trials | fires where it must | of | fires where it must not | of | lacks data |",
+        "|---|---|---|---|---|---|",
+    ]
+    return ["On labelled studies (`python benchmarks/diagnosis.py`):", "", *head, *map(_row, rows)]
+
+
+def _row(m: Measured) -> str:
+    hit = f"{m.detected / m.positives:.0%}" if m.positives else "–"
+    alarm = f"{m.false_alarms / m.negatives:.1%}" if m.negatives else "–"
+    lacking = f"{m.not_assessed / (m.positives + m.negatives):.0%}"
+    return f"| {m.trials} | {hit} | {m.positives:.3g} | {alarm} | {m.negatives:.3g} | {lacking} |"
 
 
 def overview(rules: Iterable[Rule]) -> str:
