@@ -5,6 +5,7 @@
     python benchmarks/diagnosis.py --part dev                            without the third of the cases that is held out
     python benchmarks/diagnosis.py --peers                               other tools on the same curves, beside the rules
     python benchmarks/diagnosis.py --sources recordings                  only our own recorded studies: a minute
+    python benchmarks/diagnosis.py --write                               also into `rules/measured.csv`, which the pages quote
 
 Two folders of labelled studies are read where they are there: other people's real studies (`ADVISOR_BENCHMARK` names the folder;
 not part of the project) and our own recordings (`recordings/data`, made by `record.py`). The result is a Markdown table.
@@ -18,13 +19,14 @@ cases into the two thirds that thresholds may be looked at with ("dev") and a he
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -36,8 +38,10 @@ from cases import REAL, SOURCES, Case, load_cases
 from rich.console import Console
 from rich.progress import Progress
 
+from advisor import resources
 from advisor.engine import judge
 from advisor.finding import Verdict
+from advisor.measured import FILE, SIZES, Measured, size
 from advisor.registry import load_rules
 from advisor.rule import Rule
 
@@ -52,6 +56,8 @@ class Answer:
     missing: bool
     """The rule could not tell."""
     said: str
+    trials: int = 0
+    """How many the study has."""
     peers: peers.Answers = field(default_factory=dict)
 
     @property
@@ -112,12 +118,12 @@ def ask(view: Sequence[Case], *, with_peers: bool = False) -> list[Answer]:
     study = view[0].study()
     wanted = {name for case in view for name in (case.rule, *case.raw["accept"])}
     verdicts = judge(study, [r for r in _rules() if r.rule_id() in wanted])
-    answers = [answer(case, verdicts) for case in view]
+    answers = [replace(answer(case, verdicts), trials=len(study.trials)) for case in view]
     if not with_peers:
         return answers
     questions = {case.rule for case in view} & set(peers.QUESTIONS)
     said = peers.ask(study, questions) if questions else {}
-    return [Answer(a.case, a.fired, a.missing, a.said, said.get(a.case.rule, {})) for a in answers]
+    return [replace(a, peers=said.get(a.case.rule, {})) for a in answers]
 
 
 @lru_cache(maxsize=1)
@@ -170,17 +176,36 @@ class _InThisProcess:
 
 def scores(answers: Iterable[Answer]) -> dict[str, Score]:
     """A score for each rule that the cases ask about; each group weighs as one."""
-    return _scores([(a.case, a.fired, a.missing) for a in answers])
+    return {rule: score for (rule, _), score in _scores([(a.case, a.fired, a.missing, "") for a in answers]).items()}
 
 
-def _scores(answers: Sequence[tuple[Case, bool, bool]]) -> dict[str, Score]:
+def measured(answers: Iterable[Answer]) -> list[Measured]:
+    """The scores of each rule by number of trials, as the rules' pages quote them."""
+    found = _scores([(a.case, a.fired, a.missing, size(a.trials)) for a in answers])
+    order = [words for _, words in SIZES]
+    return [
+        Measured(rule, trials, s.positives, s.detected, s.negatives, s.false_alarms, s.not_assessed)
+        for (rule, trials), s in sorted(found.items(), key=lambda item: (item[0][0], order.index(item[0][1])))
+    ]
+
+
+def write(rows: Iterable[Measured]) -> None:
+    """Put them where the rules' pages and the reports quote them from."""
+    with (resources.directory("rules") / FILE).open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow([f.name for f in fields(Measured)])
+        lines.writerows(row.row() for row in rows)
+
+
+def _scores(answers: Sequence[tuple[Case, bool, bool, str]]) -> dict[tuple[str, str], Score]:
+    """Scores by rule and whatever else the answers are to be told apart by; a group weighs as one over all of these."""
     size: dict[tuple[str, bool, str], int] = defaultdict(int)
-    for case, _, _ in answers:
+    for case, *_ in answers:
         size[case.rule, case.fires, case.group] += 1
-    found: dict[str, Score] = defaultdict(Score)
-    for case, fired, missing in answers:
+    found: dict[tuple[str, str], Score] = defaultdict(Score)
+    for case, fired, missing, part in answers:
         weight = 1 / size[case.rule, case.fires, case.group]
-        mine = found[case.rule]
+        mine = found[case.rule, part]
         mine.not_assessed += weight * missing
         if case.fires:
             mine.positives += weight
@@ -278,7 +303,7 @@ def _best(answers: Sequence[Answer], peer: str) -> Score | None:
     ways = sorted({way for a in answers for way in a.peers[peer]})
     found = []
     for way in ways:
-        (score,) = _scores([(a.case, a.peers[peer][way], False) for a in answers]).values()
+        (score,) = _scores([(a.case, a.peers[peer][way], False, "") for a in answers]).values()
         found.append(score)
     return max(found, key=lambda s: (_number(s.recall) - _number(s.false_alarm_rate), -s.false_alarms), default=None)
 
@@ -325,6 +350,7 @@ def main() -> None:
     parser.add_argument(
         "--peers", action="store_true", help=f"only the questions that {', '.join(peers.NAMES)} answer too, and theirs"
     )
+    parser.add_argument("--write", action="store_true", help="put the result where the rules' pages quote it from")
     parser.add_argument("--processes", type=int, default=2, help="default: 2")
     options = parser.parse_args()
     for source in SOURCES:
@@ -334,6 +360,8 @@ def main() -> None:
     if options.peers:
         for name in peers.missing():
             print(f"{name} is not installed: pip install {name}", file=sys.stderr)
+    if options.write and (options.rules or options.peers or options.part != "all" or not all(s.there for s in SOURCES)):
+        raise SystemExit("--write takes all rules, all parts and all sources")
     cases = chosen(options)
     if not cases:
         raise SystemExit("no cases")
@@ -348,6 +376,8 @@ def main() -> None:
         )
     print(peer_table(answers) if options.peers else table(answers))
     print(f"\n{len(cases)} cases ({options.part}), {time.perf_counter() - started:.0f} s")
+    if options.write:
+        write(measured(answers))
     if options.misses:
         print(misses(answers))
 
