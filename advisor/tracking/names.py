@@ -27,16 +27,30 @@ _SPLITS: Mapping[str, Split] = {
     "holdout": "valid",
     "test": "test",
 }
-_ALIASES = {"acc": "accuracy", "err": "error", "losses": "loss", "xent": "loss", "nll": "loss", "ppl": "perplexity"}
+_ALIASES = {
+    "acc": "accuracy",
+    "err": "error",
+    "ppl": "perplexity",
+    "losses": "loss",
+    "logloss": "loss",
+    "nll": "loss",
+    "xent": "loss",
+}
 _FILLERS = frozenset({"batch", "step", "epoch", "mean", "avg", "metrics", "metric", "set"})
 
 _LOWER_IS_BETTER = frozenset(
-    "loss error perplexity wer cer mse mae rmse mape bpb bpc fid entropy divergence regret cost time latency ctc rank".split()
+    "loss error perplexity wer cer mse mae rmse mape bpb bpc fid entropy divergence regret cost time latency ctc rank brier "
+    "crps".split()
 )
 _HIGHER_IS_BETTER = frozenset(
     "accuracy f1 auc auroc auprc bleu rouge ssim psnr map precision recall score reward return r2 ndcg top1 top5 iou miou dice "
     "mrr hits kappa mcc elbo likelihood throughput average match success win pearson spearman correlation corr".split()
 )
+_VAGUE = frozenset("score average match".split())
+"""Words that are better higher only where no other word says what is scored: a FID score, a loss average."""
+_TURNED = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
+"""What a "negative" before it turns round, unlike a precision or a loss, where it may mean the negative examples."""
+_EFFORT = frozenset("time seconds step steps epochs iterations updates samples examples".split())
 _DERIVED = frozenset("best final last max min".split())
 """Words of a metric that only repeats values of another one, such as the best so far."""
 
@@ -64,12 +78,20 @@ def direction_of(name: str) -> Direction | None:
     """Whether lower or higher values of the metric are better; None if its name does not say."""
     # "mAP" and "mIoU" are words, though they look like several.
     whole = [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in _SPLITS]
-    for word in (*reversed(whole), *reversed(quantity(name))):
-        if word in _LOWER_IS_BETTER:
-            return "minimize"
-        if word in _HIGHER_IS_BETTER:
-            return "maximize"
-    return None
+    if "to" in whole[1:] and _EFFORT & set(whole[: whole.index("to", 1)]):
+        return "minimize"  # time_to_accuracy
+    said = [known for w in (*reversed(whole), *reversed(quantity(name))) if (known := _known(w))]
+    word = next((w for w in said if w not in _VAGUE), said[0] if said else None)
+    if word is None:
+        return None
+    turned = bool({"neg", "negative"} & set(whole)) and (word in _TURNED or {"log", "loss"} <= set(whole))
+    return "minimize" if (word in _LOWER_IS_BETTER) != turned else "maximize"
+
+
+def _known(word: str) -> str | None:
+    """The word as it stands among those with a direction: acc1 is accuracy, map50 is map; None if it is none of them."""
+    plain = (_ALIASES.get(w, w) for w in (word, word.rstrip("0123456789")))
+    return next((w for w in plain if w in _LOWER_IS_BETTER or w in _HIGHER_IS_BETTER), None)
 
 
 def is_companion(name: str) -> bool:

@@ -23,6 +23,34 @@ def test_split_and_direction_are_read_from_the_name(metric, split, direction):
     assert names.direction_of(metric) == direction
 
 
+@pytest.mark.parametrize(
+    ("metric", "direction"),
+    [
+        ("val/top1_err", "minimize"),
+        ("fid_score", "minimize"),
+        ("val_loss_average", "minimize"),
+        ("brier_score", "minimize"),
+        ("inception_score", "maximize"),
+        ("neg_log_likelihood", "minimize"),
+        ("val/negative_log_likelihood", "minimize"),
+        ("neg_elbo", "minimize"),
+        ("log_likelihood", "maximize"),
+        ("neg_mean_squared_error", "maximize"),
+        ("neg_log_loss", "maximize"),
+        ("neg_loss", "minimize"),
+        ("negative_precision", "maximize"),
+        ("time_to_accuracy", "minimize"),
+        ("steps_to_target_return", "minimize"),
+        ("test_acc1", "maximize"),
+        ("metrics/mAP50", "maximize"),
+        ("validation_0-logloss", "minimize"),
+        ("f1", "maximize"),
+    ],
+)
+def test_the_word_that_says_what_is_measured_decides_the_direction(metric, direction):
+    assert names.direction_of(metric) == direction
+
+
 def test_the_objective_is_what_a_user_reports_on_validation_data():
     assert names.guess_objective({"train_loss": 9, "val_loss": 9, "val_acc": 9, "test_acc": 9}) == "val_acc"
     assert names.guess_objective({"train_loss": 9, "val_loss": 9}) == "val_loss"
