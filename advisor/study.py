@@ -195,6 +195,11 @@ class Study:
         return trial.status == "stopped"
 
     @cached_property
+    def memo(self) -> dict[str, object]:
+        """What readings made of this study once, so that rules that share a reading do not make it again: {reading: result}."""
+        return {}
+
+    @cached_property
     def costs(self) -> FloatArray:
         """Best cost of each trial over its training, shape (number of trials,); NaN where it has no finite value."""
         best = np.full(len(self.trials), np.nan)

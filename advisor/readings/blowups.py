@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +51,20 @@ def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
 
     lasting: steps that a rise must last; one point where fewer steps apart were not logged.
     """
+    return _once(study, f"start {trial.index} {lasting}", lambda: _at_start(study, trial, lasting))
+
+
+def _once(study: Study, what: str, read: Callable[[], Blowup | None]) -> Blowup | None:
+    """The reading of a trial that several rules share, made once."""
+    key = f"{__name__} {what}"
+    if key not in study.memo:
+        study.memo[key] = read()
+    found = study.memo[key]
+    assert found is None or isinstance(found, Blowup)
+    return found
+
+
+def _at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     curves = instability.loss_curves(study, trial)
     if not curves:
         return None
@@ -85,6 +99,10 @@ def _count(curve: Curve, end: float) -> int:
 
 def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     """The largest jump, or the divergence, of the trial's loss after early training; None if its curves are too short to judge."""
+    return _once(study, f"mid {trial.index}", lambda: _in_mid_training(study, trial))
+
+
+def _in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     curves = instability.loss_curves(study, trial)
     found = _late_divergence(study, trial)
     if found is not None:

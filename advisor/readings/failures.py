@@ -33,6 +33,13 @@ class Failures:
 
 def failures(study: Study) -> Failures:
     """The failed trials of a study, each kind apart."""
+    known = study.memo.get(__name__)
+    if not isinstance(known, Failures):
+        known = study.memo[__name__] = _read(study)
+    return known
+
+
+def _read(study: Study) -> Failures:
     count = len(study.trials)
     diverged = np.array([t.status == "diverged" for t in study.trials], dtype=np.bool_)
     crashed = np.array([t.status == "infeasible" for t in study.trials], dtype=np.bool_)

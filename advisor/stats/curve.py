@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy import stats
+from scipy import special
 
 from advisor.space import FloatArray
 
@@ -80,7 +80,7 @@ def _rise(costs: FloatArray, at: int | None, given: float | None = None, given_e
     width = _width(n)
     stride = _stride(width)
     levels = _levels(y, width)
-    end = float(np.median(y[-width:]))
+    end = _median(y[-width:])
     anywhere = at is not None or given is not None
     open_to_choice = levels if anywhere else levels[: (n - 2 * width) // stride + 1]
     chosen = int(np.argmin(open_to_choice))
@@ -119,7 +119,7 @@ def change_since(values: FloatArray, index: int) -> Change | None:
     y = np.clip(values, -_HUGE, _HUGE)
     width = _width(n)
     first = min(max(index - width // 2, 0), n - width)
-    before, after = float(np.median(y[first : first + width])), float(np.median(y[-width:]))
+    before, after = _median(y[first : first + width]), _median(y[-width:])
     error = math.sqrt(2) * _level_error(y, _levels(y, width), width)
     return Change(before, after, _tail(before - after, error, n, width), _tail(after - before, error, n, width))
 
@@ -145,7 +145,16 @@ def _stride(width: int) -> int:
 
 def _levels(y: FloatArray, width: int) -> FloatArray:
     """Medians of the windows of a curve, each window a stride after the one before."""
-    return np.asarray(np.median(sliding_window_view(y, width)[:: _stride(width)], axis=1), dtype=np.float64)
+    half, odd = width // 2, width % 2
+    windows = np.partition(sliding_window_view(y, width)[:: _stride(width)], half if odd else (half - 1, half), axis=1)
+    return np.asarray(windows[:, half] if odd else (windows[:, half - 1] + windows[:, half]) / 2, dtype=np.float64)
+
+
+def _median(values: FloatArray) -> float:
+    """The median of values (n,), finite, n >= 1: as NumPy's, several times as fast on the few points of a level."""
+    half, odd = len(values) // 2, len(values) % 2
+    parts = np.partition(values, half if odd else (half - 1, half))
+    return float(parts[half] if odd else (parts[half - 1] + parts[half]) / 2)
 
 
 def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
@@ -159,11 +168,11 @@ def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
         return error
     lag = round(width / _stride(width))
     third = levels[3 * lag :] - 3 * levels[2 * lag : -lag] + 3 * levels[lag : -2 * lag] - levels[: -3 * lag]
-    return max(error, float(np.median(np.abs(third))) / 0.6745 / math.sqrt(20))
+    return max(error, _median(np.abs(third)) / 0.6745 / math.sqrt(20))
 
 
 def _tail(difference: float, error: float, n: int, width: int) -> float:
     """One-sided p-value. The degrees of freedom of these errors were found by simulating white noise."""
     if error <= 0:
         return 0.0 if difference > 0 else 1.0
-    return float(stats.t.sf(difference / error, 6.0 if width > 1 else 0.45 * n))
+    return float(special.stdtr(6.0 if width > 1 else 0.45 * n, -difference / error))

@@ -8,11 +8,14 @@ from itertools import combinations
 from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import beta
 
 from advisor.space import BoolArray, FloatArray, IntArray
 
 Side: TypeAlias = Literal["low", "high"]
+_Labels: TypeAlias = NDArray[np.int8]
+"""1 for a failed trial, -1 for the best one, 0 for others; small, for thousands of arrangements of thousands of trials."""
 
 SEED = 0
 PERMUTATIONS = 4999
@@ -91,7 +94,7 @@ def regions(
     if m in (0, n) or (best is not None and failed[best]):
         return []
     penalty = m / (n - m) if purity is None else purity / (1 - purity)
-    labels = failed.astype(np.int64)
+    labels = failed.astype(np.int8)
     if best is not None:
         labels[best] = -1
     table = _arrangements(labels)
@@ -114,7 +117,7 @@ def regions(
 
 
 def _scan(
-    labels: IntArray, positions: FloatArray, penalty: float, near: tuple[float, float] | None
+    labels: _Labels, positions: FloatArray, penalty: float, near: tuple[float, float] | None
 ) -> tuple[FloatArray, IntArray]:
     """Best score of a region at the high end and where it begins, for each row of labels (rows, n); positions (n,) ascending."""
     worth = np.where(labels == 1, 1.0, -penalty)
@@ -147,7 +150,7 @@ def _region(axis: int, side: Side, positions: FloatArray, failed: BoolArray, cut
     )
 
 
-def _arrangements(labels: IntArray) -> IntArray:
+def _arrangements(labels: _Labels) -> _Labels:
     """Arrangements of the labels, shape (rows, n): all of them if they are few, else the observed one and random ones."""
     n, m = len(labels), int((labels == 1).sum())
     singles = 1 if (labels == -1).any() else 0
@@ -157,7 +160,7 @@ def _arrangements(labels: IntArray) -> IntArray:
         for first in range(places):
             rest = [i for i in range(n) if not singles or i != first]
             for chosen in combinations(rest, m):
-                row = np.zeros(n, dtype=np.int64)
+                row = np.zeros(n, dtype=np.int8)
                 row[list(chosen)] = 1
                 if singles:
                     row[first] = -1

@@ -35,7 +35,11 @@ def series_mean(values: FloatArray) -> Mean:
     blocks = min(_BLOCKS, len(values))
     if blocks < 3:
         return Mean(float(np.median(values)), math.nan, 0)
-    parts = np.array([np.median(part) for part in np.array_split(values, blocks)])
+    short, longer = divmod(len(values), blocks)
+    split = longer * (short + 1)  # stretches as of np.array_split: the first ones are a value longer
+    parts = np.median(values[split:].reshape(-1, short), axis=1)
+    if longer:
+        parts = np.concatenate([np.median(values[:split].reshape(longer, -1), axis=1), parts])
     return Mean(float(np.median(values)), float(parts.std(ddof=1)) / math.sqrt(blocks), blocks - 1)
 
 

@@ -1,0 +1,24 @@
+import engine
+
+from advisor.finding import MissingData
+from advisor.registry import load_rules
+
+
+def findings(rule, study):
+    try:
+        return list(rule.check(study))
+    except MissingData as missing:
+        return str(missing)
+
+
+def test_most_rules_judge_the_study_and_none_breaks():
+    seconds, said = engine.clock(engine.study(40, 60, None))
+    assert set(seconds) == set(said) == {r.rule_id() for r in load_rules()}
+    assert not [s for s in said.values() if s.startswith("broken")]
+    assert sum(s.startswith("not-assessed") for s in said.values()) <= 6
+
+
+def test_readings_that_rules_share_do_not_change_what_they_say():
+    shared = engine.study(30, 60, None)
+    for rule in load_rules():
+        assert findings(rule, shared) == findings(rule, engine.study(30, 60, None)), rule.rule_id()
