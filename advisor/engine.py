@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from advisor.causes import explain
 from advisor.finding import MissingData, Verdict
 from advisor.rule import Rule
 from advisor.study import Study
@@ -12,14 +13,15 @@ from advisor.study import Study
 def judge(study: Study, rules: Iterable[Rule], *, on_rule: Callable[[str], None] | None = None) -> tuple[Verdict, ...]:
     """One verdict per rule, in the order of the rules; `on_rule` is told each rule's id before it runs.
 
-    A rule that raises anything but MissingData is reported as broken and stops nobody else.
+    A rule that raises anything but MissingData is reported as broken and stops nobody else. A finding that follows from another one
+    says so, see `advisor.causes`.
     """
     verdicts = []
     for rule in rules:
         if on_rule is not None:
             on_rule(rule.rule_id())
         verdicts.append(_judge_one(study, rule))
-    return tuple(verdicts)
+    return explain(verdicts)
 
 
 def _judge_one(study: Study, rule: Rule) -> Verdict:

@@ -236,6 +236,19 @@ Change = Annotated[
 ]
 
 
+class Explanation(_Value):
+    """Which other finding a finding follows from: that one is the cause and comes first, see `advisor.causes`."""
+
+    rule: str
+    subject: str | None = None
+    side: Side | None = None
+    """Rule, subject and side of the finding that is the cause."""
+    because: str
+    """How the one follows from the other, one sentence."""
+    waits: bool = True
+    """Whether what the finding itself asks for waits until the cause is settled, because it may then be gone."""
+
+
 class Finding(_Value):
     """One thing a rule found, with what shows it and what to do about it."""
 
@@ -257,6 +270,8 @@ class Finding(_Value):
     """Title of the playbook's section."""
     evidence: tuple[Evidence, ...] = ()
     changes: tuple[Change, ...] = ()
+    explained_by: Explanation | None = None
+    """The finding that explains this one; None for a cause, and for what stands by itself."""
 
 
 def by_priority(findings: Iterable[Finding]) -> list[Finding]:

@@ -2,7 +2,8 @@
 
 Playbook: "Choosing the goal for the next round of experiments". Findings are taken in the order of `STAGES`; each stage with
 something to change becomes one study, on top of the stages before it. Of two changes that contradict each other the one of higher
-priority is made and the other is put off, with the reason.
+priority is made and the other is put off, with the reason. What a finding that another one explains asks for waits until the cause
+is settled (`advisor.causes`), where the cause comes first.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from advisor.causes import cause_of
 from advisor.finding import (
     AddParameter,
     Advise,
@@ -103,7 +105,7 @@ def plan(study: Study, verdicts: Iterable[Verdict]) -> Plan:
     """The next studies for what was found in this one; with nothing to change, the best trial is repeated with other seeds."""
     findings = by_priority(f for v in verdicts for f in v.findings)
     base = _base(study)
-    draft = _Draft(base, base)
+    draft = _Draft(base, base, findings)
     for stage in _in_order(study, findings):
         draft.add_stage(stage, [f for f in findings if f.goal in stage.goals])
     specs = draft.specs or _repeat_best(study, draft.current)
@@ -118,7 +120,8 @@ def _in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
     with next to no feasible trial there is no best one to speak of, so that a space with more of them comes first.
     """
     lower = any(f.goal == "boundary" and f.side == "low" and is_learning_rate(f.subject or "") for f in findings)
-    few = int(study.feasible.sum()) < FEWEST_FEASIBLE and any(f.goal == "infeasible" for f in findings)
+    region = any(f.goal == "infeasible" and not (f.explained_by and _only_advice(f)) for f in findings)
+    few = region and int(study.feasible.sum()) < FEWEST_FEASIBLE
     limiting = any(f.goal == "stability" and _limits(study, f) for f in findings)
     if limiting and not lower and not few:
         return STAGES
@@ -146,23 +149,33 @@ class _Draft:
     start: StudySpec
     """The study before any change."""
     current: StudySpec
+    findings: Sequence[Finding]
+    """All of the study."""
     specs: list[StudySpec] = field(default_factory=list)
     deferred: list[Deferred] = field(default_factory=list)
     notes: list[Advise] = field(default_factory=list)
     owners: dict[tuple[str, str], str] = field(default_factory=dict)
     """{(what, side): rule that set it}: what a later finding may not undo."""
+    settled: list[Finding] = field(default_factory=list)
+    """Findings whose changes or advice are in the studies so far, or wait for such a finding."""
 
     def add_stage(self, stage: Stage, findings: Sequence[Finding]) -> None:
         """Apply the findings' changes; if any took effect, they are a study of their own."""
         before = self.current
         subjects: list[str] = []
-        for finding in sorted(findings, key=_repeats):
+        for finding in sorted(findings, key=lambda f: (_repeats(f), self._depth(f))):
             if finding.confidence < LEAST_CONFIDENCE:
                 self._defer(finding, f"it is {finding.confidence:.0%} sure, too little to change a study")
                 continue
+            if (cause := self._waits_for(finding)) is not None:
+                self._defer(finding, f"it follows from what {cause.rule} found and may be gone once that is settled")
+                self.settled.append(finding)
+                continue
             changed = [c for c in finding.changes if self._apply(finding, c)]
             subjects += [s for c in changed if (s := _target(c)) not in subjects]
-        if self.current == before and not _only_advice(findings):
+            if changed or any(isinstance(c, Advise) for c in finding.changes):
+                self.settled.append(finding)
+        if self.current == before and not any(self._must_be_mended(f) for f in findings):
             return
         goal = f"{stage.title}: {', '.join(subjects) or 'see the notes, then repeat the study'}"
         if self.current.seeds is not None and "trial variance" in subjects:
@@ -176,6 +189,24 @@ class _Draft:
             for finding in findings:
                 self._defer(finding, f"it comes after the goal “{self.specs[0].goal}”, which it would blur")
         self.specs.append(self.current)
+
+    def _waits_for(self, finding: Finding) -> Finding | None:
+        """The cause that comes first and is to be settled before what this finding asks for; None where there is none."""
+        cause = cause_of(finding, self.findings)
+        waits = finding.explained_by is not None and finding.explained_by.waits
+        return cause if waits and cause in self.settled else None
+
+    def _depth(self, finding: Finding) -> int:
+        """How many causes there are before the finding."""
+        cause = cause_of(finding, self.findings)
+        return 0 if cause is None else 1 + self._depth(cause)
+
+    def _must_be_mended(self, finding: Finding) -> bool:
+        """Whether it takes what no space can say: a study of its own all the same, lest a lesser goal, or none, goes first."""
+        if self._waits_for(finding) is not None or not any(isinstance(c, Advise) for c in finding.changes):
+            return False
+        holds = finding.goal == "pipeline" and any(self._waits_for(f) == finding for f in self.findings)
+        return finding.severity == "critical" or (finding.severity == "warning" and holds)
 
     def _apply(self, finding: Finding, change: Change) -> bool:
         """Whether the change altered the current study."""
@@ -237,9 +268,9 @@ def _repeats(finding: Finding) -> bool:
     return any(isinstance(c, RepeatTrial) for c in finding.changes)
 
 
-def _only_advice(findings: Sequence[Finding]) -> bool:
-    """Whether something must be fixed that no space can say: a study of its own all the same, lest a lesser goal goes first."""
-    return any(f.severity == "critical" and any(isinstance(c, Advise) for c in f.changes) for f in findings)
+def _only_advice(finding: Finding) -> bool:
+    """Whether the finding asks for nothing that a study can hold."""
+    return all(isinstance(c, Advise) for c in finding.changes)
 
 
 def _target(change: Change) -> str:

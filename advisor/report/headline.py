@@ -31,14 +31,14 @@ def headline(report: Report) -> str:
         if counts.running == 0:
             return f"{capital(_of_all(counts.total, 'logged a value of the objective', none=True))}."
         return "No trial has ended yet, so there is nothing to judge."
-    critical = [f for f in report.findings if f.severity == "critical"]
+    critical = [f for f in report.heads if f.severity == "critical"]
     if counts.feasible == 0:
         return "No trial gave a result to judge" + (f": {_topics(critical)} must be mended first." if critical else ".")
     if critical:
         verb = "Fix" if len(critical) > 1 else "Fix one problem"
         what = f" {spelled(len(critical), 'problem')}" if len(critical) > 1 else ""
         return f"{verb}{what} before running more trials: {_topics(critical)}."
-    warnings = [f for f in report.findings if f.severity == "warning"]
+    warnings = [f for f in report.heads if f.severity == "warning"]
     if warnings:
         words = spelled(len(warnings), "finding is", "findings are")
         return f"Nothing has to be fixed first, and {words} worth acting on: {_topics(warnings)}."
@@ -48,11 +48,11 @@ def headline(report: Report) -> str:
 def _quiet(report: Report) -> str:
     passed = sum(1 for _ in report.with_status("quiet"))
     unknown = len(report.verdicts) - passed - sum(1 for _ in report.with_status("fired"))
-    notes = len(report.findings)
+    notes = len(report.heads)
     if report.counts.feasible == 1 and not notes:
         return "One trial has a result: too few to judge a search by."
     if notes:
-        return f"No problem was found, and {spelled(notes, 'remark is', 'remarks are')} worth a look: {_topics(report.findings)}."
+        return f"No problem was found, and {spelled(notes, 'remark is', 'remarks are')} worth a look: {_topics(report.heads)}."
     if passed == 0:
         return "Nothing could be checked with what this study logged." if report.verdicts else "Nothing was checked."
     checks = f"{spelled(passed, 'check')} that could run"
@@ -95,10 +95,11 @@ def _extreme(report: Report) -> str:
 def _failed(report: Report) -> str:
     counts = report.counts
     parts = []
+    # Not "failed": a rule may count trials among the failed that did end with a result, which learned nothing.
     if counts.failed and counts.failed == counts.total:
         parts.append("the one trial failed" if counts.total == 1 else f"all {counts.total:,} trials failed")
     elif counts.failed:
-        parts.append(f"{counts.failed:,} of {counts.total:,} trials failed")
+        parts.append(f"{counts.failed:,} of {counts.total:,} trials ended without a usable result")
     if counts.running:
         parts.append(f"{spelled(counts.running, 'trial is', 'trials are')} still running")
     if counts.no_data:
@@ -152,7 +153,7 @@ def key_figures(report: Report) -> tuple[tuple[str, str, str], ...]:
         (
             "Trials",
             f"{counts.total:,}",
-            f"{counts.failed:,} failed" if counts.failed else f"{counts.feasible:,} with a result",
+            f"{counts.failed:,} without a result" if counts.failed else f"{counts.feasible:,} with a result",
         ),
         ("Hyperparameters searched", f"{searched}", _space_note(report, searched)),
         _best_step_figure(report),

@@ -38,6 +38,7 @@ def render_html(report: Report) -> str:
         inferred=view.inferred(report),
         figures=headline.key_figures(report),
         cards=cards,
+        below={c.ident: [b for b in cards if b.head == c.ident] for c in cards},
         statuses=statuses,
         tally=_tally(report),
         steps=view.steps(report),
@@ -55,7 +56,7 @@ def render_html(report: Report) -> str:
 
 def _tally(report: Report) -> list[tuple[str, int, str]]:
     """(icon, how many, word) by severity, then what became of the other checks."""
-    counts = [(s, sum(f.severity == s for f in report.findings), view.SEVERITY_WORDS[s]) for s in view.SEVERITY_WORDS]
+    counts = [(s, sum(f.severity == s for f in report.heads), view.SEVERITY_WORDS[s]) for s in view.SEVERITY_WORDS]
     status = {s: sum(1 for _ in report.with_status(s)) for s in ("quiet", "not-assessed", "broken")}
     tally = [*counts, ("passed", status["quiet"], "passed"), ("unknown", status["not-assessed"], "not checked")]
     return [*tally, ("broken", status["broken"], "broken")] if status["broken"] else tally
@@ -95,6 +96,7 @@ def _environment(report: Report) -> jinja2.Environment:
         "capital": text.capital,
         "clean": text.clean,
         "count": text.count,
+        "follows": view.follows,
         "name": _name,
         "number": text.number,
         "prose": lambda value: _prose(str(value), known),

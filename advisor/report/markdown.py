@@ -10,7 +10,7 @@ from advisor.report import headline
 from advisor.report.diff import DiffRow, diff_changes
 from advisor.report.model import Report
 from advisor.report.text import clean, confidence, sentence
-from advisor.report.view import SEVERITY_WORDS, inferred, sheet, steps
+from advisor.report.view import SEVERITY_WORDS, follows, inferred, sheet, steps
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
 
@@ -47,6 +47,9 @@ def _lines(report: Report) -> Iterator[str]:
         _, sure = confidence(finding.confidence)
         yield f"### {i}. {SEVERITY_WORDS[finding.severity]}: {md(sentence(finding.message))}"
         yield ""
+        if (why := follows(finding)) is not None:
+            yield md(sentence(why))
+            yield ""
         yield f"**Do this:** {md(sentence(finding.action))}"
         yield ""
         yield from _diff(diff_changes(report.spec, finding.changes))
@@ -61,6 +64,8 @@ def _lines(report: Report) -> Iterator[str]:
             yield "|---|---|"
             for what, value in rows:
                 yield f"| {md(what)} | {md(value)} |"
+            if (info := report.rule_by_id.get(finding.rule)) is not None and info.measured:
+                yield f"| Right so far | {md(info.measured)} |"
             yield ""
     yield from _checks(report)
     yield from _trials(report)

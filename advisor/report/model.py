@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from advisor.causes import first_cause
 from advisor.finding import Finding, Goal, Verdict, by_priority
 from advisor.plan import Deferred
 from advisor.report.text import encodable
@@ -122,6 +123,8 @@ class RuleInfo(_Value):
     playbook: str
     goal: Goal
     thresholds: dict[str, Any] = {}
+    measured: str | None = None
+    """How often it was right on labelled studies, in words; None where no labelled study asks its question."""
 
 
 class Best(_Value):
@@ -217,10 +220,34 @@ class Report(_Value):
     provenance: Provenance
 
     @cached_property
-    def findings(self) -> tuple[Finding, ...]:
-        """All findings, the most important first; what the plan left to a later study comes last, unless it is critical."""
+    def headed(self) -> tuple[tuple[Finding, tuple[Finding, ...]], ...]:
+        """Each finding that no other one explains, the most important first, and below it those that it explains.
+
+        Mere remarks come after what is to be done, and what the plan left to a later study last, unless it is critical.
+        """
         found = by_priority(f for v in self.verdicts for f in v.findings)
-        return tuple(sorted(found, key=lambda f: f.severity != "critical" and self.reason_deferred(f) is not None))
+        causes = [first_cause(f, found) for f in found]
+        heads = [f for f, cause in zip(found, causes, strict=True) if cause is f]
+
+        def rank(head: Finding) -> int:
+            if head.severity == "critical":
+                return 0
+            return 2 if self.reason_deferred(head) is not None else int(head.severity == "note")
+
+        return tuple(
+            (head, tuple(f for f, cause in zip(found, causes, strict=True) if cause is head is not f))
+            for head in sorted(heads, key=rank)
+        )
+
+    @cached_property
+    def heads(self) -> tuple[Finding, ...]:
+        """The findings that no other one explains, the most important first."""
+        return tuple(head for head, _ in self.headed)
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings, the most important first, and each cause followed by what it explains."""
+        return tuple(f for head, below in self.headed for f in (head, *below))
 
     @property
     def next(self) -> tuple[StudySpec, ...]:

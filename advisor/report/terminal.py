@@ -10,10 +10,10 @@ from advisor.finding import Finding
 from advisor.report import headline
 from advisor.report.model import Report
 from advisor.report.text import clean, confidence, count, sentence
-from advisor.report.view import SEVERITY_WORDS, inferred, steps
+from advisor.report.view import SEVERITY_WORDS, follows, inferred, steps
 
 MOST_FINDINGS = 8
-"""Findings shown; the page has them all."""
+"""Findings shown, with those that they explain; the page has them all."""
 
 _STYLES = {"critical": "bold red", "warning": "bold yellow", "note": "bold blue"}
 _SIGNS = {"critical": "■", "warning": "▲", "note": "●"}
@@ -27,11 +27,13 @@ def print_report(report: Report, console: Console) -> None:
     say(" ".join(part for part in (headline.best_sentence(report), headline.certainty(report)) if part))
     for line in (*inferred(report), *report.warnings):
         say(sentence(line), "dim")
-    for finding in report.findings[:MOST_FINDINGS]:
-        _print_finding(say, report, finding)
-    if len(report.findings) > MOST_FINDINGS:
+    for head, below in report.headed[:MOST_FINDINGS]:
+        _print_finding(say, report, head)
+        for finding in below:
+            _print_explained(say, finding)
+    if (more := sum(1 + len(below) for _, below in report.headed[MOST_FINDINGS:])) > 0:
         say.gap()
-        say(f"{count(len(report.findings) - MOST_FINDINGS, 'more finding')} in the report.")
+        say(f"{count(more, 'more finding')} in the report.")
     say.gap()
     say(_checks(report), "dim")
     _print_next(say, report)
@@ -78,6 +80,15 @@ def _print_finding(say: _Printer, report: Report, finding: Finding) -> None:
     say(("→ " if not say.plain else "-> ") + sentence(finding.action), "green", indent=2)
     if (reason := report.reason_deferred(finding)) is not None:
         say(f"Left to a later study: {sentence(reason)}", "dim", indent=2)
+
+
+def _print_explained(say: _Printer, finding: Finding) -> None:
+    """A finding below its cause: what it says, and why it is no matter of its own."""
+    sign = (_ASCII if say.plain else _SIGNS)[finding.severity]
+    line = Text(f"{sign} ", style=_STYLES[finding.severity])
+    line.append(say.fit(sentence(finding.message)))
+    say.line(line, indent=4)
+    say(sentence(follows(finding) or ""), "dim", indent=6)
 
 
 def _checks(report: Report) -> str:

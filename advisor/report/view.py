@@ -44,7 +44,11 @@ class Card:
     summary: str
     why: str
     thresholds: tuple[tuple[str, str], ...]
+    measured: str | None
+    """How often the rule was right on labelled studies."""
     put_off: str | None
+    head: str | None
+    """`ident` of the card of its first cause, below which it is shown; None for one that stands by itself."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,16 @@ class Group:
 
 
 def cards(report: Report) -> tuple[Card, ...]:
-    """The findings, the most important first."""
-    return tuple(_card(report, f, f"finding-{i}") for i, f in enumerate(report.findings, 1))
+    """The findings, the most important first, and each cause followed by what it explains."""
+    idents = iter(f"finding-{i}" for i in range(1, len(report.findings) + 1))
+    made: list[Card] = []
+    for head, below in report.headed:
+        ident = next(idents)
+        made += [_card(report, head, ident, None), *(_card(report, f, next(idents), ident) for f in below)]
+    return tuple(made)
 
 
-def _card(report: Report, finding: Finding, ident: str) -> Card:
+def _card(report: Report, finding: Finding, ident: str, head: str | None) -> Card:
     key, words = confidence(finding.confidence)
     info = report.rule_by_id.get(finding.rule)
     tips = tuple(a for a in advice(finding.changes) if a.rstrip(".") != finding.action.rstrip("."))
@@ -89,8 +98,16 @@ def _card(report: Report, finding: Finding, ident: str) -> Card:
         summary=info.summary if info else "",
         why=info.why if info else "",
         thresholds=tuple((k, _threshold(v)) for k, v in info.thresholds.items()) if info else (),
+        measured=info.measured if info else None,
         put_off=report.reason_deferred(finding),
+        head=head,
     )
+
+
+def follows(finding: Finding) -> str | None:
+    """Why the finding is not a matter of its own; None for a cause, and for what stands by itself."""
+    said = finding.explained_by
+    return None if said is None else f"Follows from {said.rule}: {said.because[0].lower()}{said.because[1:]}"
 
 
 def _threshold(value: Any) -> str:

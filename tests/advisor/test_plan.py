@@ -1,7 +1,17 @@
 import pytest
 from studies import make_study
 
-from advisor.finding import AddParameter, Advise, Finding, FixParameter, RepeatTrial, SetField, SetRange, Verdict
+from advisor.finding import (
+    AddParameter,
+    Advise,
+    Explanation,
+    Finding,
+    FixParameter,
+    RepeatTrial,
+    SetField,
+    SetRange,
+    Verdict,
+)
 from advisor.plan import REPEAT_GOAL, file_names, plan
 from advisor.spec import Parameter
 from advisor.spec_yaml import dump, loads
@@ -198,3 +208,68 @@ def test_a_setting_that_was_repeated_is_not_repeated_again():
     params = [{"lr": 0.1}] * 5 + [{"lr": 0.2}] * 5
     repeated = make_study(params, {"val/loss": [0.1 * i for i in range(10)]}, seeds=list(range(10)))
     assert plan(repeated, []).specs == ()
+
+
+def explained(verdict, by, *, waits=True):
+    """The verdict, its finding explained by that of another rule."""
+    because = Explanation(rule=by, because="It does.", waits=waits)
+    return verdict.model_copy(
+        update={"findings": tuple(f.model_copy(update={"explained_by": because}) for f in verdict.findings)}
+    )
+
+
+ADVICE = Advise(text="Mend the loader.")
+
+
+def test_what_follows_from_a_cause_waits_until_it_is_settled():
+    broken = found("chance", "pipeline", ADVICE, severity="critical")
+    edge = explained(found("edge", "boundary", wider()), "chance")
+    made = plan(study(), [edge, broken])
+    (spec,) = made.specs
+    assert spec.goal.startswith("Repair the training pipeline")
+    assert spec.parameters["lr"].high == 0.1
+    assert [(d.rule, "follows from what chance found" in d.reason) for d in made.deferred] == [("edge", True)]
+
+
+def test_a_broken_pipeline_that_holds_others_back_is_a_study_of_its_own():
+    broken = found("chance", "pipeline", ADVICE)
+    held = explained(found("edge", "boundary", wider()), "chance")
+    assert plan(study(), [broken, held]).specs[0].goal.startswith("Repair the training pipeline")
+    free = plan(study(), [broken, found("edge", "boundary", wider())]).specs[0]
+    assert free.goal == "Search the right space: lr"
+
+
+def test_what_is_of_use_all_the_same_does_not_wait():
+    jump = found("jump", "stability", AddParameter(name="warmup_steps", parameter=Parameter(low=1, high=9)))
+    clip = explained(found("spikes", "stability", wider(0.1, 0.3, "dropout")), "jump", waits=False)
+    made = plan(study(), [jump, clip])
+    assert made.specs[0].parameters["dropout"].high == 0.3
+    assert not made.deferred
+
+
+def test_nothing_waits_for_a_cause_that_asks_for_nothing_or_comes_later():
+    edge = explained(found("edge", "boundary", wider()), "cause")
+    for cause in (
+        found("cause", "pipeline"),
+        found("cause", "steps", STEPS),
+        found("cause", "pipeline", ADVICE, confidence=0.3),
+    ):
+        first = plan(study(), [cause, edge]).specs[0]
+        assert first.parameters["lr"].high == 1.0
+
+
+def test_what_follows_from_what_waits_waits_too():
+    broken = found("chance", "pipeline", ADVICE, severity="critical")
+    edge = explained(found("edge", "boundary", wider()), "chance")
+    flat = explained(found("flat", "sampling", wider(0.0, 0.9, "dropout")), "edge")
+    made = plan(study(), [flat, edge, broken])
+    assert made.specs[0].parameters["dropout"].high == 0.5
+    assert [d.rule for d in made.deferred] == ["edge", "flat"]
+
+
+def test_failures_that_instability_explains_do_not_put_the_space_first():
+    params = [{"lr": 0.1}]
+    one = make_study(params, {"val/loss": [[1.0, 2.0]]}, status=["diverged"])
+    unstable = found("early", "stability", AddParameter(name="warmup_steps", parameter=Parameter(low=1, high=9)))
+    failed = explained(found("failed", "infeasible", Advise(text="Look for a bug."), severity="critical"), "early")
+    assert plan(one, [failed, unstable]).specs[0].goal.startswith("Make training stable")

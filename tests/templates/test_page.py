@@ -12,8 +12,9 @@ import jinja2
 import pytest
 
 from advisor import resources
+from advisor.finding import Explanation, Verdict
 from advisor.report import Report
-from tests.advisor.report.studies import default_spec, make_report, make_study
+from tests.advisor.report.studies import default_spec, make_report, make_study, make_verdicts
 from tests.templates.hostile import hostile_report
 
 VOID = {"meta", "wbr", "br", "input", "link", "hr", "img"}
@@ -191,3 +192,16 @@ def test_colours_stand_out_from_what_they_are_on(theme: int) -> None:
         assert contrast(colour[name], colour["card"]) >= 3, name
     for under in ("del", "ins"):
         assert contrast(colour["ink"], colour[under]) >= 7
+
+
+def test_what_a_cause_explains_is_shown_in_its_card_and_not_in_the_verdict() -> None:
+    study = make_study()
+    cause, effect = (v.findings[0] for v in make_verdicts(study)[:2])
+    said = Explanation(rule=cause.rule, subject=cause.subject, because="It draws the line.")
+    follower = effect.model_copy(update={"explained_by": said})
+    findings = (cause, follower)
+    page = make_report(study, [Verdict(rule=f.rule, status="fired", findings=(f,)) for f in findings]).to_html()
+    first, second = page.index('id="finding-1"'), page.index('id="finding-2"')
+    assert first < page.index("This explains 1 more finding") < second < page.index("it draws the line.")
+    assert page[first:second].count("<article") == 1
+    assert "Fix one problem before running more trials: unstable training." in page

@@ -76,7 +76,9 @@ def test_with_results_by_what_was_found(verdicts: list[Verdict], said: str) -> N
 
 def test_failures_are_counted() -> None:
     study = make_study(4, dense=False, statuses={0: "infeasible", 1: "complete", 2: "complete", 3: "running"})
-    assert best_sentence(make_report(study, ())).endswith("1 of 4 trials failed, one trial is still running.")
+    assert best_sentence(make_report(study, ())).endswith(
+        "1 of 4 trials ended without a usable result, one trial is still running."
+    )
     every = make_study(4, dense=False, statuses=dict.fromkeys(range(4), "diverged"))
     assert "All 4 trials failed." in best_sentence(make_report(every, ()))
 

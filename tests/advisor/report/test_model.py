@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from dataclasses import replace
@@ -9,12 +10,14 @@ from dataclasses import replace
 import jsonschema
 import numpy as np
 import pytest
+from rich.console import Console
 
-from advisor.finding import AxisEvidence, FigureEvidence, Finding, HistogramEvidence, Line, Verdict
+from advisor.finding import AxisEvidence, Explanation, FigureEvidence, Finding, HistogramEvidence, Line, Verdict
 from advisor.plan import Deferred
 from advisor.report import Report, findings_schema, view
+from advisor.report.terminal import print_report
 from advisor.study import CurveBlock, Study, Trial
-from tests.advisor.report.studies import default_spec, make_report, make_study
+from tests.advisor.report.studies import default_spec, make_report, make_study, make_verdicts
 
 
 def strict(text: str) -> dict[str, object]:
@@ -112,7 +115,8 @@ def test_what_is_left_to_a_later_study_comes_last(report: Report) -> None:
     first = next(f for f in report.findings if f.severity != "critical")
     put_off = Deferred(rule=first.rule, message=first.message, reason="it would blur the goal")
     again = report.model_copy(update={"deferred": (put_off,)})
-    again.__dict__.pop("findings", None)  # the copy carries what was worked out for the first one
+    for name in ("headed", "heads", "findings"):
+        again.__dict__.pop(name, None)  # the copy carries what was worked out for the first one
     assert again.findings[-1] == first
     assert len(again.findings) == len(report.findings)
 
@@ -160,3 +164,62 @@ def test_the_study_sheet_says_how_to_run_the_best_trial_again() -> None:
     assert sheet["Best trial's command"] == "python train.py"
     assert sheet["Best trial's code"] == "commit 0123456789ab"
     assert not any(what.startswith("Best trial's") for what, _ in view.sheet(make_report(study)))
+
+
+def explained_report() -> Report:
+    """The usual report, with its last finding explained by its first."""
+    study = make_study()
+    *others, last = (v for v in make_verdicts(study) if v.status == "fired")
+    because = Explanation(
+        rule="stability-spikes", subject="train/grad_norm", because="Spikes drown what it does.", waits=True
+    )
+    effect = last.findings[0].model_copy(update={"explained_by": because})
+    return make_report(study, (last.model_copy(update={"findings": (effect,)}), *others))
+
+
+def test_a_cause_comes_first_and_what_it_explains_right_below_it() -> None:
+    made = explained_report()
+    assert [f.rule for f in made.findings][:2] == ["stability-spikes", "space-insensitive"]
+    assert [f.rule for f in made.heads] == ["stability-spikes", "space-boundary", "step-position"]
+    assert [[f.rule for f in below] for _, below in made.headed] == [["space-insensitive"], [], []]
+    assert made.reason_deferred(made.findings[1]) is not None
+
+
+def test_findings_json_says_what_explains_a_finding() -> None:
+    made = explained_report()
+    data = strict(made.to_json())
+    jsonschema.validate(data, findings_schema())
+    said = {v["rule"]: f["explained_by"] for v in data["verdicts"] for f in v["findings"]}
+    assert said["stability-spikes"] is None
+    assert said["space-insensitive"] == {
+        "rule": "stability-spikes",
+        "subject": "train/grad_norm",
+        "side": None,
+        "because": "Spikes drown what it does.",
+        "waits": True,
+    }
+
+
+def test_a_terminal_and_markdown_show_it_below_its_cause() -> None:
+    made = explained_report()
+    console = Console(file=io.StringIO(), width=400)
+    print_report(made, console)
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.strip() for line in console.file.getvalue().splitlines()]
+    at = lines.index("Follows from stability-spikes: spikes drown what it does.")
+    assert "warmup_steps explains 0 to 3 %" in lines[at - 1]
+    assert lines[at - 2].startswith("→ Clip the gradient norm")
+    assert "Follows from stability-spikes: spikes drown what it does." in made.to_markdown()
+
+
+def test_remarks_come_after_what_is_to_be_done() -> None:
+    study = make_study(12, dense=False)
+    one, two = (v.findings[0] for v in make_verdicts(study)[2:4])
+    made = make_report(
+        study,
+        (
+            Verdict(rule="a", status="fired", findings=(two.model_copy(update={"rule": "a", "goal": "pipeline"}),)),
+            Verdict(rule="b", status="fired", findings=(one.model_copy(update={"rule": "b"}),)),
+        ),
+    )
+    assert [f.severity for f in made.model_copy(update={"deferred": ()}).findings] == ["warning", "note"]

@@ -1,0 +1,411 @@
+"""One cause, one headline: which finding explains which other. `CAUSES` is the whole of it; `explain` applies it to verdicts.
+
+A finding explains another where a line of `CAUSES` says so for their rules, where the two are about the same thing as that line
+demands, and where the cause is at least as grave as what it explains and surer than not: nothing grave hides below a doubtful note.
+A finding that is explained still fired, and says so; it is shown below its cause, and what it asks for waits if the line says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from advisor.errors import AdvisorError
+from advisor.finding import Explanation, Finding, Severity, Verdict
+from advisor.space import is_learning_rate
+
+Shared = Literal["study", "trials", "subject", "end", "rates", "low rates"]
+"""What cause and effect must have in common:
+
+study: nothing, as the cause holds of the whole study · trials: at least half of the trials that show the effect show the cause ·
+subject: the same hyperparameter or metric, for a pair one of the two · end: the same subject and the same side of it ·
+rates: nothing, but the effect is about a learning rate · low rates: nothing, but the cause is that learning rates are too high.
+"""
+
+Place = Literal["somewhere", "everywhere"]
+"""Whether a finding has a place in the search space, which is its subject."""
+
+LEAST_CONFIDENCE = 0.5
+"""A finding less sure than this explains nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """Findings of one rule that explain findings of others."""
+
+    rule: str
+    explains: tuple[str, ...]
+    """Ids of the rules whose findings follow."""
+    shared: Shared
+    because: str
+    """How they follow, one sentence that a reader finds below the finding that is explained."""
+    waits: bool = True
+    """Whether the effects' own changes wait for the cause: not where they are a part of its cure, or of use whatever comes."""
+    at: Place | None = None
+    """Only a cause that has, or has not, a place in the space."""
+    explains_at: Place | None = None
+    """Only effects that have, or have not, a place in the space."""
+    gravest: Severity = "critical"
+    """Only effects no graver than this."""
+
+
+CAUSES: tuple[Cause, ...] = (
+    # --- a broken pipeline: what follows is an account of the fault, not of the settings ---
+    Cause(
+        rule="curve-train-loss-rises",
+        explains=("curve-step-variance", "curve-saturated"),
+        shared="trials",
+        because="The training loss itself goes the wrong way in these trials, so their other curves cannot do better.",
+    ),
+    Cause(
+        rule="curve-train-loss-rises",
+        explains=("ckpt-best-lost",),
+        shared="trials",
+        because="The best step is not the last one because training goes wrong after it.",
+        waits=False,
+    ),
+    Cause(
+        rule="curve-worse-than-chance",
+        explains=(
+            "space-boundary",
+            "space-insensitive",
+            "space-interaction",
+            "unfair-comparison",
+            "curve-overfitting",
+            "curve-saturated",
+            "curve-still-improving",
+            "curve-step-variance",
+            "step-position",
+            "steps-compute-bound",
+            "schedule-constant",
+            "decay-too-low",
+            "ckpt-best-lost",
+            "eval-size",
+            "adopt",
+            "tuning-saturated",
+        ),
+        shared="study",
+        because="No trial learned anything to speak of, so how trials differ, and how their curves run, is chance.",
+    ),
+    Cause(
+        rule="curve-worse-than-chance",
+        explains=("curve-train-loss-rises",),
+        shared="trials",
+        because="The trial learned nothing, and this is part of the same fault.",
+    ),
+    Cause(
+        rule="curve-worse-than-chance",
+        explains=("space-infeasible",),
+        shared="study",
+        because="Trials fail wherever in the space they lie, and none of the others learned anything to speak of.",
+        explains_at="everywhere",
+    ),
+    Cause(
+        rule="curve-periodic",
+        explains=("curve-step-variance", "stability-mid", "stability-spikes"),
+        shared="trials",
+        because="The ups and downs come back with the period of the data.",
+    ),
+    Cause(
+        rule="curve-periodic",
+        explains=("ckpt-best-lost",),
+        shared="trials",
+        because="The curve goes up and down with the data, and the last step is not one of the good ones.",
+        waits=False,
+    ),
+    Cause(
+        rule="eval-sample-skew",
+        explains=("eval-size", "curve-step-variance"),
+        shared="study",
+        because="The sample that the evaluations take is at fault, and it is to be replaced.",
+    ),
+    # --- instability: what it forbids, what it spoils, and what may lie behind it ---
+    Cause(
+        rule="stability-edge",
+        explains=("space-boundary-infeasible", "space-infeasible", "space-boundary"),
+        shared="end",
+        because="Instability draws this line in the space: once training is stable, it lies elsewhere.",
+    ),
+    Cause(
+        rule="stability-edge",
+        explains=("stability-early", "stability-mid", "stability-spikes"),
+        shared="trials",
+        because="These are the trials that draw the line; this is how they fail.",
+        waits=False,
+    ),
+    Cause(
+        rule="space-infeasible",
+        explains=("stability-early", "stability-mid", "stability-spikes"),
+        shared="trials",
+        because="These trials lie where the space is to be cut off; this is how they fail.",
+        at="somewhere",
+        # Instability that is critical keeps the best trial from better settings: no matter of cutting the space.
+        gravest="warning",
+    ),
+    Cause(
+        rule="space-infeasible",
+        explains=("space-boundary-infeasible",),
+        shared="end",
+        because="The best trial lies next to the failures that are counted there.",
+        waits=False,
+    ),
+    Cause(
+        rule="stability-early",
+        explains=("space-infeasible",),
+        shared="trials",
+        because="The trials failed because their training blew up at its start, wherever in the space they lie.",
+        explains_at="everywhere",
+    ),
+    Cause(
+        rule="stability-mid",
+        explains=("space-infeasible",),
+        shared="trials",
+        because="The trials failed because their training blew up, wherever in the space they lie.",
+        explains_at="everywhere",
+    ),
+    Cause(
+        rule="stability-early",
+        explains=("stability-mid", "stability-spikes", "clip-insufficient", "residual-norm"),
+        shared="trials",
+        because="These trials are unstable from their start on; this says more about it.",
+        waits=False,
+    ),
+    Cause(
+        rule="stability-mid",
+        explains=("stability-spikes", "clip-insufficient", "residual-norm"),
+        shared="trials",
+        because="These are the trials that became unstable; this says more about it.",
+        waits=False,
+    ),
+    Cause(
+        rule="stability-early",
+        explains=("curve-worse-than-chance",),
+        shared="trials",
+        because="The best trial is unstable from its start on, which keeps it from learning.",
+    ),
+    Cause(
+        rule="stability-mid",
+        explains=("curve-worse-than-chance", "curve-overfitting", "curve-step-variance", "step-position", "adopt"),
+        shared="trials",
+        because="The loss of these trials jumped up in mid training, and what came after it shows the jump.",
+    ),
+    Cause(
+        rule="stability-mid",
+        explains=("ckpt-best-lost",),
+        shared="trials",
+        because="The loss jumped up after the best step.",
+        waits=False,
+    ),
+    Cause(
+        rule="clip-aggressive",
+        explains=("space-insensitive", "space-boundary"),
+        shared="rates",
+        because="Where most updates are clipped, the clipping sets their length, and a higher learning rate changes little.",
+    ),
+    Cause(
+        rule="space-boundary",
+        explains=("curve-train-loss-rises",),
+        shared="low rates",
+        because="The best learning rates are the lowest that were tried, and at one that is too high the training loss may rise.",
+    ),
+    # --- how the study was set up ---
+    Cause(
+        rule="unfair-comparison",
+        explains=("space-insensitive", "space-interaction"),
+        shared="subject",
+        because="Its values were not tuned equally well, so what it does is not known yet.",
+    ),
+    Cause(
+        rule="space-tuned-batch",
+        explains=("space-boundary", "space-insensitive", "space-interaction"),
+        shared="subject",
+        because="Batch sizes were compared at learning rates that suit some of them better than others.",
+    ),
+    Cause(
+        rule="space-interaction",
+        explains=("space-insensitive",),
+        shared="subject",
+        because="What it does depends on the other hyperparameter, so it does little only on average over that one.",
+    ),
+    # --- the length of the training ---
+    Cause(
+        rule="decay-too-low",
+        explains=("curve-saturated", "step-position", "steps-compute-bound"),
+        shared="trials",
+        because="The curve is flat because the learning rate is next to nothing there.",
+    ),
+    Cause(
+        rule="curve-still-improving",
+        explains=("steps-compute-bound",),
+        shared="trials",
+        because="That the curves still fall at their end is what shows it.",
+        waits=False,
+    ),
+    Cause(
+        rule="curve-still-improving",
+        explains=("step-position", "tuning-saturated"),
+        shared="trials",
+        because="The trials end before they are done.",
+    ),
+    Cause(
+        rule="curve-saturated",
+        explains=("steps-compute-bound",),
+        shared="trials",
+        because="That the curves are flat long before their end is what shows it.",
+        waits=False,
+    ),
+    Cause(
+        rule="curve-saturated",
+        explains=("step-position",),
+        shared="trials",
+        because="Where a curve is flat, small ups and downs decide which of its steps is best.",
+    ),
+    # --- overfitting, noise and luck ---
+    Cause(
+        rule="curve-overfitting",
+        explains=("ckpt-best-lost",),
+        shared="trials",
+        because="The last step is worse than the best one because the trial overfits after it.",
+        waits=False,
+    ),
+    Cause(
+        rule="schedule-constant",
+        explains=("curve-step-variance",),
+        shared="study",
+        because="A learning rate that never decays keeps the weights moving to the end.",
+    ),
+    Cause(
+        rule="eval-size",
+        explains=("curve-step-variance", "adopt", "tuning-saturated"),
+        shared="study",
+        because="With so few validation examples, trials that differ look alike.",
+    ),
+    Cause(
+        rule="tuning-saturated",
+        explains=("adopt",),
+        shared="study",
+        because="Many settings are as good as the best one, so none of them leads.",
+    ),
+    # --- the machine ---
+    Cause(
+        rule="input-bound",
+        explains=("host-sync", "gpu-underused", "batch-throughput"),
+        shared="study",
+        because="The device waits for its data.",
+    ),
+    Cause(
+        rule="host-sync",
+        explains=("gpu-underused", "batch-throughput"),
+        shared="study",
+        because="The device waits for the training loop.",
+    ),
+)
+
+
+def explain(verdicts: Iterable[Verdict], causes: Sequence[Cause] = CAUSES) -> tuple[Verdict, ...]:
+    """The verdicts with `explained_by` set on every finding that follows from another one; the first line that fits counts."""
+    given = tuple(verdicts)
+    by_rule: dict[str, list[Finding]] = {}
+    for finding in (f for v in given for f in v.findings):
+        by_rule.setdefault(finding.rule, []).append(finding)
+
+    def explained(effect: Finding) -> Finding:
+        for line in causes:
+            if effect.rule in line.explains:
+                for cause in by_rule.get(line.rule, ()):
+                    if follows(effect, cause, line):
+                        said = Explanation(
+                            rule=cause.rule,
+                            subject=cause.subject,
+                            side=cause.side,
+                            because=line.because,
+                            waits=line.waits,
+                        )
+                        return effect.model_copy(update={"explained_by": said})
+        return effect
+
+    return tuple(
+        v.model_copy(update={"findings": tuple(map(explained, v.findings))}) if v.findings else v for v in given
+    )
+
+
+def follows(effect: Finding, cause: Finding, line: Cause) -> bool:
+    """Whether the effect follows from the cause, by this line."""
+    gravity = get_args(Severity).index
+    gravest = max(gravity(cause.severity), gravity(line.gravest))
+    if gravity(effect.severity) < gravest or cause.confidence < LEAST_CONFIDENCE:
+        return False
+    placed = all(
+        place is None or (place == "somewhere") == (finding.subject is not None)
+        for place, finding in ((line.at, cause), (line.explains_at, effect))
+    )
+    return placed and _share(effect, cause, line.shared)
+
+
+def cause_of(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
+    """The finding that explains this one, among `findings`; None where none does."""
+    said = effect.explained_by
+    if said is None:
+        return None
+    named = (said.rule, said.subject, said.side)
+    return next((f for f in findings if (f.rule, f.subject, f.side) == named), None)
+
+
+def first_cause(finding: Finding, findings: Sequence[Finding]) -> Finding:
+    """The finding at the head of the chain of explanations: the finding itself where nothing explains it."""
+    while (cause := cause_of(finding, findings)) is not None:
+        finding = cause
+    return finding
+
+
+# --- what two findings share ----------------------------------------------------------------------------------------------------
+
+
+def _share(effect: Finding, cause: Finding, what: Shared) -> bool:
+    if what == "trials":
+        both = set(effect.trials) & set(cause.trials)
+        return bool(both) and 2 * len(both) >= len(set(effect.trials))
+    if what == "subject":
+        return _one_subject(effect, cause)
+    if what == "end":
+        return _one_subject(effect, cause) and effect.side == cause.side
+    if what == "rates":
+        return is_learning_rate(effect.subject or "")
+    if what == "low rates":
+        return is_learning_rate(cause.subject or "") and cause.side == "low"
+    return True
+
+
+def _one_subject(effect: Finding, cause: Finding) -> bool:
+    if effect.subject is None or cause.subject is None:
+        return False
+    return bool(set(effect.subject.split(" × ")) & set(cause.subject.split(" × ")))
+
+
+# --- the table itself -----------------------------------------------------------------------------------------------------------
+
+
+def check(causes: Iterable[Cause], rules: Iterable[str]) -> None:
+    """Refuses a table that names an unknown rule, or in which something explains itself by way of others: AdvisorError."""
+    lines, known = tuple(causes), set(rules)
+    for line in lines:
+        for rule in (line.rule, *line.explains):
+            if rule not in known:
+                raise AdvisorError(f"the table of causes names the rule {rule!r}, which does not exist")
+    follow: dict[tuple[str, Place], set[tuple[str, Place]]] = {}
+    for line in lines:
+        for at in _places(line.at):
+            ends = {(rule, place) for rule in line.explains for place in _places(line.explains_at)}
+            follow.setdefault((line.rule, at), set()).update(ends)
+    for start in follow:
+        reached, new = set[tuple[str, Place]](), {start}
+        while new:
+            new = {end for at in new for end in follow.get(at, ())} - reached
+            reached |= new
+        if start in reached:
+            raise AdvisorError(f"in the table of causes, {start[0]!r} explains itself by way of other rules")
+
+
+def _places(place: Place | None) -> tuple[Place, ...]:
+    return get_args(Place) if place is None else (place,)

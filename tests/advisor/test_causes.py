@@ -1,0 +1,161 @@
+"""Which finding explains which: the table holds together, and each of its kinds of link applies where it should and only there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from advisor.causes import CAUSES, Cause, cause_of, check, explain, first_cause
+from advisor.errors import AdvisorError
+from advisor.finding import Finding, Verdict
+from advisor.registry import load_rules
+
+
+def found(rule: str, *trials: str, **given: Any) -> Finding:
+    return Finding.model_validate(
+        {"goal": "steps", "severity": "warning", "confidence": 0.9, "message": "m", "action": "a", "playbook": "p"}
+        | {"rule": rule, "trials": trials}
+        | given
+    )
+
+
+def after(*findings: Finding, causes: tuple[Cause, ...] = CAUSES) -> dict[str, Finding]:
+    """The findings by rule, explained."""
+    verdicts = explain((Verdict(rule=f.rule, status="fired", findings=(f,)) for f in findings), causes)
+    return {f.rule: f for v in verdicts for f in v.findings}
+
+
+def link(rule: str, *explains: str, **given: Any) -> Cause:
+    return Cause(rule=rule, explains=explains, **({"shared": "study", "because": "It does."} | given))
+
+
+# --- the table ------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_names_rules_that_exist_and_nothing_explains_itself() -> None:
+    check(CAUSES, [r.rule_id() for r in load_rules()])
+
+
+def test_a_rule_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(AdvisorError, match="'space-bondary', which does not exist"):
+        check([link("a", "space-bondary")], ["a", "space-boundary"])
+    with pytest.raises(AdvisorError, match="'b', which does not exist"):
+        check([link("b", "a")], ["a"])
+
+
+def test_a_circle_is_refused() -> None:
+    with pytest.raises(AdvisorError, match="explains itself"):
+        check([link("a", "b"), link("b", "c"), link("c", "a")], "abc")
+    with pytest.raises(AdvisorError, match="explains itself"):
+        check([link("a", "a")], "a")
+
+
+def test_two_ways_between_two_rules_are_no_circle_where_a_place_tells_them_apart() -> None:
+    placed = link("a", "b", at="somewhere")
+    check([placed, link("b", "a", explains_at="everywhere")], "ab")
+    with pytest.raises(AdvisorError, match="explains itself"):
+        check([placed, link("b", "a")], "ab")
+
+
+@pytest.mark.parametrize("line", CAUSES, ids=lambda c: f"{c.rule}-{c.explains[0]}")
+def test_every_line_says_why_in_a_sentence(line: Cause) -> None:
+    assert line.because[0].isupper()
+    assert line.because.endswith(".")
+    assert len(set(line.explains)) == len(line.explains)
+
+
+def test_no_two_lines_say_the_same() -> None:
+    pairs = [(c.rule, effect, c.shared, c.at, c.explains_at) for c in CAUSES for effect in c.explains]
+    assert len(set(pairs)) == len(pairs)
+
+
+# --- one cause, one headline ----------------------------------------------------------------------------------------------------
+
+
+def test_where_nothing_was_learned_the_rest_follows() -> None:
+    broken = found("curve-worse-than-chance", "t1", severity="critical", subject="loss")
+    said = after(found("curve-overfitting", "t2"), found("space-boundary", subject="lr", side="low"), broken)
+    for effect in ("curve-overfitting", "space-boundary"):
+        assert said[effect].explained_by is not None
+        assert said[effect].explained_by.rule == "curve-worse-than-chance"
+        assert said[effect].explained_by.waits
+        assert cause_of(said[effect], list(said.values())) == broken
+    assert said["curve-worse-than-chance"].explained_by is None
+
+
+def test_instability_explains_a_boundary_of_the_same_end_only() -> None:
+    edge = found("stability-edge", "t1", severity="critical", subject="lr", side="high")
+    here = found("space-boundary", subject="lr", side="high")
+    assert after(edge, here)["space-boundary"].explained_by is not None
+    for other in (here.model_copy(update={"side": "low"}), here.model_copy(update={"subject": "momentum"})):
+        assert after(edge, other)["space-boundary"].explained_by is None
+
+
+def test_trials_count_where_half_of_those_that_show_the_effect_show_the_cause() -> None:
+    jump = found("stability-mid", "t1", "t2")
+    assert after(jump, found("curve-overfitting", "t1", "t3"))["curve-overfitting"].explained_by is not None
+    assert after(jump, found("curve-overfitting", "t1", "t3", "t4"))["curve-overfitting"].explained_by is None
+    assert after(jump, found("curve-overfitting"))["curve-overfitting"].explained_by is None
+
+
+def test_a_pair_shares_each_of_its_two_hyperparameters() -> None:
+    both = found("space-interaction", subject="batch_size × lr")
+    assert after(both, found("space-insensitive", subject="lr"))["space-insensitive"].explained_by is not None
+    assert after(both, found("space-insensitive", subject="l"))["space-insensitive"].explained_by is None
+
+
+def test_clipping_explains_only_what_is_about_a_learning_rate() -> None:
+    clipped = found("clip-aggressive", "t1")
+    assert after(clipped, found("space-insensitive", subject="learning_rate"))["space-insensitive"].explained_by
+    assert after(clipped, found("space-insensitive", subject="dropout"))["space-insensitive"].explained_by is None
+
+
+def test_rates_that_are_too_high_explain_a_training_loss_that_rises() -> None:
+    rises = found("curve-train-loss-rises", "t1")
+    low = found("space-boundary", subject="lr", side="low")
+    assert after(low, rises)["curve-train-loss-rises"].explained_by is not None
+    assert after(low.model_copy(update={"side": "high"}), rises)["curve-train-loss-rises"].explained_by is None
+
+
+def test_failures_with_a_place_explain_instability_and_those_without_follow_from_it() -> None:
+    unstable = found("stability-early", "t1", "t2")
+    placed = found("space-infeasible", "t1", "t2", subject="lr", side="high")
+    said = after(unstable, placed)
+    assert said["stability-early"].explained_by is not None
+    assert said["space-infeasible"].explained_by is None
+    said = after(unstable, found("space-infeasible", "t1", "t2"))
+    assert said["stability-early"].explained_by is None
+    assert said["space-infeasible"].explained_by is not None
+
+
+def test_instability_that_limits_is_not_a_matter_of_cutting_the_space() -> None:
+    unstable = found("stability-early", "t1", severity="critical")
+    placed = found("space-infeasible", "t1", severity="critical", subject="lr", side="high")
+    assert after(unstable, placed)["stability-early"].explained_by is None
+
+
+def test_nothing_grave_hides_below_something_lesser_or_doubtful() -> None:
+    effect = found("curve-step-variance", "t1")
+    cause = found("stability-mid", "t1")
+    assert after(cause, effect)["curve-step-variance"].explained_by is not None
+    for poor in ({"severity": "note"}, {"confidence": 0.4}):
+        assert after(cause.model_copy(update=poor), effect)["curve-step-variance"].explained_by is None
+
+
+def test_the_first_line_that_fits_counts_and_chains_end_at_their_head() -> None:
+    edge = found("stability-edge", "t1", severity="critical", subject="lr", side="high")
+    placed = found("space-infeasible", "t1", subject="lr", side="high")
+    early, norms = found("stability-early", "t1"), found("residual-norm", "t1", subject="Model")
+    said = after(norms, early, placed, edge)
+    assert said["stability-early"].explained_by.rule == "stability-edge"
+    assert said["residual-norm"].explained_by.rule == "stability-early"
+    everything = list(said.values())
+    assert {first_cause(f, everything).rule for f in everything} == {"stability-edge"}
+
+
+def test_what_has_no_cause_among_the_findings_stands_by_itself() -> None:
+    alone = found("curve-overfitting", "t1")
+    assert after(alone)["curve-overfitting"] == alone
+    verdicts = (Verdict(rule="q", status="quiet"), Verdict(rule="u", status="not-assessed", reason="r"))
+    assert explain(verdicts) == verdicts
