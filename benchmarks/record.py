@@ -196,14 +196,17 @@ def main() -> None:
     options = parser.parse_args()
     wanted = [s for s in studies() if s.name.startswith(tuple(options.only))]
     started = time.monotonic()
-    done: dict[str, tuple[pa.Table, pa.Table]] = {}
     with ProcessPoolExecutor(options.workers, max_tasks_per_child=1) as pool:
         waiting = {pool.submit(record, study): study for study in wanted}
-        for future in as_completed(waiting):
+        for i, future in enumerate(as_completed(waiting), 1):
             study = waiting[future]
-            done[study.name] = tables(future.result(), study)
-            print(f"{len(done)}/{len(wanted)}  {time.monotonic() - started:5.0f} s  {study.name}", flush=True)
-    write(done)
+            try:
+                write(
+                    {study.name: tables(future.result(), study)}
+                )  # at once: what is recorded is not lost with what fails later
+            except Exception as error:
+                print(f"{study.name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            print(f"{i}/{len(wanted)}  {time.monotonic() - started:5.0f} s  {study.name}", flush=True)
     print(", ".join(f"{path.name} {path.stat().st_size / 1e6:.2f} MB" for path in sorted(DATA.iterdir())))
 
 

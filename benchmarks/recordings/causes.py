@@ -207,7 +207,7 @@ def _space() -> list[RecordedStudy]:
             "steps-tuned",
             "the number of steps is one of the hyperparameters",
             MLP,
-            SPACE | {"max_train_steps": _log(60, 600)},
+            SPACE | {"max_train_steps": Parameter(type="int", low=60, high=600, scale="log")},
             _on("space-tuned-steps"),
         ),
         RecordedStudy(
