@@ -56,7 +56,8 @@ class CurveOverfitting(Rule):
     goal: ClassVar[Goal] = "regularisation"
 
     material: Share = 0.02
-    """Smallest rise worth a word, as a share of the distance between a curve's highest and lowest level. Our choice."""
+    """Smallest rise worth a word, as a share of the distance between the highest and lowest level of the trial's own curve and of the
+    best trial's. Our choice."""
     false_alarms: Share = 0.05
     """How often, per study, chance alone may raise a finding."""
 
@@ -76,6 +77,9 @@ class CurveOverfitting(Rule):
             assessed = assessed or bool(read)
             hits = beyond_chance([r for r in read if r.trial.index in first], level)
             hits += beyond_chance([r for r in read if r.trial.index not in first], level)
+            # A trial that learned nothing has little to lose: its rise is measured by what there is to gain.
+            gain = next((r.rise.gain for r in read if r.trial == trials[0]), 0.0)
+            hits = [h for h in hits if h.rise.height >= self.material * gain]
             if hits and not only_low_settings(study, [h.trial for h in hits], trials):
                 yield self._report(study, metric, hits, winners, len(trials))
                 return

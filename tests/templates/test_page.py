@@ -202,6 +202,6 @@ def test_what_a_cause_explains_is_shown_in_its_card_and_not_in_the_verdict() -> 
     findings = (cause, follower)
     page = make_report(study, [Verdict(rule=f.rule, status="fired", findings=(f,)) for f in findings]).to_html()
     first, second = page.index('id="finding-1"'), page.index('id="finding-2"')
-    assert first < page.index("This explains 1 more finding") < second < page.index("it draws the line.")
+    assert first < page.index("This explains 1 more finding") < second < page.index("It draws the line.")
     assert page[first:second].count("<article") == 1
     assert "Fix one problem before running more trials: unstable training." in page

@@ -145,3 +145,10 @@ def test_a_large_study_is_fast():
     started = time.process_time()
     assert verdict(RULE, shown).status == "fired"
     assert time.process_time() - started < 3
+
+
+def test_a_trial_at_chance_has_nothing_to_lose():
+    stuck = 0.693 + 1e-4 * (valley() - 1)
+    best = decay(0.1)
+    assert verdict(RULE, study([best, stuck], [decay(0)] * 2)).status == "quiet"
+    assert verdict(RULE, study([stuck], [decay(0)])).status == "fired"
