@@ -56,7 +56,7 @@ class CurveOverfitting(Rule):
     goal: ClassVar[Goal] = "regularisation"
 
     material: Share = 0.02
-    """Smallest rise worth a word, as a share of the distance between the highest and lowest level of the trial's own curve and of the
+    """Smallest rise worth a word, as a share of the distance between highest and lowest level, of the trial's own curve and of the
     best trial's. Our choice."""
     false_alarms: Share = 0.05
     """How often, per study, chance alone may raise a finding."""
