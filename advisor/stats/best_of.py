@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammaln
+from scipy.stats import gamma
 
 from advisor.space import FloatArray
+
+_CALMEST = 0.25
+_USUAL = 0.7
 
 
 def chance_of_better(costs: FloatArray, n: int, level: float) -> float:
@@ -23,3 +29,72 @@ def chance_of_none(total: int, drawn: int, marked: int) -> float:
 
 def _log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+
+@dataclass(frozen=True)
+class Halving:
+    """How much worse the best of a random half of the trials is than the best of all, on average."""
+
+    loss: float
+    """The expected difference, exact for these trials."""
+    shape: float
+    """Of the gamma distribution of the difference over random studies of as many trials in the same space."""
+    fade: float
+    """What the next doubling gains over what the last one did, 0.25..1: extrapolated from quarters and eighths."""
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """(low, high) of what others of the same space would lose on average, each end with this one-sided certainty."""
+        if not self.loss > 0:
+            return 0.0, 0.0
+        high, low = gamma.ppf([1 - level, level], self.shape) / self.shape
+        return self.loss / float(low), self.loss / float(high)
+
+    def chance_above(self, level: float) -> float:
+        """How sure it is that others of the same space would lose more than `level` on average."""
+        if level <= 0 or not self.loss > 0:
+            return float(self.loss > level)
+        return float(gamma.cdf(self.shape * (self.loss / level), self.shape))
+
+
+def expected_best(costs: FloatArray, n: float) -> float:
+    """Mean of the best of n of these trials, drawn without replacement; a draw of failed trials alone counts as the worst result.
+
+    Exact, without drawing any: the mean over ranks, weighted with the chance that the best drawn has that rank. n between 1 and
+    the number of trials need not be whole.
+    """
+    ordered = _ordered(costs)
+    return float(ordered[0] + _chance_worse(len(ordered), n) @ np.diff(ordered))
+
+
+def halving(costs: FloatArray) -> Halving:
+    """What half as many trials would have lost; costs (n,), n >= 4, at least one of them not NaN.
+
+    The loss is a sum over the gaps between neighbours in rank. Gaps between the best of many independent trials are about
+    independent and exponential (Renyi), so that half the sum of their squares estimates the variance of the sum.
+    """
+    ordered = _ordered(costs)
+    n, gaps = len(ordered), np.diff(ordered)
+    largest = gaps.max(initial=0.0)
+    if not largest > 0:
+        return Halving(0.0, 1.0, _CALMEST)
+    gaps = gaps / largest  # costs may be huge
+    parts = _chance_worse(n, n / 2) * gaps
+    losses = [0.0, *(float(_chance_worse(n, n / k) @ gaps) for k in (2, 4, 8) if n / k >= 1)]
+    variance = float((parts**2).sum()) / 2
+    later, before = losses[-2], losses[-1] - losses[1]
+    fade = float(np.clip(later / before, _CALMEST, 1.0)) if before > 0 and len(losses) > 3 else _USUAL
+    shape = losses[1] ** 2 / variance if variance > 0 else 1.0
+    return Halving(losses[1] * float(largest), shape, fade)
+
+
+def _ordered(costs: FloatArray) -> FloatArray:
+    return np.sort(np.where(np.isnan(costs), np.nanmax(costs), costs))
+
+
+def _chance_worse(total: int, drawn: float) -> FloatArray:
+    """Chance that the best of `drawn` among `total` comes after rank 1, 2, ..., total - 1; shape (total - 1,)."""
+    left = total - np.arange(1, total, dtype=np.float64)
+    possible = left >= drawn - 1e-9
+    left = np.where(possible, left, total)
+    chance = np.exp(gammaln(left + 1) - gammaln(left - drawn + 1) - gammaln(total + 1) + gammaln(total - drawn + 1))
+    return np.asarray(np.where(possible, chance, 0.0), dtype=np.float64)

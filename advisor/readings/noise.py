@@ -1,0 +1,56 @@
+"""How far results of equally good settings differ by chance, and whether that may be all that trials differ by."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+from advisor.readings import luck, repeats
+from advisor.readings.settings import Settings
+from advisor.stats import space
+from advisor.study import Study
+
+_FREEDOM = 3
+_BEST = 3
+_MOST = 1000
+
+
+def measured(study: Study) -> float | None:
+    """Standard deviation between seeds; None where too few settings were repeated to know it (3 degrees of freedom)."""
+    variance = repeats.trial_variance(repeats.settings(study))
+    return variance[0] if variance is not None and variance[1] >= _FREEDOM else None
+
+
+def of_steps(study: Study) -> float:
+    """Standard deviation of a best result that is due to the luck of the step, the largest of the best three trials'.
+
+    Less than what seeds do, but known without repeats; 0 where there are too few evaluations to tell.
+    """
+    around = [luck.around_best(study.cost_curve(t).finite.values) for t in study.ranked()[:_BEST]]
+    known = [a for a in around if a is not None]
+    return max((luck.ranking_luck([a, a]).spread for a in known), default=0.0)
+
+
+def chance(tried: Settings, largest: float) -> float:
+    """How often noise alone would make settings that are all equally good look as different as these; needs 3 results.
+
+    Noise is taken for normal, and not to depend on the hyperparameters. Three ways in which results may differ otherwise: they go
+    with a hyperparameter (`space.crowding`); they are not spread as a normal distribution is (Shapiro and Wilk); these are
+    independent, and combined (Fisher). Or they are spread more than seeds do, whose standard deviation is taken to be `largest` at
+    most, as a share of the result; that is asked where all results have one sign, so that shares of them mean something. The
+    smaller p-value counts, twice.
+    """
+    fine = tried.costs[~tried.failed]
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not np.isfinite(np.ptp(fine)) or not np.ptp(fine) > 0:
+            return float(not np.ptp(fine) > 0)
+    some = fine if len(fine) <= _MOST else fine[np.linspace(0, len(fine) - 1, _MOST).astype(np.int64)]
+    shape = float(stats.shapiro((some - some.mean()) / np.ptp(some)).pvalue)
+    axes = [*tried.numeric.values(), *tried.choices.values()]
+    goes = float(space.crowding(np.stack(axes, axis=1), space.scores(tried.costs)).min()) if axes else 1.0
+    noise = float(stats.combine_pvalues([max(shape, 1e-12), min(goes, 1.0)]).pvalue)
+    typical = abs(float(np.median(fine)))
+    if typical > 0 and (fine.min() > 0 or fine.max() < 0):
+        spread = float(np.sum(((fine - fine.mean()) / typical) ** 2)) / largest**2
+        noise = min(noise, float(stats.chi2.sf(spread, len(fine) - 1)))
+    return min(1.0, 2 * noise)

@@ -1,0 +1,150 @@
+"""The rule `space-undersampled`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.finding import SetField
+from advisor.spec import Parameter
+from advisor.study import Study
+
+
+def random_study(rng: np.random.Generator, n: int, names: int, response: Any, **more: Any) -> Study:
+    points = rng.random((n, names))
+    params = [{f"x{j}": float(u) for j, u in enumerate(row)} for row in points]
+    space = {f"x{j}": Parameter(low=0.0, high=1.0) for j in range(names)}
+    return make_study(params, {"val/loss": [float(response(row)) for row in points]}, space=space, **more)
+
+
+def bowl(point: Any) -> float:
+    return 0.3 + float(np.sum((point - 0.4) ** 2))
+
+
+def sharp(point: Any) -> float:
+    return 0.3 + float(np.exp(-3 * np.linalg.norm(point - 0.4))) * -0.2
+
+
+@pytest.mark.parametrize("names", [3, 5])
+def test_fires_on_few_trials_of_many_hyperparameters_and_asks_for_more(names: int) -> None:
+    study = random_study(np.random.default_rng(names), 8, names, bowl)
+    (finding,) = verdict("space-undersampled", study).findings
+    assert finding.goal == "sampling"
+    assert finding.confidence > 0.9
+    change = finding.changes[0]
+    assert isinstance(change, SetField)
+    assert change.field == "trials"
+    assert change.value in (16, 32)
+    assert change.apply(study.spec).trials == change.value
+
+
+def test_the_message_says_what_half_of_the_trials_would_have_lost() -> None:
+    costs = [0.5, 0.8, 0.9, 1.2, 1.3, 1.7, 2.0, 2.4]
+    study = random_study(np.random.default_rng(0), 8, 3, lambda _: costs.pop())
+    (finding,) = verdict("space-undersampled", study).findings
+    # Ranks 2 to 5 are the best of four of eight with chances 20, 10, 4 and 1 in 70.
+    loss = (20 * 0.3 + 10 * 0.4 + 4 * 0.7 + 1 * 0.8) / 70
+    assert f"would have ended {loss:.2g} (" in finding.message
+    assert "of the best val/loss (0.5)" in finding.message
+    assert "no other trial comes as close to it" in finding.message
+
+
+def test_stays_quiet_where_many_trials_are_about_as_good() -> None:
+    for seed in range(10):
+        study = random_study(np.random.default_rng(seed), 60, 2, bowl)
+        assert verdict("space-undersampled", study).status == "quiet"
+
+
+def test_a_single_hyperparameter_needs_few_trials() -> None:
+    study = random_study(np.random.default_rng(0), 12, 1, sharp)
+    assert verdict("space-undersampled", study).status == "quiet"
+
+
+def test_what_seeds_do_is_no_reason_for_more_trials() -> None:
+    rng = np.random.default_rng(1)
+    study = random_study(rng, 8, 4, bowl)
+    params = [dict(t.params) for t in study.trials]
+    costs = [float(study.costs[t.index]) for t in study.trials]
+    noisy = make_study(
+        [p for p in params for _ in range(3)],
+        {"val/loss": [c + 0.5 * s for c in costs for s in (-1.0, 0.0, 1.0)]},
+        space=study.spec.parameters,
+        seeds=[0, 1, 2] * 8,
+    )
+    calm = make_study(
+        [p for p in params for _ in range(3)],
+        {"val/loss": [c + 1e-3 * s for c in costs for s in (-1.0, 0.0, 1.0)]},
+        space=study.spec.parameters,
+        seeds=[0, 1, 2] * 8,
+    )
+    assert verdict("space-undersampled", study).status == "fired"
+    assert verdict("space-undersampled", calm).status == "fired"
+    assert verdict("space-undersampled", noisy).status == "quiet"
+
+
+def test_cannot_tell_without_trials_or_hyperparameters() -> None:
+    few = random_study(np.random.default_rng(0), 4, 2, bowl)
+    said = verdict("space-undersampled", few)
+    assert said.status == "not-assessed"
+    assert said.reason is not None
+    assert "it takes 5" in said.reason
+    fixed = make_study([{} for _ in range(6)], {"val/loss": [float(i) for i in range(6)]})
+    assert verdict("space-undersampled", fixed).status == "not-assessed"
+
+
+def test_failed_trials_are_no_evidence_of_a_gap() -> None:
+    study = random_study(np.random.default_rng(3), 8, 3, bowl, status=["complete"] * 3 + ["diverged"] * 5)
+    for finding in verdict("space-undersampled", study).findings:
+        assert "5 failed" in str(finding.evidence)
+
+
+def test_a_sampler_that_learned_makes_it_a_note() -> None:
+    rng = np.random.default_rng(0)
+    points = [rng.random(3) for _ in range(6)]
+    for i in range(24):
+        best = min(points, key=bowl)
+        points.append(np.clip(best + 0.3 * 0.9**i * rng.standard_normal(3), 0, 1))
+    params = [{f"x{j}": float(u) for j, u in enumerate(p)} for p in points]
+    space = {f"x{j}": Parameter(low=0.0, high=1.0) for j in range(3)}
+    study = make_study(params, {"val/loss": [bowl(p) for p in points]}, space=space)
+    for finding in verdict("space-undersampled", study, little=0.001, little_of_all=0.0001).findings:
+        assert finding.severity == "note"
+
+
+@pytest.mark.parametrize(("trials", "names"), [(5, 2), (8, 4), (20, 8), (64, 3)])
+@pytest.mark.parametrize("kind", ["noise", "ties", "failures", "choices"])
+def test_the_promise_holds_where_all_settings_are_equally_good(trials: int, names: int, kind: str) -> None:
+    rng = np.random.default_rng(trials + names)
+    fired = 0
+    for _ in range(60):
+        costs = 1 + 0.03 * rng.standard_normal(trials)
+        status = None
+        if kind == "ties":
+            costs = np.round(costs, 2)
+        if kind == "failures":
+            bad = rng.random(trials) < 0.2
+            costs, status = np.where(bad, np.nan, costs), ["diverged" if b else "complete" for b in bad]
+        values = iter(costs)
+        if kind == "choices":
+            params: list[dict[str, Any]] = [
+                {"a": "pq"[i and int(rng.integers(2))], "b": float(rng.random())} for i in range(trials)
+            ]
+            space = {
+                "a": Parameter(type="categorical", choices=("p", "q")),
+                "b": Parameter(low=0.0, high=1.0, when={"a": "p"}),
+            }
+            params = [p if p["a"] == "p" else {"a": "q"} for p in params]
+            study = make_study(params, {"val/loss": [float(c) for c in costs]}, space=space)
+        else:
+            study = random_study(rng, trials, names, lambda _, v=values: next(v), status=status)
+        fired += verdict("space-undersampled", study).status == "fired"
+    # Of 60, at most 7 with 97 % probability where the rate is 5 %.
+    assert fired <= 7
+
+
+def test_a_thousand_trials_take_little_time_and_are_enough() -> None:
+    study = random_study(np.random.default_rng(0), 1000, 3, bowl)
+    assert verdict("space-undersampled", study).status == "quiet"
