@@ -20,6 +20,12 @@ _NOT_HYPERPARAMETERS = re.compile(
     r"(log|logging|save|saving|eval|evaluation)_(steps|strategy|every|interval|freq|frequency|delay))($|[_./-])",
     re.IGNORECASE,
 )
+_COUNTS_TRIALS = re.compile(
+    r"^(number|attempt|repeat|repetition|replicate)$|"
+    r"(^|[_./-])((trial|job|array_task)_?(id|number|num|no|nr|index|idx|name)|trial|(cv_?)?fold(_?(id|number|num|no|nr|index|idx))?)$",
+    re.IGNORECASE,
+)
+"""What numbers the trials, the jobs that ran them or the folds of the data: it tells trials apart and sets nothing."""
 _BY_DECADES = re.compile(
     r"(^|[_./-])(lr|learning_rate|weight_decay|wd|eps|epsilon|l1|l2|lambda|alpha)($|[_./-])|learning_rate|weight_decay",
     re.IGNORECASE,
@@ -55,7 +61,8 @@ def parse_value(text: str) -> Value | None:
 def parse_params(raw: Sequence[Mapping[str, str]]) -> list[dict[str, Value]]:
     """The hyperparameters of each trial, shape (trials,): parsed, of one type per name, without seeds, paths and other labels."""
     parsed = [{k: v for k, t in params.items() if (v := parse_value(t)) is not None} for params in raw]
-    names = sorted({name for params in parsed for name in params if not _NOT_HYPERPARAMETERS.search(name)})
+    every = {name for params in parsed for name in params}
+    names = sorted(n for n in every if not (_NOT_HYPERPARAMETERS.search(n) or _COUNTS_TRIALS.search(n)))
     kept = [name for name in names if not _is_label([p[name] for p in parsed if name in p], len(parsed))]
     for name in kept:
         _unify(parsed, name)

@@ -34,6 +34,31 @@ def test_labels_and_seeds_are_not_hyperparameters():
     assert all(set(p) == {"lr"} for p in infer.parse_params(raw))
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "trial_number",
+        "trial",
+        "trial_id",
+        "slurm_job_id",
+        "slurm_array_task_id",
+        "number",
+        "fold",
+        "data.cv_fold",
+        "fold_idx",
+    ],
+)
+def test_the_number_of_a_trial_or_a_fold_is_no_hyperparameter(name):
+    assert infer.parse_params([{name: str(i), "lr": "0.1"} for i in range(5)]) == [{"lr": 0.1}] * 5
+
+
+@pytest.mark.parametrize(
+    "name", ["trial/lr", "trial_steps", "number_of_layers", "n_heads", "unfold", "folding", "repeat_data"]
+)
+def test_what_only_sounds_like_the_number_of_a_trial_is_a_hyperparameter(name):
+    assert infer.parse_params([{name: str(i)} for i in range(5)]) == [{name: i} for i in range(5)]
+
+
 def test_a_parameter_has_one_type():
     assert infer.parse_params([{"a": "1"}, {"a": "0.5"}]) == [{"a": 1.0}, {"a": 0.5}]
     assert infer.parse_params([{"a": "1"}, {"a": "auto"}]) == [{"a": "1"}, {"a": "auto"}]
