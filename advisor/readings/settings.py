@@ -32,6 +32,13 @@ class Settings:
 
 def read(study: Study) -> Settings:
     """The settings of the trials that ended, in an order that does not depend on when they ran."""
+    known = study.memo.get(__name__)
+    if not isinstance(known, Settings):
+        known = study.memo[__name__] = _read(study)
+    return known
+
+
+def _read(study: Study) -> Settings:
     failed = failures.failures(study).any
     pools: dict[tuple[Value, ...], list[Trial]] = {}
     for trial in study.trials:

@@ -53,7 +53,7 @@ def ends(
     y = y / y.std()
     columns = [u[keep] for u in (*numeric, *choices)]
     distances = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
-    at = _fit(y, distances, np.array([*np.zeros(len(columns)), 0.0, -2.0]))
+    at = fit(y, distances, np.array([*np.zeros(len(columns)), 0.0, -2.0]))
     out = []
     for axis in range(len(numeric)):
         low, high = _at_ends(y, columns, distances, at, axis, edge)
@@ -77,7 +77,7 @@ def _distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:
 
 def _matters(y: FloatArray, distances: FloatArray, start: FloatArray, positions: FloatArray) -> float:
     """P-value that the likelihood rises with the relevance of an axis that the model, fitted to the other axes, does not have."""
-    at = _fit(y, distances, start)
+    at = fit(y, distances, start)
     similar, precision = _kernel(distances, at, len(y))
     weights = precision @ y
     pull = (np.outer(weights, weights) - precision) * similar
@@ -108,16 +108,20 @@ def _penalty(at: FloatArray) -> float:
     return float(0.5 * np.sum((at - mean) ** 2 / variance))
 
 
-def _fit(y: FloatArray, distances: FloatArray, start: FloatArray) -> FloatArray:
-    """Logarithms of the relevances, the signal and the noise at which the penalised likelihood is largest."""
+def fit(y: FloatArray, distances: FloatArray, start: FloatArray) -> FloatArray:
+    """Logarithms of the relevances, the signal and the noise at which the penalised likelihood is largest, shape (axes + 2,).
+
+    y: (n,); distances: (axes, n, n), squared; start: where to begin.
+    """
     bounds = [(-7.0, 5.0)] * len(distances) + [(-3.0, 4.0), (-9.0, 1.0)]
     result = minimize(
-        _loss, start, args=(y, distances), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60}
+        loss_and_slopes, start, args=(y, distances), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60}
     )
     return np.asarray(result.x, dtype=np.float64)
 
 
-def _loss(at: FloatArray, y: FloatArray, distances: FloatArray) -> tuple[float, FloatArray]:
+def loss_and_slopes(at: FloatArray, y: FloatArray, distances: FloatArray) -> tuple[float, FloatArray]:
+    """Minus the logarithm of the penalised likelihood, and its slopes."""
     n, relevance, (signal, noise) = len(y), np.exp(at[:-2]), np.exp(at[-2:])
     similar = (
         signal * np.exp(-0.5 * np.tensordot(relevance, distances, 1)) if len(relevance) else np.full((n, n), signal)

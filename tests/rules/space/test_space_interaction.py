@@ -1,0 +1,91 @@
+"""The rule `space-interaction`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.finding import Advise
+from advisor.spec import Parameter
+
+RULE = "space-interaction"
+SPACE = {
+    "learning_rate": Parameter(low=1e-4, high=1e-1, scale="log"),
+    "momentum": Parameter(low=0.0, high=0.99),
+    "norm": Parameter(choices=("batch", "layer")),
+}
+
+
+def study(count: int, cost: Any, seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    params = [
+        {n: p.draw(u) for (n, p), u in zip(SPACE.items(), rng.random(3).tolist(), strict=True)} for _ in range(count)
+    ]
+    at = [{n: float(p.to_unit([row[n]])[0]) for n, p in SPACE.items()} for row in params]
+    return make_study(params, {"val/loss": [cost(row, rng) for row in at]}, space=SPACE)
+
+
+def valley(at: dict[str, float], rng: np.random.Generator) -> float:
+    """What counts is the learning rate times something that grows with momentum."""
+    return (at["learning_rate"] + at["momentum"] - 1) ** 2 + 0.02 * rng.standard_normal()
+
+
+def additive(at: dict[str, float], rng: np.random.Generator) -> float:
+    return (at["learning_rate"] - 0.6) ** 2 + 0.3 * at["momentum"] + 0.1 * at["norm"] + 0.05 * rng.standard_normal()
+
+
+def test_fires_for_a_valley_across_two_and_advises_to_tune_both() -> None:
+    (finding,) = verdict(RULE, study(50, valley)).findings
+    assert finding.subject == "learning_rate × momentum"
+    assert (finding.severity, finding.goal) == ("note", "sampling")
+    assert finding.confidence >= 0.9
+    (change,) = finding.changes
+    assert isinstance(change, Advise)
+    assert "together: fix both or neither" in change.text
+    assert "of the differences between 50 settings go with both together" in finding.message
+
+
+def test_fires_for_a_category_that_turns_the_effect_round() -> None:
+    made = study(50, lambda at, rng: (2 * at["norm"] - 1) * at["momentum"] + 0.05 * rng.standard_normal())
+    assert "momentum × norm" in {f.subject for f in verdict(RULE, made).findings}
+
+
+def test_quiet_where_effects_add_up_even_on_another_scale() -> None:
+    assert verdict(RULE, study(50, additive)).status == "quiet"
+    grown = study(50, lambda at, rng: math.exp(4 * additive(at, rng)))
+    assert verdict(RULE, grown).status == "quiet"
+
+
+def test_cannot_tell_from_few_settings_or_a_single_hyperparameter() -> None:
+    assert "it takes 8" in str(verdict(RULE, study(5, valley)).reason)
+    noise = verdict(RULE, study(20, lambda at, rng: rng.standard_normal()))
+    assert (noise.status, "may be noise" in str(noise.reason)) == ("not-assessed", True)
+    only = make_study([{"lr": 0.1 * (i + 1)} for i in range(20)], {"val/loss": list(np.arange(20.0))})
+    said = verdict(RULE, only)
+    assert (said.status, "no pair" in str(said.reason)) == ("not-assessed", True)
+
+
+@pytest.mark.parametrize("count", [8, 16, 30])
+def test_keeps_its_promise_where_effects_add_up_and_some_trials_fail(count: int) -> None:
+    def cost(at: dict[str, float], rng: np.random.Generator) -> float:
+        return math.nan if at["learning_rate"] > 0.9 else additive(at, rng)
+
+    wrong = [verdict(RULE, study(count, cost, seed)).status == "fired" for seed in range(1, 71)]
+    assert np.mean(wrong) <= 0.1
+
+
+@pytest.mark.parametrize("count", [8, 24])
+def test_keeps_its_promise_where_there_is_only_noise(count: int) -> None:
+    wrong = [
+        verdict(RULE, study(count, lambda at, rng: round(rng.standard_normal(), 1), seed)).status == "fired"
+        for seed in range(1, 71)
+    ]
+    assert np.mean(wrong) <= 0.1
+
+
+def test_thousands_of_trials() -> None:
+    assert [f.subject for f in verdict(RULE, study(3000, valley)).findings] == ["learning_rate × momentum"]
