@@ -217,20 +217,13 @@ def words_of(name: str) -> list[str]:
     return [w for w in re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()) if w]
 
 
+_SHAPE_OF_RATES = frozenset(
+    "decay schedule scheduler warmup min final end factor gamma multiplier mult scale exponent power cycles drop patience plateau "
+    "reduce step steps epoch epochs milestones ratio policy mode type cosine cos auto find finder".split()
+)
+
+
 def is_learning_rate(name: str) -> bool:
     """Whether a hyperparameter of this name is a learning rate itself, not the shape of its schedule."""
     words = set(words_of(name))
-    shape = {
-        "decay",
-        "schedule",
-        "scheduler",
-        "warmup",
-        "min",
-        "final",
-        "end",
-        "factor",
-        "gamma",
-        "multiplier",
-        "exponent",
-    }
-    return bool({"lr", "learningrate"} & words or {"learning", "rate"} <= words) and not words & shape
+    return bool({"lr", "lr0", "learningrate"} & words or {"learning", "rate"} <= words) and not words & _SHAPE_OF_RATES

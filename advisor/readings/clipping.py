@@ -40,7 +40,9 @@ def threshold(trial: Trial) -> float:
     noted = trial.fact("grad_clip_norm")
     if noted > 0:
         return noted
-    named = (as_number(value) for name, value in trial.params.items() if kinds.clips_norm(name))
+    # A switch, grad_clip: True, is no norm of 1.
+    given = [value for name, value in trial.params.items() if kinds.clips_norm(name) and not isinstance(value, bool)]
+    named = (as_number(value) for value in given)
     return next((value for value in named if value > 0 and math.isfinite(value)), math.nan)
 
 

@@ -32,7 +32,7 @@ def learning_rates(study: Study) -> tuple[str, FloatArray] | None:
 
     Of several (one per optimizer) the one that the best trial has.
     """
-    named = [name for name, p in study.searched.items() if is_learning_rate(name)]
+    named = [name for name, p in study.searched.items() if is_learning_rate(name) and p.type != "bool"]
     if not named:
         return None
     best = study.ranked()[:1]

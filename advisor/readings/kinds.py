@@ -6,6 +6,7 @@ from advisor.space import as_number, is_learning_rate, words_of
 from advisor.study import Trial
 
 _NOT_TRAINED_ON = {"eval", "valid", "validation", "val", "test", "inference", "predict", "shuffle", "sampler"}
+_SWITCHES = {"auto", "find", "finder"}
 _OPTIMIZER = {
     *(
         "lr",
@@ -50,7 +51,8 @@ _NO_NORM_CLIP = {
 def is_batch_size(name: str) -> bool:
     """Whether a hyperparameter of this name is the size of a training batch."""
     words = set(words_of(name))
-    return bool(words & {"bs", "batchsize"} or {"batch", "size"} <= words) and not words & _NOT_TRAINED_ON
+    sized = bool(words & {"bs", "batchsize"}) or {"batch", "size"} <= words
+    return sized and not words & (_NOT_TRAINED_ON | _SWITCHES)
 
 
 def is_regulariser(name: str) -> bool:

@@ -241,6 +241,9 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
         end = float(domain.from_unit(-share if side == "low" else 1 + share))
     except OverflowError:
         return None
+    # A range that is past a limit shows that the limit is none: a focal loss has a gamma, too.
+    floor = floor if domain.low >= floor else -math.inf
+    ceiling = ceiling if domain.high <= ceiling else math.inf
     now, limit = (domain.low, floor) if side == "low" else (domain.high, ceiling)
     if math.isfinite(limit) and not floor < end < ceiling:
         end = 0.0 if limit == -1e-300 else now + 0.9 * (limit - now)

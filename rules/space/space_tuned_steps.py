@@ -52,6 +52,7 @@ class SpaceTunedSteps(Rule):
         named = [name for name in study.spec.parameters if counts_training(name)]
         for name in named:
             lengths = np.array([as_number(t.params.get(name)) for t in study.trials])
+            lengths[~(lengths > 0)] = np.nan  # -1 means that something else sets the length
             if name in study.searched and self._tuned(lengths[study.ended], batches[study.ended]):
                 yield self._finding(study, name, lengths)
         if named:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from advisor.space import Domain, counts_training, hard_limits
+from advisor.space import Domain, counts_training, hard_limits, is_learning_rate
 
 
 def test_positions_are_measured_on_the_domains_own_scale():
@@ -116,3 +116,26 @@ def test_the_length_of_the_training_is_known_by_name(name):
 )
 def test_other_counts_are_not_the_length_of_the_training(name):
     assert not counts_training(name)
+
+
+@pytest.mark.parametrize("name", ["lr", "optimizer.lr", "learningRate", "lr_backbone", "max_lr", "lr0", "lr_sgd"])
+def test_learning_rates_are_known_by_name(name):
+    assert is_learning_rate(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lr_scheduler",
+        "lr_power",
+        "lr_num_cycles",
+        "lr_drop",
+        "cos_lr",
+        "scale_lr",
+        "auto_lr_find",
+        "warmup_lr",
+        "lr_mult",
+    ],
+)
+def test_what_shapes_learning_rates_is_none(name):
+    assert not is_learning_rate(name)

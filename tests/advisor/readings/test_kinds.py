@@ -14,7 +14,7 @@ def test_batch_sizes(name: str) -> None:
     assert kinds.is_batch_size(name)
 
 
-@pytest.mark.parametrize("name", ["eval_batch_size", "val_bs", "batches", "batch_norm", "size", "size_of_image"])
+@pytest.mark.parametrize("name", ["eval_batch_size", "val_bs", "batches", "batch_norm", "size", "auto_find_batch_size"])
 def test_no_batch_sizes(name: str) -> None:
     assert not kinds.is_batch_size(name)
 

@@ -52,6 +52,8 @@ def test_response_finds_the_end_or_the_interior(best: float, low: float, high: f
         ("dropout", Domain(low=0.0, high=0.5), "low", None),
         ("dropout", Domain(low=0.1, high=0.5), "low", (0, 0.5)),
         ("beta2", Domain(low=0.9, high=0.99), "high", (0.9, 0.999)),
+        ("focal_gamma", Domain(low=0.0, high=5.0), "high", (0, 7.5)),
+        ("semantic_weight", Domain(low=-1.0, high=0.5), "low", (-1.75, 0.5)),
         ("x", Domain(low=-1.0, high=1.0), "high", (-1, 2)),
         ("x", Domain(low=1e-300, high=1e300, scale="log"), "high", (1e-300, 1e302)),
     ],

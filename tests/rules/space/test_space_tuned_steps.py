@@ -99,3 +99,9 @@ def test_keeps_its_promise_whatever_else_varies() -> None:
         params = [{"lr": rng.random(), "batch_size": int(rng.integers(8, 99)), "epochs": 7} for _ in range(count)]
         curves = [rng.random(int(rng.integers(1, 20))) for _ in range(count)]
         assert verdict(RULE, make_study(params, {"val/loss": curves})).status == "quiet"
+
+
+def test_a_length_of_minus_one_leaves_it_to_another_hyperparameter() -> None:
+    params = [{"max_steps": n, "lr": 0.1 * (i + 1)} for i, n in enumerate([-1, 500, -1, 500])]
+    made = make_study(params, {"val/loss": [np.linspace(2, 1, 5)] * 4})
+    assert verdict(RULE, made).status == "quiet"

@@ -132,3 +132,8 @@ def test_it_keeps_its_promise(trials, points):
         study = study_of(flags, name="train/clipped", tags=[{"grad_clip_norm": "1"}] * trials)
         fired += verdict("clip-aggressive", study).status == "fired"
     assert fired <= 12
+
+
+def test_a_switch_is_no_threshold():
+    study = study_of([norms(3.0)] * 4, limits=[True] * 4)
+    assert verdict("clip-aggressive", study).status == "not-assessed"
