@@ -24,6 +24,8 @@ def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) ->
     warnings = []
     for name, parameter in spec.searched.items():
         values = [p[name] for p in params if name in p]
+        if not values and not _exists(parameter, params):
+            continue
         if not values:
             raise AdvisorError(f"the study file searches {name!r}, but no run logged a parameter of that name")
         if parameter.numeric and all(isinstance(v, str) for v in values):
@@ -51,6 +53,12 @@ def noted(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> Stud
     except AdvisorError:
         return None
     return spec
+
+
+def _exists(parameter: Parameter, params: Sequence[Mapping[str, Value]]) -> bool:
+    """Whether some trial of `params` (trials,) met the condition under which the parameter exists."""
+    wanted = (parameter.when or {}).items()
+    return any(all(k in trial and _same(trial[k], v) for k, v in wanted) for trial in params)
 
 
 def _allows(parameter: Parameter, value: Value) -> bool:
@@ -87,5 +95,6 @@ def _as_logged(parameter: Parameter, values: Sequence[Value | None]) -> Paramete
     """The declared parameter, with its type taken from the trials where the study file leaves it open."""
     if parameter.type is not None or not parameter.numeric:
         return parameter
-    whole = all(isinstance(v, int) for v in values if v is not None)
+    known = [v for v in values if v is not None]
+    whole = bool(known) and all(isinstance(v, int) for v in known)
     return parameter.model_copy(update={"type": "int" if whole else "float"})

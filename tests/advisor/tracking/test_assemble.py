@@ -237,6 +237,19 @@ def test_contradictions_are_one_clear_line(arguments, message):
         assemble(data, **arguments)
 
 
+def test_a_parameter_under_a_condition_that_no_trial_met_need_not_be_logged():
+    space = {
+        "opt": Parameter(type="categorical", choices=("sgd", "adam")),
+        "momentum": Parameter(low=0.5, high=0.99, when={"opt": "sgd"}),
+    }
+    spec = StudySpec(study="s", objective=Objective(metric="val/loss", direction="minimize"), parameters=space)
+    logged = {"val__loss": points((0, 1, 1, 1), (1, 1, 2, 1))}
+    study = assemble(experiment([run(0, opt="adam"), run(1, opt="adam")], **logged), spec=spec)
+    assert study.spec.parameters["momentum"].type == "float"
+    with pytest.raises(AdvisorError, match="searches 'momentum', but no run logged"):
+        assemble(experiment([run(0, opt="sgd"), run(1, opt="adam")], **logged), spec=spec)
+
+
 def test_nothing_to_analyse():
     with pytest.raises(AdvisorError, match="has no runs"):
         assemble(Experiment("e", (), {}))
