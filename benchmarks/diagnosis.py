@@ -56,6 +56,7 @@ class Answer:
     missing: bool
     """The rule could not tell."""
     said: str
+    broken: bool = False
     trials: int = 0
     """How many the study has."""
     peers: peers.Answers = field(default_factory=dict)
@@ -105,7 +106,7 @@ def answer(case: Case, verdicts: Sequence[Verdict]) -> Answer:
     if case.fires and not fired:
         fired = any(by_rule[r].status == "fired" for r in case.raw["accept"] if r in by_rule)
     said = own.reason or "; ".join(f.message for f in own.findings) or own.status
-    return Answer(case, fired, own.status in ("not-assessed", "broken"), said)
+    return Answer(case, fired, own.status in ("not-assessed", "broken"), said, own.status == "broken")
 
 
 def _named(subject: str | list[str]) -> str:

@@ -2,6 +2,7 @@
 
     python benchmarks/record.py                        all of them, some 15 minutes on two cores
     python benchmarks/record.py --only lr-range-low    those whose names begin so; the others stay as they are
+    python benchmarks/record.py --labels               only the labels anew, after a change of `recordings/causes.py`
 
 The result, `recordings/data/`, is part of the project: `diagnosis.py` and the tests read it without training anything.
 """
@@ -12,7 +13,6 @@ import argparse
 import json
 import sys
 import tempfile
-import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from recordings.causes import RecordedStudy, studies
+from rich.console import Console
+from rich.progress import Progress, TimeElapsedColumn
 
 from advisor import contract
 from advisor.sampling import sample
@@ -192,22 +194,30 @@ def main() -> None:
     """Record and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[""], help="beginnings of the names of studies")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--labels", action="store_true", help="train nothing, write the labels anew")
+    parser.add_argument("--workers", type=int, default=2, help="default: 2")
     options = parser.parse_args()
-    wanted = [s for s in studies() if s.name.startswith(tuple(options.only))]
-    started = time.monotonic()
-    with ProcessPoolExecutor(options.workers, max_tasks_per_child=1) as pool:
+    wanted = [] if options.labels else [s for s in studies() if s.name.startswith(tuple(options.only))]
+    failed = []
+    with (
+        ProcessPoolExecutor(options.workers, max_tasks_per_child=8) as pool,
+        Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=Console(stderr=True)) as progress,
+    ):
+        task = progress.add_task("trials", total=sum(len(trials(s)) for s in wanted))
         waiting = {pool.submit(record, study): study for study in wanted}
-        for i, future in enumerate(as_completed(waiting), 1):
+        for future in as_completed(waiting):
             study = waiting[future]
-            try:
-                write(
-                    {study.name: tables(future.result(), study)}
-                )  # at once: what is recorded is not lost with what fails later
-            except Exception as error:
-                print(f"{study.name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-            print(f"{i}/{len(wanted)}  {time.monotonic() - started:5.0f} s  {study.name}", flush=True)
+            progress.advance(task, len(trials(study)))
+            if error := future.exception():
+                failed.append(study.name)
+                progress.console.print(f"{study.name}: {error!r}")
+                continue
+            write({study.name: tables(future.result(), study)})  # at once: a later failure loses nothing
+            progress.console.print(study.name)
+    write({})
     print(", ".join(f"{path.name} {path.stat().st_size / 1e6:.2f} MB" for path in sorted(DATA.iterdir())))
+    if failed:
+        raise SystemExit(f"failed, and kept as they were: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """The recorded studies: what was switched on in each, and which rules that makes right or wrong to fire.
 
-A label is what was switched, never what a rule said. Every cause stands beside `healthy` studies of the same task, on which no
-rule of `QUIET` may fire.
+A label is what was switched, never what a rule said. Every cause stands beside `healthy` studies of the same tasks, on which no
+rule of `QUIET` may fire; and a rule about a fact, such as shuffling, may fire on no study in which that fact was left alone
+(`_NOT_SWITCHED`). Where a cause needs a task to show, as overfitting does, its study has a twin that differs in the cause alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from advisor.spec import Parameter
 from recordings.training import Training
@@ -48,9 +49,11 @@ def _linear(low: float, high: float) -> Parameter:
     return Parameter(low=low, high=high, scale="linear")
 
 
-RATE = _log(0.01, 1.5)
-SPACE = {"learning_rate": RATE, "momentum": _linear(0.6, 0.98), "weight_decay": _log(1e-6, 3e-3)}
-ADAM = {"learning_rate": _log(1e-3, 0.3), "beta1": _linear(0.7, 0.97), "weight_decay": _log(1e-4, 0.1)}
+SPACE = {"learning_rate": _log(0.01, 1.5), "momentum": _linear(0.6, 0.98), "weight_decay": _log(1e-6, 3e-3)}
+"""Its fastest corner does not train: for causes that show all the same."""
+TAME = {"learning_rate": _log(0.005, 0.5), "momentum": _linear(0.5, 0.9), "weight_decay": _log(1e-6, 3e-3)}
+"""All of it trains, and the best lies inside."""
+ADAM = {"learning_rate": _log(3e-4, 0.05), "beta1": _linear(0.7, 0.95), "weight_decay": _log(1e-4, 0.1)}
 MLP = Training()
 CNN = Training(task="digits-cnn", learning_rate=0.1, norm="none")
 WALK = Training(
@@ -61,8 +64,10 @@ WALK = Training(
     width=32,
     batch_size=32,
     n_train=1600,
+    n_valid=200,
     objective="val/loss",
     dropout=0.0,
+    max_train_steps=300,
 )
 TEXT = Training(
     task="text",
@@ -72,9 +77,10 @@ TEXT = Training(
     width=48,
     batch_size=32,
     n_train=6000,
+    n_valid=300,
     objective="val/loss",
     dropout=0.0,
-    max_train_steps=400,
+    max_train_steps=300,
 )
 
 QUIET = (
@@ -83,6 +89,26 @@ QUIET = (
     "schedule-constant schedule-ad-hoc decay-too-low space-tuned-steps space-tuned-batch unfair-comparison input-bound "
     "grad-accumulation eval-regular eval-batch ckpt-best-lost seeds batch-norm multi-host"
 ).split()
+
+
+_NOT_SWITCHED: Mapping[str, Callable[[RecordedStudy], bool]] = {
+    "seeds": lambda s: s.training.seed is None,
+    "eval-regular": lambda s: not s.training.evaluate_irregularly,
+    "eval-batch": lambda s: s.training.eval_batch_size >= s.training.batch_size and "batch_size" not in s.space,
+    "batch-norm": lambda s: s.training.norm != "batch",
+    "grad-accumulation": lambda s: s.training.micro_batches == 1,
+    "clip-aggressive": lambda s: s.training.grad_clip_norm is None,
+    "clip-insufficient": lambda s: s.training.grad_clip_norm is None,
+    "schedule-constant": lambda s: s.training.schedule != "constant",
+    "schedule-ad-hoc": lambda s: s.training.schedule != "plateau",
+    "decay-too-low": lambda s: s.training.schedule != "early-cosine",
+    "space-tuned-steps": lambda s: "max_train_steps" not in s.space,
+    "space-tuned-batch": lambda s: "batch_size" not in s.space,
+    "curve-periodic": lambda s: s.training.shuffle,
+    "ckpt-best-lost": lambda s: s.training.keep == "best",
+    "multi-host": lambda _: True,
+}
+"""Rules that can only be right where something was switched on that a study's own settings show."""
 
 
 def _on(*rules: Label | str) -> tuple[Label, ...]:
@@ -104,19 +130,25 @@ def _seeds(*settings: Mapping[str, float | int | str], times: int) -> tuple[Mapp
 
 
 def studies() -> list[RecordedStudy]:
-    """All studies to record."""
-    return [*_healthy(), *_space(), *_curves(), *_stability(), *_steps(), *_batch(), *_pipeline(), *_decision()]
+    """All studies to record, with the labels of what each left alone."""
+    made = [*_healthy(), *_space(), *_curves(), *_stability(), *_steps(), *_batch(), *_pipeline(), *_decision()]
+    return [replace(study, labels=(*study.labels, *_left_alone(study))) for study in made]
+
+
+def _left_alone(study: RecordedStudy) -> tuple[Label, ...]:
+    said = {label.rule for label in study.labels}
+    return _off(*(rule for rule, holds in _NOT_SWITCHED.items() if rule not in said and holds(study)))
 
 
 def _healthy() -> list[RecordedStudy]:
     nothing = "nothing was switched on"
     return [
-        RecordedStudy("healthy-digits-mlp", nothing, MLP, SPACE, _off(*QUIET)),
-        RecordedStudy("healthy-digits-cnn", nothing, CNN, SPACE, _off(*QUIET)),
-        RecordedStudy("healthy-walk", nothing, WALK, ADAM, _off(*QUIET)),
-        RecordedStudy("healthy-text", nothing, TEXT, ADAM, _off(*QUIET)),
+        RecordedStudy("healthy-digits-mlp", nothing, MLP, TAME, _off(*QUIET)),
+        RecordedStudy("healthy-digits-cnn", nothing, CNN, TAME | {"learning_rate": _log(0.003, 0.3)}, _off(*QUIET)),
+        RecordedStudy("healthy-walk", nothing, WALK, ADAM, _off(*QUIET, "curve-overfitting"), trials=10),
+        RecordedStudy("healthy-text", nothing, TEXT, ADAM, _off(*QUIET, "curve-overfitting"), trials=8),
         RecordedStudy(
-            "healthy-digits-mlp-30", nothing, MLP, SPACE | {"dropout": _linear(0, 0.4)}, _off(*QUIET), trials=30
+            "healthy-digits-mlp-30", nothing, MLP, TAME | {"dropout": _linear(0, 0.4)}, _off(*QUIET), trials=30
         ),
     ]
 
@@ -126,7 +158,7 @@ def _space() -> list[RecordedStudy]:
     high = Label("space-boundary", subject="learning_rate", side="high")
     return [
         RecordedStudy(
-            "lr-range-low-mlp", "the learning rates end two orders of magnitude below the best", MLP, low, (high,)
+            "lr-range-low-mlp", "the learning rates end an order of magnitude below the best", MLP, low, (high,)
         ),
         RecordedStudy("lr-range-low-cnn", "the learning rates end below the best", CNN, low, (high,)),
         RecordedStudy(
@@ -135,6 +167,20 @@ def _space() -> list[RecordedStudy]:
             WALK,
             ADAM | {"learning_rate": _log(1e-5, 5e-4)},
             (high,),
+        ),
+        RecordedStudy(
+            "lr-range-high-mlp",
+            "even the lowest learning rate is far above the best",
+            MLP,
+            TAME | {"learning_rate": _log(0.8, 8.0)},
+            (
+                Label(
+                    "space-boundary",
+                    subject="learning_rate",
+                    side="low",
+                    accept=("space-boundary-infeasible", "stability-edge", "space-infeasible"),
+                ),
+            ),
         ),
         RecordedStudy(
             "decay-range-high",
@@ -159,7 +205,7 @@ def _space() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "lr-range-wide",
-            "fourteen orders of magnitude of learning rates",
+            "twelve orders of magnitude of learning rates",
             MLP,
             SPACE | {"learning_rate": _log(1e-12, 3.0)},
             _on(Label("space-shrink", subject="learning_rate")),
@@ -191,7 +237,7 @@ def _space() -> list[RecordedStudy]:
             "lr-linear-scale",
             "learning rates drawn on a linear scale, though they act by their order of magnitude",
             MLP,
-            SPACE | {"learning_rate": _linear(1e-4, 8.0)},
+            TAME | {"learning_rate": _linear(1e-4, 3.0)},
             _on(Label("space-scale", subject="learning_rate")),
             trials=24,
         ),
@@ -229,27 +275,38 @@ def _space() -> list[RecordedStudy]:
             trials=24,
         ),
         RecordedStudy(
-            "optimizers-equal",
+            "widths-unequal",
+            "two widths, one of them only tried with learning rates that are too low",
+            MLP,
+            {
+                "width": Parameter(role="scientific", type="categorical", choices=(32, 64)),
+                "learning_rate": _log(5e-4, 0.3),
+            },
+            _on("unfair-comparison"),
+            fixed=(
+                *_grid("learning_rate", (0.003, 0.006, 0.012, 0.025, 0.05, 0.1, 0.2, 0.3), width=64),
+                *_grid("learning_rate", (5e-4, 7e-4, 0.001, 0.0014, 0.002, 0.0028, 0.004, 0.005), width=32),
+            ),
+        ),
+        RecordedStudy(
+            "widths-equal",
             "two widths, tuned alike",
             MLP,
-            {"width": Parameter(role="scientific", type="categorical", choices=(32, 64)), **SPACE},
+            {"width": Parameter(role="scientific", type="categorical", choices=(32, 64)), **TAME},
             _off("unfair-comparison"),
             trials=24,
         ),
     ]
 
 
+NOISY = Training(
+    n_train=300, n_valid=800, wrong_labels=0.2, width=128, dropout=0.0, objective="val/loss", weight_decay=0.0
+)
+"""A task that overfits unless something keeps it from it."""
+NOISY_RATES = {"learning_rate": _log(0.005, 0.05)}
+
+
 def _curves() -> list[RecordedStudy]:
-    small = Training(
-        n_train=150,
-        n_valid=800,
-        dropout=0.0,
-        width=128,
-        max_train_steps=600,
-        objective="val/loss",
-        schedule="constant",
-        weight_decay=0.0,
-    )
     memorised = Training(
         task="walk",
         optimizer="adam",
@@ -257,29 +314,42 @@ def _curves() -> list[RecordedStudy]:
         width=48,
         batch_size=32,
         n_train=150,
+        n_valid=200,
         dropout=0.0,
         objective="val/loss",
-        max_train_steps=600,
+        max_train_steps=400,
         weight_decay=0.0,
     )
     rates = {"learning_rate": _log(0.02, 0.5)}
     tiny = Training(n_valid=40, schedule="constant", learning_rate=0.3, evaluate_every=10, max_train_steps=400)
     return [
         RecordedStudy(
-            "no-regulariser-mlp", "150 examples, no regulariser, trained long", small, rates, _on("curve-overfitting")
+            "no-regulariser-mlp",
+            "300 examples, a fifth of the labels wrong, and nothing that keeps a network from learning them by heart",
+            NOISY,
+            NOISY_RATES,
+            _on("curve-overfitting"),
+        ),
+        RecordedStudy(
+            "regulariser-mlp",
+            "the same with dropout and weight decay",
+            replace(NOISY, dropout=0.5, weight_decay=0.03),
+            NOISY_RATES,
+            _off("curve-overfitting", "curve-best-is-regularised-by-accident"),
         ),
         RecordedStudy(
             "no-regulariser-walk",
             "150 windows of text, no regulariser, trained long",
             memorised,
-            {"learning_rate": _log(1e-3, 0.01)},
+            {"learning_rate": _log(1e-3, 0.02)},
             _on("curve-overfitting"),
+            trials=8,
         ),
         RecordedStudy(
             "crippled-winner",
-            "so small a data set that the smallest learning rate regularises best",
-            memorised,
-            {"learning_rate": _log(1e-4, 0.01)},
+            "a network that learns 300 examples by heart at any learning rate but the far too low ones",
+            replace(NOISY, max_train_steps=300),
+            {"learning_rate": _log(5e-4, 0.3)},
             _on(Label("curve-best-is-regularised-by-accident", accept=("curve-overfitting",))),
         ),
         RecordedStudy(
@@ -308,14 +378,16 @@ def _curves() -> list[RecordedStudy]:
                 width=32,
                 batch_size=32,
                 n_train=1600,
+                n_valid=200,
                 objective="val/loss",
                 dropout=0.0,
                 schedule="constant",
-                max_train_steps=120,
+                max_train_steps=80,
                 evaluate_every=4,
             ),
             {"learning_rate": _log(3e-4, 3e-3)},
             _on("curve-still-improving", "step-position"),
+            trials=8,
         ),
         RecordedStudy(
             "steps-many-cnn",
@@ -335,12 +407,43 @@ def _curves() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "shuffle-off",
-            "the loader gives the examples sorted by class",
+            "the loader gives examples that are sorted by class, in that order",
             Training(
-                shuffle=False, evaluate_every=2, schedule="constant", max_train_steps=300, norm="none", dropout=0.0
+                shuffle=False,
+                sorted_by_class=True,
+                evaluate_every=2,
+                schedule="constant",
+                max_train_steps=240,
+                norm="none",
+                dropout=0.0,
+                momentum=0.5,
             ),
-            {"learning_rate": _log(0.01, 0.1)},
+            {"learning_rate": _log(0.015, 0.06)},
             _on("curve-periodic"),
+            trials=8,
+        ),
+        RecordedStudy(
+            "train-test-overlap",
+            "the validation examples are trained on as well, once an epoch, at its beginning",
+            Training(
+                shuffle=False,
+                overlap=True,
+                wrong_labels=0.5,
+                n_valid=100,
+                n_train=600,
+                batch_size=32,
+                depth=1,
+                width=256,
+                dropout=0.0,
+                momentum=0.5,
+                schedule="constant",
+                evaluate_every=2,
+                max_train_steps=240,
+                objective="val/loss",
+            ),
+            {"learning_rate": _log(0.05, 0.5)},
+            _on("curve-periodic"),
+            trials=8,
         ),
         RecordedStudy(
             "labels-shuffled-mlp",
@@ -360,46 +463,59 @@ def _curves() -> list[RecordedStudy]:
 
 
 def _stability() -> list[RecordedStudy]:
-    post = Training(
-        task="walk",
-        optimizer="adam",
-        norm="post",
-        depth=6,
-        width=48,
-        batch_size=32,
-        n_train=1600,
-        objective="val/loss",
-        dropout=0.0,
-        warmup_steps=0,
-        schedule="constant",
-        max_train_steps=300,
-        evaluate_every=10,
+    post = replace(
+        WALK, norm="post", depth=4, warmup_steps=0, schedule="constant", max_train_steps=150, evaluate_every=10
     )
+    cold = Training(depth=4, warmup_steps=0, objective="val/loss", dropout=0.0)
     jump = Training(schedule="late-jump", objective="val/loss", norm="none", dropout=0.0)
-    bad = Training(outliers=0.01, norm="none", objective="val/loss", schedule="cosine", dropout=0.0)
+    bad = Training(outliers=0.02, outlier_scale=30.0, norm="none", objective="val/loss", dropout=0.0)
+    edge = ("stability-edge", "space-boundary-infeasible")
     return [
         RecordedStudy(
-            "post-norm-no-warmup",
-            "six blocks that normalise after their branches, and no warmup",
+            "post-norm",
+            "four blocks that normalise after their branches, and no warmup",
             post,
-            {"learning_rate": _log(3e-4, 0.03)},
+            {"learning_rate": _log(1e-3, 0.1)},
             _on(
-                Label("stability-early", accept=("stability-edge", "space-boundary-infeasible")),
-                Label("residual-norm", accept=("stability-early", "stability-edge")),
+                Label("stability-edge", accept=("stability-early", "space-boundary-infeasible")),
+                Label("residual-norm", accept=("stability-early", *edge)),
             ),
+            trials=10,
+        ),
+        RecordedStudy(
+            "pre-norm",
+            "the same, but they normalise before their branches, and there is a warmup",
+            replace(post, norm="pre", warmup_steps=20),
+            {"learning_rate": _log(1e-3, 0.03)},
+            _off("stability-early", "stability-edge", "stability-mid", "residual-norm"),
+            trials=10,
+        ),
+        RecordedStudy(
+            "no-warmup",
+            "a network of four layers that starts at its full learning rate",
+            cold,
+            {"learning_rate": _log(0.03, 1.0)},
+            _on(Label("stability-early", accept=edge)),
+        ),
+        RecordedStudy(
+            "warmup",
+            "the same with a warmup over a tenth of the training, at rates that it bears",
+            replace(cold, warmup_steps=40),
+            {"learning_rate": _log(0.01, 0.15)},
+            _off("stability-early", "stability-edge", "stability-mid"),
         ),
         RecordedStudy(
             "lr-jumps-late",
             "the learning rate jumps to thirty times its value at 60 % of the training",
             jump,
             {"learning_rate": _log(0.02, 0.1)},
-            _on(Label("stability-mid", accept=("stability-spikes",))),
+            _on(Label("stability-mid", accept=("stability-spikes", "curve-train-loss-rises"))),
         ),
         RecordedStudy(
             "bad-batches",
-            "one batch of a hundred has inputs a hundred times too large",
+            "one batch of fifty has inputs thirty times too large",
             bad,
-            {"learning_rate": _log(0.003, 0.03)},
+            {"learning_rate": _log(0.003, 0.02)},
             _on(Label("stability-spikes", accept=("stability-mid",))),
         ),
         RecordedStudy(
@@ -419,8 +535,8 @@ def _stability() -> list[RecordedStudy]:
         RecordedStudy(
             "clip-too-high",
             "clipping far above gradients that spike all the same",
-            Training(outliers=0.02, norm="none", objective="val/loss", grad_clip_norm=200.0, dropout=0.0),
-            {"learning_rate": _log(0.003, 0.05)},
+            replace(bad, grad_clip_norm=1000.0),
+            {"learning_rate": _log(0.003, 0.02)},
             _on(Label("clip-insufficient", accept=("stability-spikes", "stability-mid"))),
         ),
     ]
@@ -471,13 +587,12 @@ def _batch() -> list[RecordedStudy]:
     sized = {"batch_size": Parameter(type="int", low=8, high=256, scale="log")}
     return [
         RecordedStudy(
-            "batch-sizes-cpu",
-            "batch sizes in powers of two",
-            Training(max_train_steps=150),
+            "batch-sizes-starved",
+            "batch sizes in powers of two, with a loader that takes half a millisecond for each example",
+            Training(max_train_steps=60, wait_per_example_s=5e-4),
             sized,
             _on("batch-throughput"),
             fixed=sizes,
-            trials=6,
         ),
         RecordedStudy(
             "loader-slow",
@@ -527,18 +642,8 @@ def _pipeline() -> list[RecordedStudy]:
         RecordedStudy(
             "last-checkpoint",
             "only the last checkpoint is kept of trainings that overfit",
-            Training(
-                n_train=150,
-                n_valid=800,
-                dropout=0.0,
-                width=128,
-                max_train_steps=600,
-                objective="val/loss",
-                schedule="constant",
-                weight_decay=0.0,
-                keep="last",
-            ),
-            {"learning_rate": _log(0.02, 0.5)},
+            replace(NOISY, keep="last"),
+            NOISY_RATES,
             _on("ckpt-best-lost"),
         ),
         RecordedStudy("seeds-fixed", "all trials have the same seed", Training(seed=7), SPACE, _on("seeds"), trials=8),
@@ -564,6 +669,7 @@ def _pipeline() -> list[RecordedStudy]:
 def _decision() -> list[RecordedStudy]:
     same = _seeds({"learning_rate": 0.2, "momentum": 0.9}, {"learning_rate": 0.21, "momentum": 0.9}, times=6)
     apart = _seeds({"learning_rate": 0.2, "momentum": 0.9}, {"learning_rate": 0.002, "momentum": 0.5}, times=6)
+    decays, rates = (1e-6, 3e-6, 1e-5, 3e-5, 1e-4), (0.06, 0.08, 0.1, 0.13, 0.17, 0.22, 0.3)
     few = {"learning_rate": _log(0.001, 0.3), "momentum": _linear(0.5, 0.9)}
     return [
         RecordedStudy(
@@ -584,10 +690,24 @@ def _decision() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "tuning-done",
-            "forty trials in a space where nearly all are as good",
+            "35 settings that are all as good, and five repeats of one",
             Training(max_train_steps=300),
-            {"learning_rate": _log(0.1, 0.3), "weight_decay": _log(1e-6, 1e-4)},
+            {"learning_rate": _log(0.06, 0.3), "weight_decay": _log(1e-6, 1e-4)},
             _on("tuning-saturated"),
-            trials=40,
+            fixed=(
+                *({"learning_rate": rate, "weight_decay": decay} for decay in decays for rate in rates),
+                *_seeds({"learning_rate": 0.13, "weight_decay": 1e-5}, times=5),
+            ),
+        ),
+        RecordedStudy(
+            "tuning-begun",
+            "six settings over three orders of magnitude, the better the later, and three repeats of the last",
+            Training(max_train_steps=150),
+            {"learning_rate": _log(1e-4, 0.1), "weight_decay": _log(1e-6, 1e-4)},
+            _off("tuning-saturated"),
+            fixed=(
+                *_grid("learning_rate", (1e-4, 3e-4, 0.001, 0.003, 0.01, 0.03), weight_decay=1e-5),
+                *_seeds({"learning_rate": 0.03, "weight_decay": 1e-5}, times=3),
+            ),
         ),
     ]

@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 from recordings.training import Training
 
-CONTEXT = 32
+CONTEXT = 16
 """Characters that a transformer sees."""
 LETTERS = 64
 
@@ -20,12 +20,16 @@ LETTERS = 64
 def split(training: Training) -> tuple[TensorDataset, TensorDataset]:
     """Training and validation sets."""
     x, y = _examples(training.task)
+    if training.wrong_labels:
+        chance = torch.Generator().manual_seed(3)
+        wrong = torch.rand(y.shape, generator=chance) < training.wrong_labels
+        y = torch.where(wrong, torch.randint(classes(training.task), y.shape, generator=chance), y)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     valid = order[: training.n_valid]
     train = order[training.n_valid :][: training.n_train]
     if training.overlap:
         train = torch.cat([valid, train])[: training.n_train]
-    if not training.shuffle:
+    if training.sorted_by_class:
         train = train[torch.argsort(y[train] if y.ndim == 1 else y[train, 0], stable=True)]
     targets = y[train]
     if training.random_labels:
@@ -55,9 +59,8 @@ def _walk() -> torch.Tensor:
     chance = torch.Generator().manual_seed(2)
     rule = torch.randint(16, (16, 16), generator=chance)
     letters = [0, 1]
-    for noise, letter in zip(
-        torch.rand(40_000, generator=chance).tolist(), torch.randint(16, (40_000,)).tolist(), strict=True
-    ):
+    noises, guesses = torch.rand(40_000, generator=chance), torch.randint(16, (40_000,), generator=chance)
+    for noise, letter in zip(noises.tolist(), guesses.tolist(), strict=True):
         letters.append(letter if noise < 0.1 else int(rule[letters[-2], letters[-1]]))
     return torch.tensor(letters)
 

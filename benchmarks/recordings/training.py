@@ -44,16 +44,23 @@ class Training:
     eval_batch_size: int = 500
     objective: str = "val/error"
     shuffle: bool = True
-    """Without, the loader gives the examples sorted by class, epoch after epoch."""
+    """Without, the loader gives the examples in the same order, epoch after epoch."""
+    sorted_by_class: bool = False
+    """The order in which the training set holds its examples."""
     overlap: bool = False
-    """The examples that are validated on are trained on as well."""
+    """The examples that are validated on are trained on as well, at the beginning of the training set."""
     wait_s: float = 0.0
     """What the loader takes for a batch, beyond the computing."""
+    wait_per_example_s: float = 0.0
+    """What it takes for each example, as where a batch is decoded one by one."""
     random_labels: bool = False
+    wrong_labels: float = 0.0
+    """Share of the labels, of both sets, that are wrong: what a network that is not held back learns by heart."""
     drifting_labels: bool = False
     """The share of wrong labels in a batch grows along the training."""
     outliers: float = 0.0
-    """Share of batches whose inputs are a hundred times too large."""
+    """Share of batches whose inputs are `outlier_scale` times too large."""
+    outlier_scale: float = 10.0
     keep: Literal["best", "last", "none"] = "best"
     seed: int | None = None
     """None: one of its own for each trial."""

@@ -35,7 +35,9 @@ def train(training: Training, params: Mapping[str, Value], index: int, study: st
     train_set, valid_set = tasks.split(training)
     model = tasks.build(training)
     optimizer = _optimizer(model, training)
-    loader = _loader(_Batches(train_set, training.wait_s), training.batch_size, shuffle=training.shuffle)
+    loader = _loader(
+        _Batches(train_set, training.wait_s, training.wait_per_example_s), training.batch_size, shuffle=training.shuffle
+    )
     valid_loader = _loader(_Batches(valid_set), training.eval_batch_size)
     scheduler = _scheduler(optimizer, training)
     with TuningLogger(
@@ -106,13 +108,13 @@ def _forever(log: TuningLogger, loader: DataLoader[tuple[torch.Tensor, ...]]) ->
 class _Batches(TensorDataset):
     """A data set that gives whole batches, each after a wait."""
 
-    def __init__(self, data: TensorDataset, wait_s: float = 0.0) -> None:
+    def __init__(self, data: TensorDataset, wait_s: float = 0.0, wait_per_example_s: float = 0.0) -> None:
         super().__init__(*data.tensors)
-        self._wait_s = wait_s
+        self._wait_s, self._wait_per_example_s = wait_s, wait_per_example_s
 
     def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, ...]:
-        if self._wait_s:
-            time.sleep(self._wait_s)
+        if wait := self._wait_s + len(indices) * self._wait_per_example_s:
+            time.sleep(wait)
         return tuple(tensor[indices] for tensor in self.tensors)
 
 
@@ -128,7 +130,7 @@ def _spoil(batch: tuple[torch.Tensor, ...], training: Training, step: int) -> tu
     """The batch with what is wrong with it."""
     x, y = batch
     if training.outliers and random.random() < training.outliers:
-        x = x * 100 if x.is_floating_point() else x.roll(1, dims=0)
+        x = x * training.outlier_scale if x.is_floating_point() else x.roll(1, dims=0)
     if training.drifting_labels:
         wrong = torch.rand(len(y)) < 0.9 * step / training.max_train_steps
         y = torch.where(
