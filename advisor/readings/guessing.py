@@ -11,19 +11,22 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from advisor.readings.validation import unit_of_shares
 from advisor.space import FloatArray, as_number, words_of
 from advisor.stats.curve import FEWEST, noise, point_rise, rise_over_lowest
 from advisor.study import Curve, Signal, Study, Trial
 
-_PERCENT = 1.5
-"""A share beyond this is in percent."""
 _NOT_OF_CLASSES = set("mse mae rmse squared absolute angular relative pixel recon reconstruction".split())
 _FOLLOWS_NOTHING = set("mcc kappa r2 pearson spearman corr correlation".split())
+_OF_PRECISION = {"pr", "prc", "precision", "recall"}
+"""Words of areas under a curve of precision, whose level by chance is the share of positives."""
 _ERRORS = {"error", "err"}
 _ENTROPY = set("loss nll ce xent entropy crossentropy".split())
 _TRAINING: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
 _COUNTED = 10
 """Steps between evaluations from which on step 0 is before training; fewer are epochs, the first of which counts as 0 too."""
+_FAR = 1.5
+"""Times the loss of guessing beyond which a loss that falls is a sum, or has another unit. Ours."""
 _STILL = 0.8
 """Share of the evaluations at one value from which on a curve stands still."""
 MATERIAL = 0.02
@@ -130,10 +133,11 @@ def _known(study: Study) -> Guess | None:
     for trial in study.trials:
         facts.update({k: v for k, v in trial.facts.items() if k not in facts})
     metric, examples = study.spec.objective.metric, as_number(facts.get("n_valid"))
-    percent = float(np.nanmax(np.abs(study.costs), initial=0.0)) > _PERCENT
     declared = _loads(facts.get("chance"))
     noted = as_number(declared.get(metric)) if isinstance(declared, Mapping) else math.nan
-    derived = _by_name(metric, _shares(facts), percent)
+    derived = _by_name(metric, _shares(facts), unit_of_shares(study))
+    if derived is not None and derived[1] == 0.0 and _in_other_unit(study, derived[0]):
+        derived = None
     if math.isfinite(noted) and (derived is None or _cost(study, noted) <= _cost(study, derived[0])):
         perfect = derived[1] if derived else _perfect(study, noted)
         return _guess(study, noted, perfect, examples)
@@ -149,10 +153,18 @@ def _shares(facts: Mapping[str, str]) -> FloatArray:
     return np.full(int(classes), 1 / int(classes)) if 2 <= classes <= 1e6 else np.empty(0)
 
 
-def _by_name(metric: str, shares: FloatArray, percent: bool) -> tuple[float, float] | None:
+def _in_other_unit(study: Study, entropy: float) -> bool:
+    """Whether a loss is no mean over the examples: it fell by half or more, and yet is far above that of guessing all along."""
+    best = study.ranked()[0]
+    cost = float(study.costs[best.index])
+    summed = bool(set(words_of(study.spec.objective.metric)) & _ENTROPY)
+    return summed and cost > _FAR * entropy and float(study.cost_curve(best).finite.values[0]) >= 2 * cost
+
+
+def _by_name(metric: str, shares: FloatArray, unit: float) -> tuple[float, float] | None:
     """(value by guessing, perfect value) of a metric over classes of these `shares`, may be empty; None if nothing tells."""
-    words, unit = set(words_of(metric)), 100.0 if percent else 1.0
-    if words & {"auc", "auroc", "rocauc"}:
+    words = set(words_of(metric))
+    if words & {"auc", "auroc", "rocauc"} and not words & _OF_PRECISION:
         return 0.5 * unit, unit
     if words & _FOLLOWS_NOTHING:
         return 0.0, 1.0
@@ -172,7 +184,7 @@ def _by_name(metric: str, shares: FloatArray, percent: bool) -> tuple[float, flo
 
 def _guess(study: Study, value: float, perfect: float, examples: float) -> Guess:
     """With the error that a share has among so many validation examples; a loss by guessing is about the same for each of them."""
-    unit = 100.0 if max(value, perfect) > _PERCENT else 1.0
+    unit = unit_of_shares(study)
     share, words = value / unit, set(words_of(study.spec.objective.metric))
     counted = perfect in (1.0, 100.0) or (bool(words & _ERRORS) and not words & _NOT_OF_CLASSES)
     error = unit * math.sqrt(share * (1 - share) / examples) if counted and examples > 0 and 0 < share < 1 else 0.0

@@ -13,6 +13,8 @@ from advisor.space import FloatArray, words_of
 from advisor.stats.apart import error_of_share
 from advisor.study import Study, Trial
 
+_ONE = 1 + 1e-6
+"""A share beyond this is in percent; 32-bit floats round 1 to a little more."""
 _SHARES = {"accuracy", "acc", "top1", "top5"}
 _ERRORS = {"error", "err"}
 _NO_SHARES = {
@@ -35,6 +37,15 @@ _NO_SHARES = {
 """Words of metrics that are no share of the examples: means of other means, of sizes, or of parts of examples."""
 
 
+def unit_of_shares(study: Study) -> float:
+    """What an objective that is a share counts as all: 100 for one in percent, 1 for one between 0 and 1.
+
+    By its largest value at any step, as the best ones alone may lie below 1 percent.
+    """
+    values = study.metrics[study.spec.objective.metric].values
+    return 100.0 if float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0)) > _ONE else 1.0
+
+
 def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
     """Standard error of the best objective of each trial (k,), from the size of its validation set.
 
@@ -51,7 +62,7 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
     if spread in study.metrics:
         return np.asarray(_spreads(study, trials, spread) / np.sqrt(sizes), dtype=np.float64)
     shares = np.array([study.objective_value(float(study.costs[t.index])) for t in trials])
-    unit = 100.0 if shares.max() > 1 else 1.0
+    unit = unit_of_shares(study)
     if not _is_share(study, metric, shares / unit, sizes):
         raise MissingData(
             f"{metric} is no share of right or wrong examples, so how sure it is takes its standard deviation over the validation "

@@ -187,3 +187,29 @@ def test_keeps_its_promise_on_trials_that_learned(known, trials, n, gain, noise)
         steps = [0, *range(100, 100 * n, 100)]
         fired += verdict(RULE, loss(curves, {"classes": "10"} if known else {}, steps=steps)).status == "fired"
     assert fired <= 0.05 * 150
+
+
+def test_errors_in_percent_may_all_lie_below_two():
+    noise = np.random.default_rng(5).normal(0, 0.01, (6, N))
+    made = make_study(
+        [{"lr": 0.1 * (i + 1)} for i in range(6)],
+        {"val/error": [0.7 + 0.6 * np.exp(-T / 0.2) + e for e in noise]},
+        objective="val/error",
+        tags=[{"classes": "10", "n_valid": "10000"}] * 6,
+    )
+    assert verdict(RULE, made).status == "quiet"
+
+
+def test_a_curve_of_precision_and_recall_has_no_chance_of_one_half():
+    made = make_study(
+        [{"lr": 0.1 * (i + 1)} for i in range(4)],
+        {"val_pr_auc": [0.05 + 0.25 * (learned(i) - 0.1) for i in range(4)]},
+        objective="val_pr_auc",
+        direction="maximize",
+    )
+    assert verdict(RULE, made).status != "fired"
+
+
+def test_a_loss_that_is_a_sum_over_batches_is_not_compared_with_the_entropy():
+    sums = [64 * (2.3 - 1.8 * (learned(i) - 0.1)) for i in range(4)]
+    assert verdict(RULE, loss(sums, TEN)).status == "quiet"

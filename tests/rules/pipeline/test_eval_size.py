@@ -106,3 +106,10 @@ def test_it_keeps_its_promise(trials):
     assert fired[2.5] <= 3
     if trials < 100:  # of many, what it takes is a small part of what tuning gained
         assert fired[0] >= 90
+
+
+def test_percents_below_one_are_no_shares():
+    errors = [0.0080, 0.0081, 0.0083, 0.0086, 0.0089, 0.04, 0.05, 0.06]
+    one, other = (verdict(RULE, study(errors, 10_000, unit=u)) for u in (1.0, 100.0))
+    assert one.status == other.status == "fired"
+    assert one.findings[0].confidence == other.findings[0].confidence
