@@ -72,13 +72,14 @@ def _at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     judged = [(n, c) for n, c in curves if _count(c, end) >= FEWEST_EARLY]
     metric, curve = (judged or curves)[0]
     finite = curve.finite
+    subject, sign = _subject(study, metric), _sign(study, metric)
     early = _count(curve, end)
     at = instability.diverged_step(study, trial)
     if at is not None and len(finite) and instability.diverged_early(study, trial, at):
-        said = f"was {finite.values[0]:.4g} at first and not finite from step {at:,} on"
-        return Blowup(trial, metric, early, 0.0, math.inf, at, said, "not finite")
+        said = f"was {sign * finite.values[0]:.4g} at first and not finite from step {at:,} on"
+        return Blowup(trial, metric, early, 0.0, math.inf, at, said, "not finite", subject=subject)
     dense = _count(curve, min(end, instability.PROBE_STEPS))
-    quiet = Blowup(trial, metric, dense if dense >= FEWEST_EARLY else 0)
+    quiet = Blowup(trial, metric, dense if dense >= FEWEST_EARLY else 0, subject=subject)
     if not judged:
         return quiet
     steps = min(lasting, max(int(end - finite.steps[0]) // 5, 1))
@@ -87,9 +88,11 @@ def _at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     if rise is None:
         return quiet
     step = int(finite.steps[rise.index])
-    said = f"rose from {rise.start:.4g} to {rise.level:.4g} at step {step:,} instead of falling"
-    figures = f"{rise.start:.4g}, {rise.level:.4g}, {rise.limit:.4g}"
-    return Blowup(trial, metric, quiet.points, rise.p, rise.share, step, said, figures, rise.limit)
+    start, level, limit = sign * rise.start, sign * rise.level, sign * rise.limit
+    went, instead = ("rose", "falling") if sign > 0 else ("fell", "rising")
+    said = f"{went} from {start:.4g} to {level:.4g} at step {step:,} instead of {instead}"
+    figures = f"{start:.4g}, {level:.4g}, {limit:.4g}"
+    return Blowup(trial, metric, quiet.points, rise.p, rise.share, step, said, figures, limit, subject)
 
 
 def _count(curve: Curve, end: float) -> int:
@@ -114,15 +117,14 @@ def _in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     first = int(np.searchsorted(curve.steps, instability.early_end(study, trial), side="right"))
     rates = instability.rates_at(study, trial, curve.steps.astype(np.float64))
     jump = jumps.largest_jump(curve.values, first, rates)
-    subject = _subject(study, metric)
+    subject, sign = _subject(study, metric), _sign(study, metric)
     if jump is None:
         return Blowup(trial, metric, len(curve), subject=subject)
-    sign = -1.0 if subject == "objective" and not study.minimize else 1.0
     before, after, limit = sign * jump.before, sign * jump.after, sign * jump.limit
     step = int(curve.steps[jump.index])
     fall = "its fall on a log scale" if jump.log else "what it had gained"
     undone = f"{jump.share:.0%} of {fall}" if jump.share <= 1 else f"{jump.share:.1f} times {fall}"
-    said = f"jumped from {before:.4g} to {after:.4g} at step {step:,}, which undid {undone}"
+    said = f"{'jumped' if sign > 0 else 'fell'} from {before:.4g} to {after:.4g} at step {step:,}, which undid {undone}"
     figures = f"{before:.4g}, {after:.4g}, {limit:.4g}"
     return Blowup(trial, metric, len(curve), jump.p, jump.share, step, said, figures, limit, subject)
 
@@ -150,6 +152,11 @@ def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
 def _subject(study: Study, metric: str) -> str:
     objective = metric == study.spec.objective.metric and study.signals.get("valid_loss") != metric
     return "objective" if objective else "loss"
+
+
+def _sign(study: Study, metric: str) -> float:
+    """What turns a cost of the metric into its own value: -1 for an objective that is maximised."""
+    return -1.0 if metric == study.spec.objective.metric and not study.minimize else 1.0
 
 
 def norm_there(study: Study, blowup: Blowup) -> float | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.finding import AddParameter, Advise, Change, SetRange
-from advisor.readings import kinds
+from advisor.readings import kinds, targets
 from advisor.space import FloatArray, as_number, is_learning_rate
 from advisor.spec import Parameter
 from advisor.stats import jumps
@@ -205,10 +205,12 @@ def warmup_changes(study: Study) -> tuple[Change, ...]:
     steps = study.spec.max_train_steps
     if study.probe is not None and not any(math.isfinite(t.fact("max_train_steps")) for t in study.trials):
         steps = None  # only the probe's own length is known
+    if _evaluated_each_epoch(study):
+        steps = None  # it counts epochs, and a warmup optimizer steps
     if steps is None or steps < 20:
         return (
             Advise(
-                text="Warm the learning rate up from 0 over 10 steps or more, at most a tenth of the training steps."
+                text="Warm the learning rate up from 0 over 10 optimizer steps or more, at most a tenth of the training."
             ),
         )
     present = _named(study, "warmup")
@@ -218,6 +220,12 @@ def warmup_changes(study: Study) -> tuple[Change, ...]:
     if present is None or _steps(study, present):
         return (_search(study, "warmup", "warmup_steps", "int", low, max(longest, low + 1), why),)
     return (_search(study, "warmup", present, "float", _digits(low / steps), EARLY, why),)
+
+
+def _evaluated_each_epoch(study: Study) -> bool:
+    """Whether the steps of the study's curves are epochs: few, and the objective has a value at each of them."""
+    gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 1]
+    return bool(gaps) and bool((np.concatenate(gaps) == 1).all()) and targets.axis_of(study) == "epochs"
 
 
 def probe_advice(rate: float) -> Advise:

@@ -74,7 +74,7 @@ class StabilityEarly(Rule):
         )
         bound = f"learning rates up to {self.reach:g} times the best" if near.parameter else "all"
         yield self.finding(
-            f"The loss of {worst.trial.name}{near.rate(worst.trial)} {worst.said}{others}.",
+            f"The {worst.subject} of {worst.trial.name}{near.rate(worst.trial)} {worst.said}{others}.",
             action="Warm the learning rate up, over as few steps as train stably; lower the learning rate only as a last resort.",
             severity="warning" if near.spare(which) else "critical",
             confidence=min(1 - p, 0.99),
@@ -82,7 +82,7 @@ class StabilityEarly(Rule):
             evidence=(
                 CurveEvidence(
                     metrics=(worst.metric,),
-                    caption=f"The loss of {worst.trial.name} {worst.said}.",
+                    caption=f"The {worst.subject} of {worst.trial.name} {worst.said}.",
                     trials=tuple(t.id for t in which[:5]),
                     marks=tuple(Mark(trial=b.trial.id, step=b.step, label="unstable") for b in unstable[:5]),
                     lines=(Line(value=worst.limit, label="limit of noise"),) if math.isfinite(worst.limit) else (),
@@ -91,7 +91,7 @@ class StabilityEarly(Rule):
                     rows=(
                         ("trials judged", f"{len(seen)} ({bound}), of which {len(which)} unstable early"),
                         ("points early in training", f"{worst.points} of {worst.trial.name}"),
-                        ("first loss, highest level, limit of noise", worst.figures),
+                        ("first value, worst level, limit of noise", worst.figures),
                         ("p-value, over all trials judged", f"{p:.2g}"),
                         (
                             "thresholds",

@@ -176,3 +176,22 @@ def test_it_keeps_its_promise(noise):
         losses = [level + 0.1 * draw(size=len(steps)) for _ in range(3)]
         fired += verdict("stability-early", study_of(losses, steps=steps, objective=[1, 2, 3])).status == "fired"
     assert fired <= 11
+
+
+def test_an_objective_that_is_maximised_falls_in_its_own_values():
+    good, bad = (0.9 - 0.5 * np.exp(-np.arange(60) / 8) + 0.002 * RNG.normal(size=60) for _ in range(2))
+    bad[1:5] = 0.1
+    study = make_study(
+        [{"lr": 0.1}, {"lr": 0.3}], {"val_acc": [good, bad]}, objective="val_acc", direction="maximize", every=1
+    )
+    (finding,) = verdict("stability-early", study).findings
+    assert finding.message.startswith("The objective of trial-1 at lr 0.3 fell from 0.39")
+    assert finding.message.endswith("at step 2 instead of rising.")
+
+
+def test_a_warmup_is_not_counted_in_epochs():
+    good, bad = (0.3 + 2 * np.exp(-np.arange(60) / 8) + 0.002 * RNG.normal(size=60) for _ in range(2))
+    bad[1:5] = 9.0
+    study = make_study([{"lr": 0.1}, {"lr": 0.3}], {"val/loss": [good, bad]}, every=1)
+    said = verdict("stability-early", study)
+    assert {c.kind for c in said.findings[0].changes} == {"advise"}
