@@ -1,0 +1,26 @@
+"""No rule raises significantly more false alarms than it promises, over simulated studies in which nothing is wrong."""
+
+import nulls
+import promises
+import pytest
+
+STUDIES = 10
+"""Of each family, with seeds of their own; `benchmarks/promises.py` judges many more."""
+SIGNIFICANT = 0.005
+
+
+@pytest.fixture(scope="module")
+def counts():
+    return [c for family in nulls.FAMILIES for c in promises.count(family, STUDIES)]
+
+
+def test_every_rule_keeps_its_promise(counts):
+    promised = promises.promises()
+    for rule in {c.rule for c in counts}:
+        everywhere = promises.together([c for c in counts if c.rule == rule])
+        assert everywhere.p(promised[rule]) > SIGNIFICANT, everywhere
+
+
+def test_nearly_every_promise_is_asked_for(counts):
+    judged = {c.rule for c in counts if c.judged >= STUDIES // 2}
+    assert len(set(promises.promises()) - judged) <= 2
