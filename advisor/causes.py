@@ -71,6 +71,7 @@ CAUSES: tuple[Cause, ...] = (
             "space-boundary",
             "space-insensitive",
             "space-interaction",
+            "space-undersampled",
             "unfair-comparison",
             "curve-overfitting",
             "curve-saturated",
@@ -262,6 +263,18 @@ CAUSES: tuple[Cause, ...] = (
         because="Where a curve is flat, small ups and downs decide which of its steps is best.",
     ),
     # --- overfitting, noise and luck ---
+    Cause(
+        rule="curve-best-is-regularised-by-accident",
+        explains=("space-boundary",),
+        shared="end",
+        because="So low a learning rate is best only because it takes the place of a regulariser.",
+    ),
+    Cause(
+        rule="curve-best-is-regularised-by-accident",
+        explains=("curve-overfitting",),
+        shared="study",
+        because="These are the trials that it wins against.",
+    ),
     Cause(
         rule="curve-overfitting",
         explains=("ckpt-best-lost",),
