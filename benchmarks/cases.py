@@ -110,6 +110,9 @@ class Case:
         return assemble(experiment, spec=spec, objective=raw["objective"], direction=_direction(raw))
 
 
+_NOTHING: dict[str, Any] = {"accept": []} | dict.fromkeys(
+    ("where", "trials", "until_step", "derived", "space", "subject", "side", "named_trials", "value")
+)
 _VIEW = ("dataset", "studies", "where", "trials", "until_step", "derived", "space", "objective", "direction")
 
 
@@ -120,11 +123,18 @@ def _direction(raw: Mapping[str, Any]) -> Direction:
 def load_cases(sources: Sequence[Source] = SOURCES) -> list[Case]:
     """All cases of those folders that are there, in the order of the files."""
     return [
-        Case(source, json.loads(line))
+        Case(source, raw)
         for source in sources
         if source.there
         for line in (source.folder / "cases.jsonl").read_text(encoding="utf-8").splitlines()
+        for raw in _cases(json.loads(line))
     ]
+
+
+def _cases(line: dict[str, Any]) -> list[dict[str, Any]]:
+    """The cases of a line: itself, or one for each of its labels; fields that are left out are null."""
+    labels = line.pop("labels", [{}])
+    return [_NOTHING | line | label for label in labels]
 
 
 @lru_cache(maxsize=16)

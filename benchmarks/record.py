@@ -10,10 +10,13 @@ The result, `recordings/data/`, is part of the project: `diagnosis.py` and the t
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
+import shutil
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,29 +32,40 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from advisor import contract
 from advisor.sampling import sample
+from advisor.space import FloatArray
 from advisor.spec import Objective, Sampler, StudySpec
 from advisor.tracking.runs import Experiment
 from advisor.tracking.store import read_experiment
 
 DATA = Path(__file__).resolve().parent / "recordings" / "data"
-DIGITS = 4
-"""Significant digits that are kept of a value: what a rule sees is noisier than that, and it makes the tables small."""
+BITS, TIMING_BITS = 10, 5
+"""Bits that are kept of a value's fraction, and of the timing metrics': the rest is noise, and zeros make the tables small."""
+TICK_S = 1 / 16
+"""Times are kept to this."""
 _MACHINE = {
     contract.TAG_COMMAND, contract.TAG_DEVICE, contract.TAG_LIBRARIES, contract.TAG_GIT_COMMIT, contract.TAG_GIT_DIRTY,
-    contract.TAG_SPOOL, contract.TAG_SIDECAR,
+    contract.TAG_SPOOL, contract.TAG_SIDECAR, contract.TAG_BACKENDS,
 }  # fmt: skip
 """Tags that tell of the machine that recorded, and nothing of the training."""
+_TIMINGS = {contract.STEP_TIME, contract.DATA_WAIT, contract.COMPUTE_TIME, contract.EXAMPLES_PER_SECOND}
 
 
 def record(study: RecordedStudy) -> Experiment:
     """Train a study's trials one after another; gives what they logged."""
     from recordings.trial import train
 
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        store = f"sqlite:///{folder}/mlflow.db"
-        for i, params in enumerate(trials(study)):
-            train(study.training, params, i, study.name, store, Path(folder))
-        return read_experiment(study.name, tracking_uri=store)
+    store = f"sqlite:///{_folder()}/mlflow.db"
+    for i, params in enumerate(trials(study)):
+        train(study.training, params, i, study.name, store, _folder())
+    return read_experiment(study.name, tracking_uri=store)
+
+
+@lru_cache(maxsize=1)
+def _folder() -> Path:
+    """One store for all studies that a process records: to open a new one takes longer than many a training."""
+    folder = Path(tempfile.mkdtemp(prefix="recording-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def trials(study: RecordedStudy) -> list[dict[str, Any]]:
@@ -97,8 +111,8 @@ def tables(experiment: Experiment, study: RecordedStudy) -> tuple[pa.Table, pa.T
                     "trial": names[points.runs],
                     "metric": np.full(len(points.steps), metric),
                     "step": points.steps.astype(np.int32),
-                    "value": _rounded(points.values).astype(np.float32),
-                    "time_s": np.round(points.times - started[points.runs], 2).astype(np.float32),
+                    "value": points.values,
+                    "time_s": points.times - started[points.runs],
                 }
             )
         )
@@ -117,48 +131,56 @@ def _numbers(params: Any) -> dict[str, Any]:
 
 def _facts(tags: Any) -> dict[str, str]:
     kept = {k: v for k, v in tags.items() if k.startswith(contract.TAG_PREFIX) and k not in _MACHINE}
+    if contract.TAG_CHECKPOINTS in kept:
+        noted = json.loads(kept[contract.TAG_CHECKPOINTS])
+        noted["kept"] = [k | {"path": Path(k["path"]).name} for k in noted["kept"]]
+        kept[contract.TAG_CHECKPOINTS] = json.dumps(noted)
     return {k.removeprefix(contract.TAG_PREFIX): v for k, v in sorted(kept.items())}
 
 
-def _rounded(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        digits = DIGITS - 1 - np.floor(np.log10(np.abs(values)))
-        scale = 10.0 ** np.clip(digits, -30, 30)
-        rounded = np.round(values * scale) / scale
-    return np.where(np.isfinite(rounded) & (values != 0), rounded, values)
+def _rounded(values: FloatArray, bits: int) -> FloatArray:
+    fraction, exponent = np.frexp(values)
+    rounded: FloatArray = np.ldexp(np.round(np.ldexp(fraction, bits + 1)), exponent - bits - 1)
+    return rounded
 
 
-def cases(study: RecordedStudy) -> list[dict[str, Any]]:
-    """The study's labels in the form of the labelled cases that `cases.py` reads."""
+def _compact(table: pa.Table) -> pa.Table:
+    """The table of curves without digits that say nothing."""
+    values, times = (table[name].cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("value", "time_s"))
+    timing = pc.is_in(table["metric"], pa.array(sorted(_TIMINGS))).to_numpy(zero_copy_only=False)
+    values = np.where(timing, _rounded(values, TIMING_BITS), _rounded(values, BITS))
+    for name, column in (("value", values), ("time_s", TICK_S * np.round(times / TICK_S))):
+        table = table.set_column(table.column_names.index(name), name, pa.array(column.astype(np.float32)))
+    return table
+
+
+def cases(study: RecordedStudy) -> dict[str, Any]:
+    """The study's labelled cases, as `cases.py` reads them: what they share, and a label each."""
     space = {
         name: p.model_dump(exclude_none=True, include={"type", "low", "high", "scale", "choices", "role"})
         for name, p in study.space.items()
     }
-    return [
-        {
-            "case": f"recorded-{study.name}-{label.rule}" + (f"-{label.subject}" if label.subject else ""),
-            "dataset": ".",
-            "studies": [study.name],
-            "where": None,
-            "trials": None,
-            "until_step": None,
-            "derived": None,
-            "space": space,
-            "objective": study.training.objective,
-            "direction": "min",
-            "rule": label.rule,
-            "accept": list(label.accept),
-            "subject": label.subject,
-            "side": label.side,
-            "fires": label.fires,
-            "named_trials": None,
-            "value": None,
-            "confidence": "high",
-            "kind": study.cause,
-            "weight_group": f"{label.rule}:{'+' if label.fires else '-'}:{study.name}",
-        }
-        for label in study.labels
-    ]
+    return {
+        "dataset": ".",
+        "studies": [study.name],
+        "space": space,
+        "objective": study.training.objective,
+        "direction": "min",
+        "confidence": "high",
+        "kind": study.cause,
+        "labels": [
+            {
+                "case": f"recorded-{study.name}-{label.rule}" + (f"-{label.subject}" if label.subject else ""),
+                "rule": label.rule,
+                "fires": label.fires,
+                "weight_group": f"{label.rule}:{'+' if label.fires else '-'}:{study.name}",
+            }
+            | ({"accept": list(label.accept)} if label.accept else {})
+            | ({"subject": label.subject} if label.subject else {})
+            | ({"side": label.side} if label.side else {})
+            for label in study.labels
+        ],
+    }
 
 
 def write(recorded: dict[str, tuple[pa.Table, pa.Table]]) -> None:
@@ -175,8 +197,9 @@ def write(recorded: dict[str, tuple[pa.Table, pa.Table]]) -> None:
         merged = merged.sort_by(
             [(c, "ascending") for c in ("study", "trial", "metric", "step") if c in merged.column_names]
         )
+        merged = _compact(merged) if "value" in merged.column_names else merged
         pq.write_table(merged, path, compression="zstd", compression_level=19, **_encodings(merged.schema))
-    lines = [json.dumps(case) for study in studies() for case in cases(study)]
+    lines = [json.dumps(cases(study)) for study in studies()]
     (DATA / "cases.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -200,7 +223,7 @@ def main() -> None:
     wanted = [] if options.labels else [s for s in studies() if s.name.startswith(tuple(options.only))]
     failed = []
     with (
-        ProcessPoolExecutor(options.workers, max_tasks_per_child=8) as pool,
+        ProcessPoolExecutor(options.workers, max_tasks_per_child=32) as pool,
         Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=Console(stderr=True)) as progress,
     ):
         task = progress.add_task("trials", total=sum(len(trials(s)) for s in wanted))

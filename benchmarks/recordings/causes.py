@@ -164,7 +164,7 @@ def _space() -> list[RecordedStudy]:
         RecordedStudy(
             "lr-range-low-walk",
             "the learning rates end below the best",
-            WALK,
+            replace(WALK, max_train_steps=150, evaluate_every=10),
             ADAM | {"learning_rate": _log(1e-5, 5e-4)},
             (high,),
         ),
@@ -199,9 +199,10 @@ def _space() -> list[RecordedStudy]:
         RecordedStudy(
             "lr-range-wild-walk",
             "learning rates up to one hundred with Adam",
-            WALK,
+            replace(WALK, max_train_steps=100, evaluate_every=10),
             ADAM | {"learning_rate": _log(1e-3, 100.0)},
             _on(Label("space-infeasible", subject="learning_rate")),
+            trials=10,
         ),
         RecordedStudy(
             "lr-range-wide",
@@ -307,19 +308,7 @@ NOISY_RATES = {"learning_rate": _log(0.005, 0.05)}
 
 
 def _curves() -> list[RecordedStudy]:
-    memorised = Training(
-        task="walk",
-        optimizer="adam",
-        norm="pre",
-        width=48,
-        batch_size=32,
-        n_train=150,
-        n_valid=200,
-        dropout=0.0,
-        objective="val/loss",
-        max_train_steps=400,
-        weight_decay=0.0,
-    )
+    memorised = replace(WALK, n_train=150, max_train_steps=200, evaluate_every=10, weight_decay=0.0)
     rates = {"learning_rate": _log(0.02, 0.5)}
     tiny = Training(n_valid=40, schedule="constant", learning_rate=0.3, evaluate_every=10, max_train_steps=400)
     return [
@@ -341,9 +330,9 @@ def _curves() -> list[RecordedStudy]:
             "no-regulariser-walk",
             "150 windows of text, no regulariser, trained long",
             memorised,
-            {"learning_rate": _log(1e-3, 0.02)},
+            {"learning_rate": _log(3e-3, 0.03)},
             _on("curve-overfitting"),
-            trials=8,
+            trials=6,
         ),
         RecordedStudy(
             "crippled-winner",
@@ -464,7 +453,7 @@ def _curves() -> list[RecordedStudy]:
 
 def _stability() -> list[RecordedStudy]:
     post = replace(
-        WALK, norm="post", depth=4, warmup_steps=0, schedule="constant", max_train_steps=150, evaluate_every=10
+        WALK, norm="post", depth=4, warmup_steps=0, schedule="constant", max_train_steps=100, evaluate_every=5
     )
     cold = Training(depth=4, warmup_steps=0, objective="val/loss", dropout=0.0)
     jump = Training(schedule="late-jump", objective="val/loss", norm="none", dropout=0.0)
@@ -480,7 +469,7 @@ def _stability() -> list[RecordedStudy]:
                 Label("stability-edge", accept=("stability-early", "space-boundary-infeasible")),
                 Label("residual-norm", accept=("stability-early", *edge)),
             ),
-            trials=10,
+            trials=8,
         ),
         RecordedStudy(
             "pre-norm",
@@ -488,7 +477,7 @@ def _stability() -> list[RecordedStudy]:
             replace(post, norm="pre", warmup_steps=20),
             {"learning_rate": _log(1e-3, 0.03)},
             _off("stability-early", "stability-edge", "stability-mid", "residual-norm"),
-            trials=10,
+            trials=8,
         ),
         RecordedStudy(
             "no-warmup",
@@ -669,7 +658,7 @@ def _pipeline() -> list[RecordedStudy]:
 def _decision() -> list[RecordedStudy]:
     same = _seeds({"learning_rate": 0.2, "momentum": 0.9}, {"learning_rate": 0.21, "momentum": 0.9}, times=6)
     apart = _seeds({"learning_rate": 0.2, "momentum": 0.9}, {"learning_rate": 0.002, "momentum": 0.5}, times=6)
-    decays, rates = (1e-6, 3e-6, 1e-5, 3e-5, 1e-4), (0.06, 0.08, 0.1, 0.13, 0.17, 0.22, 0.3)
+    decays, rates = (1e-6, 5e-6, 2e-5, 1e-4), (0.06, 0.08, 0.1, 0.14, 0.2, 0.3)
     few = {"learning_rate": _log(0.001, 0.3), "momentum": _linear(0.5, 0.9)}
     return [
         RecordedStudy(
@@ -690,13 +679,13 @@ def _decision() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "tuning-done",
-            "35 settings that are all as good, and five repeats of one",
-            Training(max_train_steps=300),
+            "24 settings that are all as good, one of them five times",
+            Training(max_train_steps=200),
             {"learning_rate": _log(0.06, 0.3), "weight_decay": _log(1e-6, 1e-4)},
             _on("tuning-saturated"),
             fixed=(
                 *({"learning_rate": rate, "weight_decay": decay} for decay in decays for rate in rates),
-                *_seeds({"learning_rate": 0.13, "weight_decay": 1e-5}, times=5),
+                *_seeds({"learning_rate": 0.14, "weight_decay": 5e-6}, times=4),
             ),
         ),
         RecordedStudy(
