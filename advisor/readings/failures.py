@@ -22,6 +22,8 @@ class Failures:
     """Ended with a non-finite objective or loss."""
     crashed: BoolArray
     """Crashed or ran out of memory."""
+    out_of_memory: BoolArray
+    """Those of the crashed trials that said so."""
     stuck: BoolArray
     """Uncharacteristically bad: never got better than at its first evaluation, and trained worse or lies far from all others."""
 
@@ -43,6 +45,9 @@ def _read(study: Study) -> Failures:
     count = len(study.trials)
     diverged = np.array([t.status == "diverged" for t in study.trials], dtype=np.bool_)
     crashed = np.array([t.status == "infeasible" for t in study.trials], dtype=np.bool_)
+    memory = np.array(
+        [t.facts.get("error", "").lower().startswith("out of memory") for t in study.trials], dtype=np.bool_
+    )
     diverged |= study.ended & ~crashed & ~np.isfinite(study.costs)
     starts, rises, drops = np.full(count, np.nan), np.zeros(count), np.zeros(count)
     for trial in study.trials:
@@ -52,7 +57,7 @@ def _read(study: Study) -> Failures:
         rises[trial.index], drops[trial.index] = rise_and_drop(study.curve(trial, "train_loss").values)
     drop = np.max(drops[study.feasible], initial=0.0)
     worse = ~(rises <= MATERIAL * drop) & (rises != 0)
-    return Failures(diverged, crashed, outliers.stuck(study.costs, starts, study.feasible, worse))
+    return Failures(diverged, crashed, crashed & memory, outliers.stuck(study.costs, starts, study.feasible, worse))
 
 
 def rise_and_drop(losses: FloatArray) -> tuple[float, float]:

@@ -26,14 +26,17 @@ from advisor.stats import outliers, space
 from advisor.study import Study
 
 BUG = "Look for a bug in the training code or the data: trials fail wherever the study looked."
+MEMORY = (
+    "Make room in memory first: smaller batches (with their gradients accumulated), a smaller model or lower precision."
+)
 
 
 class SpaceInfeasible(Rule):
     """A large share of the trials failed: diverged, crashed or got nowhere.
 
     ## What it looks at
-    Trials whose objective or loss was not a number at the end, trials that crashed or ran out of memory, and trials that never got
-    better than at their first evaluation and either ended with a training loss well above its first value or are set apart from
+    Trials whose objective or loss was not a number at the end, trials that crashed, that ran out of memory, and trials that never
+    got better than at their first evaluation and either ended with a training loss well above its first value or are set apart from
     all that did learn by a gap wider than these lie from each other; a sweep over many decades whose results fall off bit by bit
     has none of the last kind. Each kind is counted. Then it looks for the one hyperparameter and side that separates failed from
     other trials best.
@@ -44,7 +47,8 @@ class SpaceInfeasible(Rule):
 
     ## What to do
     Cut the region off, half-way between the last good and the first failed trial. Where two hyperparameters matter, search a
-    combination that they act through, such as lr / (1 - momentum). Where failures have no place, look for a bug first.
+    combination that they act through, such as lr / (1 - momentum). Where failures have no place, look for a bug first; a crash is
+    no reason for a lower learning rate.
 
     ## How sure
     That trials failed is a fact. Confidence is the probability that a further trial of this study fails with at least the share
@@ -74,12 +78,20 @@ class SpaceInfeasible(Rule):
         count = int(kinds.any.sum())
         if count < self.share * ended:
             return
-        named = (("diverged", kinds.diverged), ("crashed", kinds.crashed), ("learned nothing", kinds.stuck))
+        named = (
+            ("diverged", kinds.diverged),
+            ("crashed", kinds.crashed & ~kinds.out_of_memory),
+            ("ran out of memory", kinds.out_of_memory),
+            ("learned nothing", kinds.stuck),
+        )
         told = ", ".join(f"{int(mask.sum())} {what}" for what, mask in named if mask.any())
         found = [] if count == ended else self._regions(study)
         place, changes, evidence = self._place(study, found)
-        if not place and count >= self.everywhere * ended:
-            changes = (*self._lower_rates(study, count == ended), Advise(text=BUG))
+        if not place and 2 * kinds.out_of_memory.sum() > count:
+            changes = (Advise(text=MEMORY),)
+        elif not place and count >= self.everywhere * ended:
+            unstable = count == ended and 2 * kinds.crashed.sum() < count
+            changes = (*self._lower_rates(study, unstable), Advise(text=BUG))
         elif not changes:
             changes = (
                 Advise(
@@ -163,10 +175,10 @@ class SpaceInfeasible(Rule):
         )
         return f", among them {said}", tuple(changes), (shown,)
 
-    def _lower_rates(self, study: Study, all_failed: bool) -> tuple[Change, ...]:
-        """Where every learning rate failed, the two decades below."""
+    def _lower_rates(self, study: Study, unstable: bool) -> tuple[Change, ...]:
+        """Where every learning rate failed, and not by crashing, the two decades below."""
         rates = instability.learning_rates(study)
-        if rates is None or not all_failed or not np.isfinite(rates[1]).any():
+        if rates is None or not unstable or not np.isfinite(rates[1]).any():
             return ()
         lowest = float(np.nanmin(rates[1]))
         why = f"Search {rates[0]} below {lowest:.3g}, the lowest that was tried, because every trial failed"

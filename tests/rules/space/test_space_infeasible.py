@@ -122,3 +122,23 @@ def test_an_integer_is_cut_between_whole_numbers() -> None:
     (finding,) = verdict("space-infeasible", study).findings
     after = finding.changes[0].apply(study.spec).parameters["batch_size"]
     assert (after.low, after.high, after.type) == (8, 128, "int")
+
+
+def test_crashes_are_no_reason_for_lower_rates() -> None:
+    (finding,) = verdict("space-infeasible", sweep(12, kind="infeasible")).findings
+    assert "12 crashed" in finding.message
+    assert [c.kind for c in finding.changes] == ["advise"]
+    assert "bug" in finding.action
+
+
+def test_running_out_of_memory_is_told_apart() -> None:
+    params = [{"learning_rate": float(r)} for r in np.geomspace(1e-4, 1, 12)]
+    study = make_study(
+        params,
+        {"val/loss": [[2.0, 1.0]] * 12},
+        status=["infeasible", "complete"] * 6,
+        tags=[{"error": "out of memory: tried to allocate 2 GiB"} if i < 10 else {} for i in range(12)],
+    )
+    (finding,) = verdict("space-infeasible", study).findings
+    assert finding.message == "6 of 12 trials failed (1 crashed, 5 ran out of memory)."
+    assert "memory" in finding.action
