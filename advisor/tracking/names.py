@@ -50,6 +50,8 @@ _VAGUE = frozenset("score average match".split())
 """Words that are better higher only where no other word says what is scored: a FID score, a loss average."""
 _TURNED = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
 """What a "negative" before it turns round, unlike a precision or a loss, where it may mean the negative examples."""
+_OF_A_GAME = frozenset("g d gen disc generator discriminator adv adversarial actor critic policy value q td".split())
+"""Words of losses that do not fall as training gets on: of networks that play against each other, or learn from acting."""
 _EFFORT = frozenset("time seconds step steps epochs iterations updates samples examples".split())
 _DERIVED = frozenset("best final last max min".split())
 """Words of a metric that only repeats values of another one, such as the best so far."""
@@ -158,6 +160,7 @@ def find_signals(
 
 def _add_losses(found: dict[Signal, str], names: list[str], objective: str, points: Mapping[str, int]) -> None:
     losses = [m for m in names if quantity(m)[-1:] == ("loss",) and len(quantity(m)) <= 2 and m != objective]
+    losses = [m for m in losses if not _OF_A_GAME & set(words(m))]
     exact = [m for m in losses if quantity(m) == ("loss",)] or losses
     train = [m for m in exact if split_of(m) == "train" or (split_of(m) is None and m == "loss")]
     if train:

@@ -169,3 +169,10 @@ def test_a_curve_comes_before_the_best_of_it_so_far():
 @pytest.mark.parametrize("metric", ["val_mAP", "val/mIoU", "mAP/val"])
 def test_words_that_look_like_several(metric):
     assert names.direction_of(metric) == "maximize"
+
+
+def test_the_losses_of_a_game_are_no_training_loss():
+    points = {"fid": 10, "train/g_loss": 1000, "train/d_loss": 1000}
+    assert names.find_signals(points, "fid", points) == {}
+    points |= {"train/loss": 1000}
+    assert names.find_signals(points, "fid", points) == {"train_loss": "train/loss"}
