@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import false_discovery_control
 
 from advisor.finding import AddParameter, SetRange
-from advisor.space import as_number, hard_limits
+from advisor.space import as_number, hard_limits, words_of
 from advisor.spec import Parameter
 from advisor.stats.curve import Rise, change_since, end_rise
 from advisor.study import Curve, Signal, Study, Trial
@@ -23,6 +23,9 @@ _REGULARISERS = (
     "regulariz regularis"
 ).split()
 _SHORT = {"wd", "l1", "l2", "reg", "drop"}
+_OF_ACTING = {"reward", "rewards", "rew", "return", "returns", "episode"}
+_OF_ANSWERS = {"accuracy", "accuracies", "margin", "margins"}
+"""Words of metrics that compare the rewards of given answers, on held-out data."""
 _SURELY_RISES = 0.01
 
 
@@ -84,6 +87,11 @@ def beyond_chance(readings: Sequence[Overfit], level: float) -> list[Overfit]:
         return []
     corrected = false_discovery_control([r.p for r in readings])
     return [replace(r, p=float(p)) for r, p in zip(readings, corrected, strict=True) if p <= level]
+
+
+def is_of_acting(metric: str) -> bool:
+    """Whether a metric of this name says how well a policy acts, as a reward or a return does: it is of no held-out data."""
+    return bool(_OF_ACTING & set(words_of(metric))) and not _OF_ANSWERS & set(words_of(metric))
 
 
 def validation_curves(study: Study) -> list[tuple[str, Costs]]:

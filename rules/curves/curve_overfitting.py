@@ -9,6 +9,7 @@ from advisor.finding import AddParameter, CurveEvidence, FigureEvidence, Finding
 from advisor.readings.overfit import (
     Overfit,
     beyond_chance,
+    is_of_acting,
     only_low_settings,
     read_overfit,
     regulariser_changes,
@@ -63,7 +64,11 @@ class CurveOverfitting(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """At most one finding: of the objective, else of the validation loss."""
-        trials = study.ranked()
+        trials, objective = study.ranked(), study.spec.objective.metric
+        if is_of_acting(objective):
+            raise MissingData(
+                f"{objective} is measured by acting and on no held-out data, so nothing can overfit it; log a metric of such data"
+            )
         if not trials:
             raise MissingData("no trial ended with a finite objective, so no curve can be judged")
         winners = setting_winners(study, trials)
@@ -84,9 +89,7 @@ class CurveOverfitting(Rule):
                 yield self._report(study, metric, hits, winners, len(trials))
                 return
         if not assessed:
-            raise MissingData(
-                f"no trial has {FEWEST} evaluations of {study.spec.objective.metric}; evaluate more often"
-            )
+            raise MissingData(f"no trial has {FEWEST} evaluations of {objective}; evaluate more often")
 
     def _report(self, study: Study, metric: str, hits: list[Overfit], winners: list[Trial], feasible: int) -> Finding:
         top, objective = hits[0], study.spec.objective.metric

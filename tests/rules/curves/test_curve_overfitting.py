@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
+from advisor.readings.overfit import is_of_acting
 from advisor.spec import Parameter
 
 RULE = "curve-overfitting"
@@ -152,3 +153,21 @@ def test_a_trial_at_chance_has_nothing_to_lose():
     best = decay(0.1)
     assert verdict(RULE, study([best, stuck], [decay(0)] * 2)).status == "quiet"
     assert verdict(RULE, study([stuck], [decay(0)])).status == "fired"
+
+
+def test_a_policy_that_gets_worse_does_not_overfit():
+    t = np.arange(50)
+    rewards = (
+        200 * (1 - np.exp(-t / 8)) - np.where(t > 30, 8.0 * (t - 30), 0) + np.random.default_rng(0).normal(0, 2, 50)
+    )
+    made = make_study([{"lr": 0.1}], {"episode_reward": [rewards]}, objective="episode_reward", direction="maximize")
+    said = verdict("curve-overfitting", made)
+    assert said.status == "not-assessed"
+    assert said.reason is not None
+    assert "acting" in said.reason
+
+
+def test_rewards_are_of_acting():
+    names = ("episode_reward", "eval/mean_return", "rollout/ep_rew_mean", "episodeReturn")
+    assert all(is_of_acting(name) for name in names)
+    assert not any(is_of_acting(name) for name in ("val/accuracy", "val_loss", "eval_rewards/accuracies", "score"))
