@@ -224,6 +224,12 @@ CAUSES: tuple[Cause, ...] = (
         because="Batch sizes were compared at learning rates that suit some of them better than others.",
     ),
     Cause(
+        rule="space-scale",
+        explains=("space-boundary", "space-insensitive"),
+        shared="subject",
+        because="On the scale that was searched most of the range lies where little changes, so that what matters is crammed at an end.",
+    ),
+    Cause(
         rule="space-interaction",
         explains=("space-insensitive",),
         shared="subject",
@@ -246,7 +252,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         rule="curve-still-improving",
         explains=("step-position", "tuning-saturated"),
-        shared="trials",
+        shared="study",
         because="The trials end before they are done.",
     ),
     Cause(
@@ -259,7 +265,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         rule="curve-saturated",
         explains=("step-position",),
-        shared="trials",
+        shared="study",
         because="Where a curve is flat, small ups and downs decide which of its steps is best.",
     ),
     # --- overfitting, noise and luck ---

@@ -18,6 +18,7 @@ _FEWEST_BEFORE = 5
 """Points before a divergence that show that the loss had fallen."""
 _LASTING = 10
 _SURE = 0.05
+_TRIFLE = 0.02
 _MATERIAL = 0.1
 """As the thresholds of the rules of early and mid instability, of one trial alone."""
 
@@ -34,7 +35,7 @@ class Blowup:
     p: float = 1.0
     """p-value among this trial's own points; 0 for a divergence."""
     share: float = 0.0
-    """Size as a share of what the loss gained or had fallen; infinite for a divergence."""
+    """Size as a share of what the loss gained or had fallen; infinite for a divergence, 0 for a trifle beside the best's gain."""
     step: int = 0
     said: str = ""
     """What happened, to follow the name of the trial in a sentence."""
@@ -92,7 +93,8 @@ def _at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     went, instead = ("rose", "falling") if sign > 0 else ("fell", "rising")
     said = f"{went} from {start:.4g} to {level:.4g} at step {step:,} instead of {instead}"
     figures = f"{start:.4g}, {level:.4g}, {limit:.4g}"
-    return Blowup(trial, metric, quiet.points, rise.p, rise.share, step, said, figures, limit, subject)
+    share = rise.share if _matters(study, metric, rise.level - rise.start) else 0.0
+    return Blowup(trial, metric, quiet.points, rise.p, share, step, said, figures, limit, subject)
 
 
 def _count(curve: Curve, end: float) -> int:
@@ -126,7 +128,17 @@ def _in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     undone = f"{jump.share:.0%} of {fall}" if jump.share <= 1 else f"{jump.share:.1f} times {fall}"
     said = f"{'jumped' if sign > 0 else 'fell'} from {before:.4g} to {after:.4g} at step {step:,}, which undid {undone}"
     figures = f"{before:.4g}, {after:.4g}, {limit:.4g}"
-    return Blowup(trial, metric, len(curve), jump.p, jump.share, step, said, figures, limit, subject)
+    share = jump.share if jump.log or _matters(study, metric, jump.after - jump.before) else 0.0
+    return Blowup(trial, metric, len(curve), jump.p, share, step, said, figures, limit, subject)
+
+
+def _matters(study: Study, metric: str, rise: float) -> bool:
+    """Whether the rise is worth a word beside what the best trial gained: of a trial that learned nothing, a trifle is much."""
+    for best in study.ranked()[:1]:
+        curve = dict(instability.loss_curves(study, best)).get(metric)
+        if curve is not None and len(values := curve.finite.values) >= 3:
+            return rise >= _TRIFLE * (float(values[0]) - float(jumps.levels(values, 3).min()))
+    return True
 
 
 def unstable(study: Study, trial: Trial) -> bool:

@@ -20,8 +20,8 @@ class StabilityEarly(Rule):
     training is unstable, and that proves nothing. A trial is unstable early if its loss turns NaN or infinite there for good, or if
     it rises above its first value, beyond the noise of that value and of the minibatches after it, for ten steps (one point where
     fewer were logged), and by at least a tenth of what the whole training gains. The loss is that of the training batches, else an
-    evaluated one. Recovery does not excuse it. A loss that never moves is not unstable, nor is a first step of Adam that overshoots
-    and is back within ten.
+    evaluated one. Recovery does not excuse it. A loss that never moves is not unstable, nor is one that rises by less than a
+    fiftieth of what the best trial gains, nor a first step of Adam that overshoots and is back within ten.
 
     ## Why it matters
     Instability is what keeps the learning rate below what the problem could bear. A run that blows up early and recovers then

@@ -21,8 +21,8 @@ class StabilityMid(Rule):
     training, in the trials whose learning rate is up to ten times the best trial's. A jump is a rise from one level, a median over
     some points, to the next. It lasts for two points or more, is larger than the same curve's moves ever are by chance, and undoes
     at least a tenth of what the loss had fallen. A loss that turns NaN or infinite for good after it had fallen counts too. A
-    single odd minibatch, slow overfitting, a loss that always fluctuates, and a jump where the logged learning rate was raised do
-    not.
+    single odd minibatch, slow overfitting, a loss that always fluctuates, a jump where the logged learning rate was raised, and one
+    of less than a fiftieth of what the best trial gains do not.
 
     ## Why it matters
     The steps until the loss has recovered are lost, often the run is. What goes wrong is usually a few outlying gradients.

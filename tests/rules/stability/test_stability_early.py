@@ -195,3 +195,9 @@ def test_a_warmup_is_not_counted_in_epochs():
     study = make_study([{"lr": 0.1}, {"lr": 0.3}], {"val/loss": [good, bad]}, every=1)
     said = verdict("stability-early", study)
     assert {c.kind for c in said.findings[0].changes} == {"advise"}
+
+
+def test_a_trifle_beside_what_the_best_trial_gains_is_no_instability():
+    stuck = 3 + 1e-3 * blown()
+    assert verdict("stability-early", study_of([stuck])).status == "fired"
+    assert verdict("stability-early", study_of([healthy(), stuck])).status == "quiet"

@@ -157,3 +157,9 @@ def test_more_than_all_of_the_gain_is_said_in_times():
     assert re.search(r"undid \d\.\d times (what|its fall)", higher.message)
     (lower,) = verdict("stability-mid", study_of([jumping(height=1)])).findings
     assert re.search(r"undid \d\d% of (what|its fall)", lower.message)
+
+
+def test_a_trifle_beside_what_the_best_trial_gains_is_no_instability():
+    stuck = 3 + 1e-3 * jumping()
+    assert verdict("stability-mid", study_of([stuck])).status == "fired"
+    assert verdict("stability-mid", study_of([falling(), stuck])).status == "quiet"
