@@ -227,7 +227,7 @@ CAUSES: tuple[Cause, ...] = (
         rule="space-scale",
         explains=("space-boundary", "space-insensitive"),
         shared="subject",
-        because="On the scale that was searched most of the range lies where little changes, so that what matters is crammed at an end.",
+        because="On the scale that was searched, what matters is crammed at one end of the range.",
     ),
     Cause(
         rule="space-interaction",
