@@ -22,6 +22,8 @@ FEWEST = 20
 """Points below which a series does not show what moves are usual for it."""
 _HUGE = 1e100
 _TENFOLD = 10.0
+_BLOWN_UP = 3.0
+"""Times its start from which on a loss has blown up. Ours."""
 _WIDTHS = (2, 6, 18, 54)
 """Points for which a jump must last, tried one after the other: never one, which may be a single odd minibatch."""
 _CHANCES = np.logspace(-12, 0, 97)
@@ -112,7 +114,7 @@ class Jump:
     limit: float
     """The level that a jump from `before` passes once in twenty such series by chance."""
     log: bool
-    """Whether shares are of the logarithm: so for a loss that had fallen tenfold or more."""
+    """Whether shares are of the logarithm: so for a loss that had fallen tenfold or more, or blew up."""
 
 
 def largest_jump(values: FloatArray, first: int, rates: FloatArray | None = None) -> Jump | None:
@@ -122,7 +124,7 @@ def largest_jump(values: FloatArray, first: int, rates: FloatArray | None = None
     """
     if len(values) < FEWEST:
         return None
-    y, log = _scaled(values)
+    y, log = _scaled(values, first)
     jumps = [j for width in _WIDTHS if (j := _jump(y, width, first, rates)) is not None]
     if not jumps:
         return None
@@ -131,10 +133,15 @@ def largest_jump(values: FloatArray, first: int, rates: FloatArray | None = None
     return Jump(index, back(before), back(after), width, share, min(1.0, len(jumps) * p), back(before + limit), log)
 
 
-def _scaled(values: FloatArray) -> tuple[FloatArray, bool]:
-    """The series on the scale on which its fall is to be measured: the logarithm if it fell tenfold, cut to what can be squared."""
-    start, lowest = max(float(values[0]), float(np.median(values[:3]))), float(levels(values, 3).min())
-    if (values > 0).all() and start > _TENFOLD * lowest:
+def _scaled(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
+    """The series on the scale on which its moves are to be measured, cut to what can be squared.
+
+    The logarithm if it fell tenfold, or if from index `first` on it rose to a multiple of its start: what is left of a loss that
+    blew up scatters on that scale, and the fall before would be lost in its noise.
+    """
+    start, known = max(float(values[0]), float(np.median(values[:3]))), levels(values, 3)
+    fell, blew_up = start > _TENFOLD * float(known.min()), float(known[first:].max(initial=start)) > _BLOWN_UP * start
+    if (values > 0).all() and (fell or blew_up):
         return np.log(values), True
     return np.clip(values, -_HUGE, _HUGE), False
 

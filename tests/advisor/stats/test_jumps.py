@@ -157,3 +157,15 @@ def test_odd_series_raise_nothing(values):
         jumps.largest_jump(values[:3], 0)
         jumps.early_rise(values[:2], 1, 1)
         jumps.outliers(np.abs(values) + 1e-300, 0.05, 3.0)
+
+
+@pytest.mark.parametrize("top", [10.0, 1e3, 1e6])
+@pytest.mark.parametrize("at", [15, 30, 45])
+def test_a_loss_that_blew_up_and_stays_is_a_jump_whenever_it_did(top: float, at: int) -> None:
+    rng, t = np.random.default_rng(0), np.arange(1, 61)
+    falling = 0.3 + 2 * np.exp(-t / 8) + 0.01 * rng.standard_normal(60)
+    found = jumps.largest_jump(np.where(t > at, top * (1 + 0.1 * rng.standard_normal(60)), falling), 6)
+    assert found is not None
+    assert found.p < 0.001
+    assert abs(found.index - at) <= 1
+    assert found.share > 1
