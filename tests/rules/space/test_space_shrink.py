@@ -1,0 +1,174 @@
+"""The rule `space-shrink`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.finding import SetRange
+from advisor.spec import Parameter
+from advisor.study import Study
+
+LR = Parameter(role="nuisance", low=1e-6, high=1.0, scale="log")
+
+
+def random_study(rng: np.random.Generator, n: int, names: int, cost: Callable[[Any], float], **more: Any) -> Study:
+    points = rng.random((n, names))
+    params = [{f"x{j}": float(u) for j, u in enumerate(row)} for row in points]
+    space = {f"x{j}": Parameter(role="nuisance", low=0.0, high=1.0) for j in range(names)}
+    return make_study(params, {"val/loss": [cost(row) for row in points]}, space=space, **more)
+
+
+def valley(point: Any) -> float:
+    """Good at x0 around 0.5; the others do next to nothing."""
+    return float(min(8 * (point[0] - 0.5) ** 2, 0.7) + 0.05 * point[1:].sum())
+
+
+def sweep(costs: Any, **more: Any) -> Study:
+    rates = np.geomspace(1e-6, 1.0, len(costs))
+    return make_study(
+        [{"learning_rate": float(r)} for r in rates], {"val/loss": costs}, space={"learning_rate": LR}, **more
+    )
+
+
+def test_narrows_the_range_around_the_good_trials_and_keeps_a_margin() -> None:
+    study = random_study(np.random.default_rng(0), 60, 3, valley)
+    (finding,) = verdict("space-shrink", study).findings
+    assert finding.subject == "x0"
+    assert finding.goal == "sampling"
+    (change,) = finding.changes
+    assert isinstance(change, SetRange)
+    assert 0.1 < change.low < 0.42
+    assert 0.58 < change.high < 0.9
+    after = change.apply(study.spec).parameters["x0"]
+    assert (after.low, after.high) == (change.low, change.high)
+    assert "good trials lie between" in finding.message
+
+
+def test_measures_on_the_scale_of_the_range() -> None:
+    good = [0.9] * 9 + [0.5, 0.4, 0.3, 0.3, 0.4, 0.5] + [0.9] * 9
+    (finding,) = verdict("space-shrink", sweep(good)).findings
+    (change,) = finding.changes
+    assert isinstance(change, SetRange)
+    assert 1e-5 < change.low < 1e-3
+    assert 1e-3 < change.high < 1e-1
+    assert change.scale == "log"
+
+
+def test_an_optimum_at_an_end_keeps_that_end() -> None:
+    for seed in range(10):
+        study = random_study(np.random.default_rng(seed), 60, 2, lambda p: float(np.exp(-4 * p[0])))
+        for finding in verdict("space-shrink", study).findings:
+            (change,) = finding.changes
+            assert isinstance(change, SetRange)
+            assert finding.subject == "x0"
+            assert change.high == 1.0
+
+
+def test_a_flat_top_is_good_as_a_whole() -> None:
+    tops = [0.3 + 0.001 * abs(i - 12) for i in range(24)]
+    assert verdict("space-shrink", sweep([0.9, 0.8, *tops, 0.8, 0.9])).status == "quiet"
+
+
+def test_what_training_gained_says_what_is_little() -> None:
+    ends = [0.3 + 0.01 * abs(i - 12) for i in range(24)]
+    assert verdict("space-shrink", sweep(ends)).status == "fired"
+    curves = [[5.0, 2.0, end] for end in ends]
+    assert verdict("space-shrink", sweep(curves)).status == "quiet"
+
+
+def test_a_side_on_which_most_trials_failed_is_left_to_others() -> None:
+    costs: list[float] = [0.9] * 12 + [0.5, 0.4, 0.3, 0.3, 0.4, 0.5] + [float("nan")] * 6
+    status = ["complete"] * 18 + ["diverged"] * 6
+    (finding,) = verdict("space-shrink", sweep(costs, status=status)).findings
+    (change,) = finding.changes
+    assert isinstance(change, SetRange)
+    assert change.high == 1.0
+    assert change.low > 1e-5
+
+
+def test_a_conditional_hyperparameter_is_judged_by_the_trials_that_have_it() -> None:
+    rng = np.random.default_rng(0)
+    params: list[dict[str, Any]] = []
+    costs = []
+    for i in range(80):
+        u = float(rng.random())
+        if i % 2:
+            params.append({"optimizer": "sgd"})
+            costs.append(0.1 + 0.1 * u)
+        else:
+            params.append({"optimizer": "adam", "beta": u})
+            costs.append(1 + min(8 * (u - 0.5) ** 2, 0.7))
+    space = {
+        "optimizer": Parameter(role="scientific", type="categorical", choices=("sgd", "adam")),
+        "beta": Parameter(role="nuisance", low=0.0, high=1.0, when={"optimizer": "adam"}),
+    }
+    study = make_study(params, {"val/loss": costs}, space=space)
+    (finding,) = verdict("space-shrink", study).findings
+    assert finding.subject == "beta"
+    assert "of all 40 trials" in finding.message
+
+
+def test_whole_numbers_stay_whole() -> None:
+    rng = np.random.default_rng(1)
+    widths = [int(w) for w in rng.integers(1, 101, 60)]
+    space = {"width": Parameter(role="nuisance", type="int", low=1, high=100)}
+    costs = [min(abs(w - 50) / 50, 0.4) for w in widths]
+    study = make_study([{"width": w} for w in widths], {"val/loss": costs}, space=space)
+    (finding,) = verdict("space-shrink", study).findings
+    (change,) = finding.changes
+    assert isinstance(change, SetRange)
+    assert change.low == round(change.low)
+    assert change.apply(study.spec).parameters["width"].type == "int"
+
+
+def test_what_crowds_because_a_sampler_learned_is_a_note_and_less_sure() -> None:
+    rng = np.random.default_rng(0)
+    points = [rng.random(2) for _ in range(30)]
+    for i in range(50):
+        best = min(points, key=valley)
+        points.append(np.clip(best + (0.3 * 0.93**i + 0.03) * rng.standard_normal(2), 0, 1))
+    params = [{f"x{j}": float(u) for j, u in enumerate(p)} for p in points]
+    space = {f"x{j}": Parameter(role="nuisance", low=0.0, high=1.0) for j in range(2)}
+    study = make_study(params, {"val/loss": [valley(p) for p in points]}, space=space)
+    for finding in verdict("space-shrink", study).findings:
+        assert finding.confidence <= 0.8
+
+
+def test_cannot_tell_from_few_trials_or_few_values() -> None:
+    few = verdict("space-shrink", random_study(np.random.default_rng(0), 8, 2, valley))
+    assert few.status == "not-assessed"
+    assert few.reason is not None
+    assert "it takes 9" in few.reason
+    levels = make_study([{"depth": 1 + i % 3} for i in range(20)], {"val/loss": [float(i) for i in range(20)]})
+    assert verdict("space-shrink", levels).status == "not-assessed"
+
+
+@pytest.mark.parametrize(("trials", "names"), [(9, 1), (16, 3), (40, 8), (100, 2)])
+@pytest.mark.parametrize("kind", ["noise", "ties", "failures", "another rules"])
+def test_the_promise_holds(trials: int, names: int, kind: str) -> None:
+    """A hyperparameter that does nothing is not narrowed, whether nothing matters or another one does."""
+    rng = np.random.default_rng(trials + names)
+    fired = 0
+    for _ in range(60):
+        points = rng.random((trials, names + 1))
+        costs = 1 + 0.03 * rng.standard_normal(trials)
+        status = None
+        if kind == "ties":
+            costs = np.round(costs, 2)
+        if kind == "another rules":
+            costs = costs + 5 * (points[:, names] - 0.5) ** 2
+        if kind == "failures":
+            bad = rng.random(trials) < 0.2
+            costs, status = np.where(bad, np.nan, costs), ["diverged" if b else "complete" for b in bad]
+        params = [{f"x{j}": float(u) for j, u in enumerate(row)} for row in points]
+        space = {f"x{j}": Parameter(role="nuisance", low=0.0, high=1.0) for j in range(names + 1)}
+        study = make_study(params, {"val/loss": [float(c) for c in costs]}, space=space, status=status)
+        found = verdict("space-shrink", study).findings
+        fired += any(kind != "another rules" or f.subject != f"x{names}" for f in found)
+    # Of 60, at most 7 with 97 % probability where the rate is 5 %.
+    assert fired <= 7
