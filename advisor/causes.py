@@ -225,7 +225,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         rule="space-scale",
-        explains=("space-boundary", "space-insensitive"),
+        explains=("space-boundary", "space-shrink", "space-insensitive"),
         shared="subject",
         because="On the scale that was searched, what matters is crammed at one end of the range.",
     ),

@@ -247,12 +247,12 @@ class _Draft:
         return before is not None and (now - before) * (change.value - before) > 0
 
     def _keep_owned_sides(self, change: SetRange, rule: str) -> SetRange:
-        """The change without the ends of the range that a rule of higher priority has set."""
+        """The change without the ends and the scale of the range that a rule of higher priority has set."""
         now = self.current.parameters.get(change.parameter)
         if now is None or not now.numeric:
             return change
         update = {}
-        for side in ("low", "high"):
+        for side in ("low", "high", "scale"):
             owner = self.owners.get((change.parameter, side))
             if owner is not None and owner != rule:
                 update[side] = getattr(now, side)
@@ -285,13 +285,13 @@ def _target(change: Change) -> str:
 
 
 def _sides(change: Change, spec: StudySpec) -> list[tuple[str, str]]:
-    """The parts of a spec that a change sets: the ends of a range one by one, anything else as a whole."""
+    """The parts of a spec that a change sets: the ends and the scale of a range one by one, anything else as a whole."""
     target = _target(change)
     now = spec.parameters.get(target)
     if not isinstance(change, SetRange) or now is None or not now.numeric:
         return [(target, "low"), (target, "high")]
-    ends = (("low", change.low, now.low), ("high", change.high, now.high))
-    return [(target, side) for side, new, old in ends if new != old]
+    parts = (("low", change.low, now.low), ("high", change.high, now.high), ("scale", change.scale, now.scale))
+    return [(target, part) for part, new, old in parts if new != old]
 
 
 # --- the studies around the changes ---------------------------------------------------------------------------------------------

@@ -71,6 +71,12 @@ def test_the_higher_priority_keeps_its_end_of_a_range():
     assert spec.parameters["lr"].low == 1e-9
 
 
+def test_a_scale_that_was_set_stays_when_an_end_moves_later():
+    scale = SetRange(parameter="lr", low=1e-6, high=0.1, scale="linear", why="regular on it")
+    (spec,) = plan(study(), [found("scale", "boundary", scale), found("narrow", "sampling", wider(1e-6, 0.01))]).specs
+    assert (spec.parameters["lr"].scale, spec.parameters["lr"].high) == ("linear", 0.01)
+
+
 def test_a_contradiction_is_put_off_with_its_reason():
     fix = found("flat", "sampling", FixParameter(parameter="lr", value=0.1, why="flat"))
     made = plan(study(), [fix, found("edge", "boundary", wider(high=1.0))])

@@ -1,0 +1,128 @@
+"""The rule `space-scale`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.finding import SetRange
+from advisor.plan import plan
+from advisor.spec import Parameter
+
+RULE = "space-scale"
+LINEAR = {
+    "learning_rate": Parameter(low=1e-3, high=1.0),
+    "dropout": Parameter(low=0.0, high=0.5),
+    "optimizer": Parameter(choices=("sgd", "adam")),
+}
+
+
+def study(cost: Any, count: int = 48, seed: int = 0, space: Any = None, **more: Any) -> Any:
+    space = space or LINEAR
+    rng = np.random.default_rng(seed)
+    params = [
+        {n: p.draw(u) for (n, p), u in zip(space.items(), rng.random(len(space)).tolist(), strict=True)}
+        for _ in range(count)
+    ]
+    return make_study(params, {"val/loss": [cost(row, rng) for row in params]}, space=space, **more)
+
+
+def by_decades(row: dict[str, Any], rng: np.random.Generator) -> float:
+    """The best learning rate is 0.002."""
+    return (math.log10(row["learning_rate"]) + 2.7) ** 2 + row["dropout"] + 0.1 * rng.standard_normal()
+
+
+def by_value(row: dict[str, Any], rng: np.random.Generator) -> float:
+    return 4 * (row["learning_rate"] - 0.4) ** 2 + row["dropout"] + 0.1 * rng.standard_normal()
+
+
+def test_fires_for_a_linear_range_that_results_use_by_decades_and_searches_the_logarithm() -> None:
+    made = study(by_decades)
+    said = verdict(RULE, made)
+    (finding,) = said.findings
+    assert (finding.subject, finding.severity, finding.goal) == ("learning_rate", "warning", "boundary")
+    assert finding.confidence >= 0.95
+    (change,) = finding.changes
+    assert isinstance(change, SetRange)
+    assert (change.low, change.high, change.scale) == (1e-3, 1.0, "log")
+    (spec, *_) = plan(made, [said]).specs
+    assert spec.parameters["learning_rate"].scale == "log"
+    assert "the best 6 of 48 settings lie within" in finding.message
+
+
+def test_fires_for_the_reverse() -> None:
+    space = {**LINEAR, "learning_rate": Parameter(low=1e-3, high=1.0, scale="log")}
+    (finding,) = verdict(RULE, study(by_value, space=space)).findings
+    (change,) = finding.changes
+    assert isinstance(change, SetRange)
+    assert change.scale == "linear"
+    assert "results go with its value, not its logarithm" in finding.message
+
+
+def test_a_linear_range_from_zero_starts_at_a_decade_where_it_must_be_positive() -> None:
+    space = {**LINEAR, "learning_rate": Parameter(low=0.0, high=1.0)}
+    found = [f for seed in range(3) for f in verdict(RULE, study(by_decades, 60, seed, space)).findings]
+    assert {f.subject for f in found} == {"learning_rate"}
+    assert all(isinstance(c, SetRange) and c.low in (0.001, 0.01, 0.0001) for f in found for c in f.changes)
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_quiet_on_the_right_scale(scale: Any) -> None:
+    space = {**LINEAR, "learning_rate": Parameter(low=1e-3, high=1.0, scale=scale)}
+    assert verdict(RULE, study(by_value if scale == "linear" else by_decades, space=space)).status == "quiet"
+
+
+def test_cannot_tell_where_no_range_spans_a_decade_or_few_trials_have_a_result() -> None:
+    narrow = {"learning_rate": Parameter(low=0.1, high=0.5), "dropout": Parameter(low=0.0, high=0.5)}
+    said = verdict(RULE, study(by_value, space=narrow))
+    assert (said.status, "no searched number spans a decade" in str(said.reason)) == ("not-assessed", True)
+    assert "it takes 12" in str(verdict(RULE, study(by_decades, 8)).reason)
+    failing = study(lambda row, rng: math.nan if row["learning_rate"] > 0.2 else 1.0, 30)
+    assert "it takes 12" in str(verdict(RULE, failing).reason)
+
+
+def test_the_length_of_the_training_is_left_alone() -> None:
+    space = {"max_steps": Parameter(low=10, high=10000, type="int"), "dropout": Parameter(low=0.0, high=0.5)}
+    made = study(lambda row, rng: math.log(row["max_steps"]), space=space)
+    assert verdict(RULE, made).status == "not-assessed"
+
+
+@pytest.mark.parametrize(("count", "scale"), [(14, "linear"), (14, "log"), (40, "linear"), (40, "log")])
+def test_keeps_its_promise_on_the_right_scale_with_failures_ties_and_conditions(count: int, scale: Any) -> None:
+    space = {
+        "learning_rate": Parameter(low=1e-3, high=1.0, scale=scale),
+        "epsilon": Parameter(low=1e-8, high=1.0, scale="log"),
+        "optimizer": Parameter(choices=("sgd", "adam")),
+    }
+    wrong = []
+    for seed in range(60):
+        rng = np.random.default_rng(1000 + seed)
+        best, noise, cliff = rng.random(), rng.choice([0.1, 0.5]), rng.choice([0.9, 2.0])
+        params, costs = [], []
+        for u in rng.random((count, 3)).tolist():
+            row = {n: p.draw(x) for (n, p), x in zip(space.items(), u, strict=True)}
+            if row["optimizer"] == "sgd":
+                del row["epsilon"]
+            costs.append(math.nan if u[0] > cliff else round(4 * (u[0] - best) ** 2 + noise * rng.standard_normal(), 1))
+            params.append(row)
+        wrong.append(verdict(RULE, make_study(params, {"val/loss": costs}, space=space)).status == "fired")
+    assert np.mean(wrong) <= 0.05
+
+
+def test_an_inferred_range_and_a_sampler_that_learned_make_it_less_sure() -> None:
+    rng = np.random.default_rng(4)
+    early, late = rng.random((20, 2)), np.column_stack([np.abs(0.02 * rng.standard_normal(40)), rng.random(40)])
+    params = [{"rate_scale": 0.001 + 0.999 * min(a, 1), "dropout": b} for a, b in np.vstack([early, late]).tolist()]
+    costs = [(math.log10(p["rate_scale"]) + 1.8) ** 2 + 0.05 * rng.standard_normal() for p in params]
+    space = {"rate_scale": Parameter(low=0.001, high=1.0), "dropout": Parameter(low=0.0, high=1.0)}
+    (finding,) = verdict(RULE, make_study(params, {"val/loss": costs}, space=space)).findings
+    assert (finding.severity, finding.confidence <= 0.8) == ("note", True)
+
+
+def test_thousands_of_trials() -> None:
+    (finding,) = verdict(RULE, study(by_decades, 3000)).findings
+    assert finding.subject == "learning_rate"
