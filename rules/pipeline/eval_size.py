@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.finding import Advise, FigureEvidence, Finding, Goal, MissingData, Severity
-from advisor.readings import validation
+from advisor.readings import repeats, validation
 from advisor.rule import Count, Rule, Share
 from advisor.stats.apart import Apart, apart
 from advisor.study import Study, Trial
@@ -21,7 +21,7 @@ class EvalSize(Rule):
     ## What it looks at
     The standard error of the best trials' objective, from the number of validation examples: an accuracy or an error rate is a
     share of n examples, and its error follows from that; of a loss or a score, the spread over the examples must have been logged.
-    The best trials, all evaluated on the same examples, are compared by the range that equal ones would have. The rule fires where
+    The best trials, one a setting, as repeats need no order, are compared by the range that equal ones would have. It fires where
     theirs is no wider, and what it takes to tell them apart is a good part of what separates the best from the median trial.
 
     ## Why it matters
@@ -58,9 +58,13 @@ class EvalSize(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """At most one finding: of the whole set, else of rare classes."""
-        trials = study.ranked()[: self.best]
+        ranked = study.ranked()
+        best_of = {repeats.key(t): t for t in reversed(ranked)}
+        trials = [t for t in ranked if not t.params or best_of[repeats.key(t)] is t][: self.best]
         if len(trials) < 2:
-            raise MissingData("fewer than two trials ended with a finite objective, so there is nothing to tell apart")
+            raise MissingData(
+                "fewer than two settings ended with a finite objective, so there is nothing to tell apart"
+            )
         costs = study.costs[[t.index for t in trials]]
         error = validation.standard_errors(study, trials) * math.sqrt(1 - self.agreement)
         found = apart(costs, error, self.false_alarms)

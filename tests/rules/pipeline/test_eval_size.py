@@ -113,3 +113,11 @@ def test_percents_below_one_are_no_shares():
     one, other = (verdict(RULE, study(errors, 10_000, unit=u)) for u in (1.0, 100.0))
     assert one.status == other.status == "fired"
     assert one.findings[0].confidence == other.findings[0].confidence
+
+
+def test_repeats_of_one_setting_need_no_order():
+    tags = [{"n_valid": "40"}] * 5
+    alike = make_study([{"lr": 0.1}] * 5, {"val/error": [[0.9, e] for e in TOP[:5]]}, objective="val/error", tags=tags)
+    said = verdict(RULE, alike)
+    assert said.status == "not-assessed"
+    assert "fewer than two settings" in said.reason
