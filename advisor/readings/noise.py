@@ -15,10 +15,10 @@ _BEST = 3
 _MOST = 1000
 
 
-def measured(study: Study) -> float | None:
-    """Standard deviation between seeds; None where too few settings were repeated to know it (3 degrees of freedom)."""
+def of_seeds(study: Study) -> tuple[float, bool]:
+    """(standard deviation between seeds, whether that is well known: 3 degrees of freedom or more); (0, False) without repeats."""
     variance = repeats.trial_variance(repeats.settings(study))
-    return variance[0] if variance is not None and variance[1] >= _FREEDOM else None
+    return (variance[0], variance[1] >= _FREEDOM) if variance is not None else (0.0, False)
 
 
 def of_steps(study: Study) -> float:

@@ -81,13 +81,13 @@ class SpaceUndersampled(Rule):
             )
         if len(study.searched) == 1 and len(tried) >= self.enough_for_one:
             return
-        halves, seeds = best_of.halving(tried.costs), noise.measured(study)
+        halves, (seeds, known) = best_of.halving(tried.costs), noise.of_seeds(study)
         lead = max(self.little * _lead(tried.costs, 1 / 3), self.little_of_all * _lead(tried.costs, 1 / 2))
-        limit = max(lead, noise.of_steps(study) if seeds is None else seeds)
+        limit = max(lead, seeds if known else max(seeds, noise.of_steps(study)))
         sure = halves.chance_above(limit) if math.isfinite(limit) else 0.0
         if sure < self.certainty:
             return
-        if seeds is None and noise.chance(tried, self.seed_noise) > self.false_alarms:
+        if not known and noise.chance(tried, self.seed_noise) > self.false_alarms:
             return
         finding = self._finding(study, tried, halves, limit, sure)
         yield sampler.weakened(finding) if sampler.learned(study) else finding

@@ -135,8 +135,10 @@ def test_what_crowds_because_a_sampler_learned_is_a_note_and_less_sure() -> None
     params = [{f"x{j}": float(u) for j, u in enumerate(p)} for p in points]
     space = {f"x{j}": Parameter(role="nuisance", low=0.0, high=1.0) for j in range(2)}
     study = make_study(params, {"val/loss": [valley(p) for p in points]}, space=space)
-    for finding in verdict("space-shrink", study).findings:
-        assert finding.confidence <= 0.8
+    (finding,) = verdict("space-shrink", study).findings
+    assert finding.severity == "note"
+    assert finding.confidence <= 0.8
+    assert "later trials follow earlier results" in str(finding.evidence)
 
 
 def test_cannot_tell_from_few_trials_or_few_values() -> None:
