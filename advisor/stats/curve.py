@@ -16,6 +16,10 @@ FEWEST = 6
 _WINDOW = 0.1
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
 _HUGE = 1e100
+LATE_POINTS = 5
+"""Fewest points of the second half, or of the end, that a line is laid through."""
+_UNKNOWN_INFLATION = 2.0
+"""Of noise with a lag-1 correlation of a third, taken where there are too few evaluations to estimate it."""
 
 
 def noise(values: FloatArray) -> float:
@@ -28,6 +32,27 @@ def noise(values: FloatArray) -> float:
         return float("nan")
     second = values[:-2] - 2 * values[1:-1] + values[2:]
     return float(np.median(np.abs(second)) / 0.6745 / np.sqrt(6))
+
+
+def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
+    """(standard deviation, variance inflation, degrees of freedom) of the second half's noise about a cubic; n >= `LATE_POINTS`.
+
+    t, y: (n,). The inflation is by how much autocorrelation multiplies the variance of a mean or a slope.
+    """
+    start = min(int(np.searchsorted(t, 0.5)), len(t) - LATE_POINTS)
+    x, z = t[start:] - t[start:].mean(), y[start:]
+    n, degree = len(z), 3 if len(z) >= 10 else 2
+    residual = z - np.polyval(np.polyfit(x, z, degree), x)
+    power = float(residual @ residual)
+    free = n - degree - 1
+    spread = math.sqrt(power / free)
+    if n < 10 or power == 0:
+        return spread, _UNKNOWN_INFLATION, float(free)
+    lag = float(residual[1:] @ residual[:-1]) / power
+    # The cubic takes some of the correlation away: of n points about (1 + 4 lag) / n for a line, twice that for a cubic.
+    lag = min(max(lag + 2 * (1 + 4 * lag) / n, 0.0), 0.9)
+    inflation = (1 + lag) / (1 - lag)
+    return max(spread, noise(z)), inflation, max(n / inflation - degree - 1, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +111,7 @@ def _rise(costs: FloatArray, at: int | None, given: float | None = None, given_e
     chosen = int(np.argmin(open_to_choice))
     best_level = float(open_to_choice[chosen])
     of_level = _level_error(y, levels, width)
-    of_value = of_level if at is None else max(_scatter(y), of_level)
+    of_value = of_level if at is None else max(_scatter(y), of_level, _wandering(y, at, width))
     error = math.hypot(of_level, of_value if given is None else given_error)
     level = given if given is not None else end if at is None else float(y[at])
     return Rise(
@@ -136,6 +161,15 @@ def _scatter(y: FloatArray) -> float:
         return robust
     second = y[:-2] - 2 * y[1:-1] + y[2:]
     return float(np.sqrt(np.mean(second**2) / 6))
+
+
+def _wandering(y: FloatArray, at: int, width: int) -> float:
+    """Standard deviation of single points about the curve's course, also of noise that wanders; 0 with too few points to tell.
+
+    Of the second half, less what lies within a window of index `at`: how odd that is, is what is asked.
+    """
+    rest = np.delete(y, slice(max(at - width, 0), at + width + 1))
+    return late_scatter(np.arange(len(rest)) / len(rest), rest)[0] if len(rest) >= 2 * LATE_POINTS else 0.0
 
 
 def _stride(width: int) -> int:

@@ -15,16 +15,13 @@ from scipy import stats
 from scipy.ndimage import median_filter
 
 from advisor.space import BoolArray, FloatArray, IntArray
-from advisor.stats.curve import noise
+from advisor.stats.curve import LATE_POINTS, late_scatter, noise
 
 FEWEST = 8
 """Evaluations below which a curve's end cannot be told from its noise."""
-_TAIL_POINTS = 5
 _BINS = 200
 _TENFOLD = 10.0
 _DOUBTFUL = 6.0
-_UNKNOWN_INFLATION = 2.0
-"""Of noise with a lag-1 correlation of a third, taken where there are too few evaluations to estimate it."""
 _HUGE = 1e100
 
 
@@ -123,7 +120,7 @@ def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | 
     curve = _prepare(steps, costs)
     if curve is None:
         return None
-    window = min(max(tail, 1 - float(curve.t[-_TAIL_POINTS])), 0.5)
+    window = min(max(tail, 1 - float(curve.t[-LATE_POINTS])), 0.5)
     now = curve.t >= 1 - window - 1e-9
     before = (curve.t >= 1 - 2 * window - 1e-9) & (curve.t <= 1 - window + 1e-9)
     gain, error = _gain(curve, now, window)
@@ -208,7 +205,7 @@ class _Prepared:
 
 
 def _prepare(steps: IntArray, costs: FloatArray) -> _Prepared | None:
-    if len(costs) < FEWEST or steps[-1] <= 0 or steps[-_TAIL_POINTS] <= 0:
+    if len(costs) < FEWEST or steps[-1] <= 0 or steps[-LATE_POINTS] <= 0:
         return None
     t, y = _thin(steps / float(steps[-1]), np.clip(costs, -_HUGE, _HUGE))
     best = int(np.argmin(y))
@@ -218,7 +215,7 @@ def _prepare(steps: IntArray, costs: FloatArray) -> _Prepared | None:
     # About a twentieth of the curve: wide enough for a single bad evaluation, too narrow to move the place where it flattens.
     smooth = np.asarray(median_filter(y, size=max(3, len(y) // 20) | 1, mode="nearest"), dtype=np.float64)
     gained = max(float(smooth[: best + 1].max()), float(y[0])) - float(y[best])
-    scatter, inflation, freedom = _scatter(t, y)
+    scatter, inflation, freedom = late_scatter(t, y)
     if not gained > _DOUBTFUL * scatter:
         return None
     return _Prepared(t, y / gained, smooth / gained, scatter / gained, inflation, freedom)
@@ -232,24 +229,6 @@ def _thin(t: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
     counts = np.bincount(bins)
     t, y = np.bincount(bins, t) / counts, np.bincount(bins, y) / counts
     return t / t[-1], y
-
-
-def _scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
-    """(standard deviation, variance inflation, degrees of freedom) of the second half's noise about a cubic."""
-    start = min(int(np.searchsorted(t, 0.5)), len(t) - _TAIL_POINTS)
-    x, z = t[start:] - t[start:].mean(), y[start:]
-    n, degree = len(z), 3 if len(z) >= 10 else 2
-    residual = z - np.polyval(np.polyfit(x, z, degree), x)
-    power = float(residual @ residual)
-    free = n - degree - 1
-    spread = math.sqrt(power / free)
-    if n < 10 or power == 0:
-        return spread, _UNKNOWN_INFLATION, float(free)
-    lag = float(residual[1:] @ residual[:-1]) / power
-    # The cubic takes some of the correlation away: of n points about (1 + 4 lag) / n for a line, twice that for a cubic.
-    lag = min(max(lag + 2 * (1 + 4 * lag) / n, 0.0), 0.9)
-    inflation = (1 + lag) / (1 - lag)
-    return max(spread, noise(z)), inflation, max(n / inflation - degree - 1, 2.0)
 
 
 def _slope_p(gain: float, error: float, freedom: float) -> float:

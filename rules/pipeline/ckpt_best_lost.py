@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import ClassVar
 
+import numpy as np
+
 from advisor.finding import Advise, CurveEvidence, FigureEvidence, Finding, Goal, Mark, MissingData
 from advisor.readings.checkpoints import Left, read_left
 from advisor.rule import Count, Rule, Share
@@ -63,12 +65,12 @@ class CkptBestLost(Rule):
                 f"the best trial has fewer than {FEWEST} evaluations of {study.spec.objective.metric} and noted no checkpoints; "
                 "evaluate more often"
             )
-        if self._lost(top):
+        if self._lost(top, _alike(study, top)):
             others = [r for t in trials[1:] if (r := read_left(study, t)) is not None and self._lost(r)]
             yield self._report(study, trials, top, [top, *others])
 
-    def _lost(self, reading: Left) -> bool:
-        return reading.p <= self.false_alarms and reading.share >= self.material
+    def _lost(self, reading: Left, alike: int = 1) -> bool:
+        return reading.p * alike <= self.false_alarms and reading.share >= self.material
 
     def _report(self, study: Study, trials: list[Trial], top: Left, lost: list[Left]) -> Finding:
         metric = study.spec.objective.metric
@@ -114,6 +116,12 @@ class CkptBestLost(Rule):
             ),
             changes=(Advise(text=advice),),
         )
+
+
+def _alike(study: Study, top: Left) -> int:
+    """How many trials came as near to the best one's best as its noise reaches: by luck the best of so many is chosen."""
+    near = 0.0 if top.rise is None else 2 * top.rise.error
+    return int(np.sum(study.costs[study.feasible] <= study.costs[top.trial.index] + near))
 
 
 def _marks(left: Left) -> Iterator[Mark]:
