@@ -125,7 +125,8 @@ def _in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     before, after, limit = sign * jump.before, sign * jump.after, sign * jump.limit
     step = int(curve.steps[jump.index])
     fall = "its fall on a log scale" if jump.log else "what it had gained"
-    undone = f"{jump.share:.0%} of {fall}" if jump.share <= 1 else f"{jump.share:.1f} times {fall}"
+    more = "all that it had gained and more" if jump.log else f"{jump.share:.1f} times {fall}"
+    undone = f"{jump.share:.0%} of {fall}" if jump.share <= 1 else more
     said = f"{'jumped' if sign > 0 else 'fell'} from {before:.4g} to {after:.4g} at step {step:,}, which undid {undone}"
     figures = f"{before:.4g}, {after:.4g}, {limit:.4g}"
     share = jump.share if jump.log or _matters(study, metric, jump.after - jump.before) else 0.0

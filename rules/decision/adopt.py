@@ -122,7 +122,11 @@ class Adopt(Rule):
         own, other = (study.objective_value(s.mean) for s in (best, rival))
         name, next_name = best.trials[0].name, rival.trials[0].name
         seeds = f"{len(best.costs)} and {len(rival.costs)} seed{'s' if len(rival.costs) > 1 else ''}"
-        lead = f"leads by {found.gain:.3g}" if found.gain > 0 else f"is behind by {-found.gain:.3g} on average"
+        lead = (
+            f"leads by {found.gain:.3g}"
+            if found.gain > 0
+            else f"has the best run but is behind by {-found.gain:.3g} on average"
+        )
         why = f"its lead of {found.gain:.3g} is within the trial variance (standard deviation {found.sd:.3g})"
         said = f"p = {found.p:.2g}" if not math.isnan(found.p) else "too few repeats for a test"
         changes: list[Change] = [
@@ -137,7 +141,7 @@ class Adopt(Rule):
             f"differ by ({said}).",
             action=f"Run {name} and {next_name} with {needed} seeds each before either is adopted."
             if worth
-            else f"Take the simpler or cheaper of {name} and {next_name}: over {self.most} seeds each would not tell them apart.",
+            else f"Take the simpler or cheaper of {name} and {next_name}: not even {self.most} seeds each would tell them apart.",
             severity="note",
             confidence=1 - (difference.shows_again(found, self.false_alarms) if found.gain > 0 else 0.0),
             trials=[best.trials[0], rival.trials[0]],

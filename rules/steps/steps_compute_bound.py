@@ -104,8 +104,9 @@ class StepsComputeBound(Rule):
         sure: float,
     ) -> Finding:
         bound = regime == "compute-bound"
+        who = f"of the best {len(judged)} trials looked at, {len(firing)}" if len(judged) > 1 else "the best trial"
         return self.finding(
-            f"Training is {regime}: of the best {len(judged)} trials looked at, {len(firing)} {what}.",
+            f"Training is {regime}: {who} {what}.",
             action=_ROUNDS[0] if bound else _ENOUGH[0],
             severity="note",
             confidence=sure,
