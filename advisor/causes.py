@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from itertools import product
+from typing import Literal, TypeAlias, get_args
 
 from advisor.errors import AdvisorError
 from advisor.finding import Explanation, Finding, Severity, Verdict
 from advisor.space import is_learning_rate
 
-Shared = Literal["study", "trials", "subject", "end", "rates", "low rates"]
+Shared = Literal["study", "trials", "a trial", "subject", "end", "rates", "low rates", "high rates"]
 """What cause and effect must have in common:
 
-study: nothing, as the cause holds of the whole study · trials: at least half of the trials that show the effect show the cause ·
-subject: the same hyperparameter or metric, for a pair one of the two · end: the same subject and the same side of it ·
-rates: nothing, but the effect is about a learning rate · low rates: nothing, but the cause is that learning rates are too high.
+study: nothing, as the cause holds of the whole study · trials: at least half of the trials that show the effect show the cause · a
+trial: one does · subject: the same hyperparameter or metric, for a pair one of the two · end: the same subject and the same side of
+it · rates: nothing, but the effect is about a learning rate · low rates: nothing, but the cause is about the low end of a learning
+rate, high rates: about its high end.
 """
 
 Place = Literal["somewhere", "everywhere"]
@@ -46,9 +48,14 @@ class Cause:
     """Only a cause that has, or has not, a place in the space."""
     explains_at: Place | None = None
     """Only effects that have, or have not, a place in the space."""
+    least: Severity = "note"
+    """Only a cause at least as grave as this."""
     gravest: Severity = "critical"
     """Only effects no graver than this."""
 
+
+_NO_LIMIT: Severity = "warning"
+"""Instability that is critical keeps the best trial from better settings: that is no matter of where the space ends."""
 
 CAUSES: tuple[Cause, ...] = (
     # --- a broken pipeline: what follows is an account of the fault, not of the settings ---
@@ -72,6 +79,8 @@ CAUSES: tuple[Cause, ...] = (
             "space-insensitive",
             "space-interaction",
             "space-undersampled",
+            "space-shrink",
+            "space-scale",
             "unfair-comparison",
             "curve-overfitting",
             "curve-saturated",
@@ -141,8 +150,22 @@ CAUSES: tuple[Cause, ...] = (
         shared="trials",
         because="These trials lie where the space is to be cut off; this is how they fail.",
         at="somewhere",
-        # Instability that is critical keeps the best trial from better settings: no matter of cutting the space.
-        gravest="warning",
+        gravest=_NO_LIMIT,
+    ),
+    Cause(
+        rule="space-infeasible",
+        explains=("stability-early", "stability-mid", "stability-spikes"),
+        shared="high rates",
+        because="Learning rates up there are too high to train at, where they are to be cut off and a little below.",
+        at="somewhere",
+        gravest=_NO_LIMIT,
+    ),
+    Cause(
+        rule="space-boundary",
+        explains=("stability-early", "stability-mid", "stability-spikes"),
+        shared="low rates",
+        because="Lower learning rates are better than these trials' all the same, so that instability forbids nothing.",
+        gravest=_NO_LIMIT,
     ),
     Cause(
         rule="space-infeasible",
@@ -168,15 +191,15 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         rule="stability-early",
         explains=("stability-mid", "stability-spikes", "clip-insufficient", "residual-norm"),
-        shared="trials",
-        because="These trials are unstable from their start on; this says more about it.",
+        shared="a trial",
+        because="Training is unstable from its start on; this says more about it.",
         waits=False,
     ),
     Cause(
         rule="stability-mid",
         explains=("stability-spikes", "clip-insufficient", "residual-norm"),
-        shared="trials",
-        because="These are the trials that became unstable; this says more about it.",
+        shared="a trial",
+        because="Training becomes unstable; this says more about it.",
         waits=False,
     ),
     Cause(
@@ -184,10 +207,24 @@ CAUSES: tuple[Cause, ...] = (
         explains=("curve-worse-than-chance",),
         shared="trials",
         because="The best trial is unstable from its start on, which keeps it from learning.",
+        least="critical",
+    ),
+    Cause(
+        rule="stability-early",
+        explains=("curve-overfitting", "curve-step-variance"),
+        shared="trials",
+        because="These trials blew up at their start, and what came after it shows that.",
     ),
     Cause(
         rule="stability-mid",
-        explains=("curve-worse-than-chance", "curve-overfitting", "curve-step-variance", "step-position", "adopt"),
+        explains=("curve-worse-than-chance",),
+        shared="trials",
+        because="The loss of the best trial jumped up in mid training, and what it had learned is gone.",
+        least="critical",
+    ),
+    Cause(
+        rule="stability-mid",
+        explains=("curve-overfitting", "curve-step-variance", "step-position", "adopt"),
         shared="trials",
         because="The loss of these trials jumped up in mid training, and what came after it shows the jump.",
     ),
@@ -209,6 +246,34 @@ CAUSES: tuple[Cause, ...] = (
         explains=("curve-train-loss-rises",),
         shared="low rates",
         because="The best learning rates are the lowest that were tried, and at one that is too high the training loss may rise.",
+    ),
+    Cause(
+        rule="space-boundary",
+        explains=("space-shrink",),
+        shared="subject",
+        because="The good trials lie together at the end where the range is to be widened.",
+        waits=False,
+    ),
+    Cause(
+        rule="space-infeasible",
+        explains=("space-boundary", "space-shrink"),
+        shared="subject",
+        because="Trials fail in a part of the same range, so that it is to be moved.",
+        waits=False,
+    ),
+    Cause(
+        rule="space-boundary",
+        explains=("space-undersampled",),
+        shared="study",
+        because="The best settings lie at an end of what was searched, where there are few trials.",
+    ),
+    Cause(
+        rule="space-infeasible",
+        explains=("space-undersampled",),
+        shared="study",
+        because="Trials that fail are missing elsewhere.",
+        at="somewhere",
+        waits=False,
     ),
     # --- how the study was set up ---
     Cause(
@@ -351,15 +416,20 @@ def explain(verdicts: Iterable[Verdict], causes: Sequence[Cause] = CAUSES) -> tu
 
 def follows(effect: Finding, cause: Finding, line: Cause) -> bool:
     """Whether the effect follows from the cause, by this line."""
-    gravity = get_args(Severity).index
-    gravest = max(gravity(cause.severity), gravity(line.gravest))
-    if gravity(effect.severity) < gravest or cause.confidence < LEAST_CONFIDENCE:
+    if cause.confidence < LEAST_CONFIDENCE or not _may(cause.severity, effect.severity, line):
         return False
     placed = all(
         place is None or (place == "somewhere") == (finding.subject is not None)
         for place, finding in ((line.at, cause), (line.explains_at, effect))
     )
     return placed and _share(effect, cause, line.shared)
+
+
+def _may(cause: Severity, effect: Severity, line: Cause) -> bool:
+    """Whether a cause of this severity may explain an effect of that one, by this line."""
+    order = get_args(Severity)  # the gravest first
+    explains = max(order.index(cause), order.index(line.gravest)) <= order.index(effect)
+    return explains and order.index(cause) <= order.index(line.least)
 
 
 def cause_of(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
@@ -385,14 +455,16 @@ def _share(effect: Finding, cause: Finding, what: Shared) -> bool:
     if what == "trials":
         both = set(effect.trials) & set(cause.trials)
         return bool(both) and 2 * len(both) >= len(set(effect.trials))
+    if what == "a trial":
+        return bool(set(effect.trials) & set(cause.trials))
     if what == "subject":
         return _one_subject(effect, cause)
     if what == "end":
         return _one_subject(effect, cause) and effect.side == cause.side
     if what == "rates":
         return is_learning_rate(effect.subject or "")
-    if what == "low rates":
-        return is_learning_rate(cause.subject or "") and cause.side == "low"
+    if what in ("low rates", "high rates"):
+        return is_learning_rate(cause.subject or "") and cause.side == what.partition(" ")[0]
     return True
 
 
@@ -412,18 +484,27 @@ def check(causes: Iterable[Cause], rules: Iterable[str]) -> None:
         for rule in (line.rule, *line.explains):
             if rule not in known:
                 raise AdvisorError(f"the table of causes names the rule {rule!r}, which does not exist")
-    follow: dict[tuple[str, Place], set[tuple[str, Place]]] = {}
+    follow: dict[_Kind, set[_Kind]] = {}
     for line in lines:
-        for at in _places(line.at):
-            ends = {(rule, place) for rule in line.explains for place in _places(line.explains_at)}
-            follow.setdefault((line.rule, at), set()).update(ends)
+        for at, of in product(_places(line.at), get_args(Severity)):
+            ends = {
+                (rule, place, severity)
+                for rule in line.explains
+                for place, severity in product(_places(line.explains_at), get_args(Severity))
+                if _may(of, severity, line)
+            }
+            follow.setdefault((line.rule, at, of), set()).update(ends)
     for start in follow:
-        reached, new = set[tuple[str, Place]](), {start}
+        reached, new = set[_Kind](), {start}
         while new:
             new = {end for at in new for end in follow.get(at, ())} - reached
             reached |= new
         if start in reached:
             raise AdvisorError(f"in the table of causes, {start[0]!r} explains itself by way of other rules")
+
+
+_Kind: TypeAlias = tuple[str, Place, Severity]
+"""What a line of the table can tell apart: findings of a rule, by where they are and how grave."""
 
 
 def _places(place: Place | None) -> tuple[Place, ...]:

@@ -58,6 +58,12 @@ def test_two_ways_between_two_rules_are_no_circle_where_a_place_tells_them_apart
         check([placed, link("b", "a")], "ab")
 
 
+def test_severities_tell_two_ways_apart_as_well() -> None:
+    check([link("a", "b", least="critical"), link("b", "a", gravest="warning")], "ab")
+    with pytest.raises(AdvisorError, match="explains itself"):
+        check([link("a", "b", least="warning"), link("b", "a", gravest="warning")], "ab")
+
+
 @pytest.mark.parametrize("line", CAUSES, ids=lambda c: f"{c.rule}-{c.explains[0]}")
 def test_every_line_says_why_in_a_sentence(line: Cause) -> None:
     assert line.because[0].isupper()
@@ -66,7 +72,9 @@ def test_every_line_says_why_in_a_sentence(line: Cause) -> None:
 
 
 def test_no_two_lines_say_the_same() -> None:
-    pairs = [(c.rule, effect, c.shared, c.at, c.explains_at) for c in CAUSES for effect in c.explains]
+    pairs = [
+        (c.rule, effect, c.shared, c.at, c.explains_at, c.least, c.gravest) for c in CAUSES for effect in c.explains
+    ]
     assert len(set(pairs)) == len(pairs)
 
 
@@ -127,6 +135,31 @@ def test_failures_with_a_place_explain_instability_and_those_without_follow_from
     said = after(unstable, found("space-infeasible", "t1", "t2"))
     assert said["stability-early"].explained_by is None
     assert said["space-infeasible"].explained_by is not None
+
+
+def test_too_high_rates_explain_instability_that_limits_nothing() -> None:
+    unstable = found("stability-early", "t1")
+    low = found("space-boundary", subject="lr", side="low")
+    high = found("space-infeasible", "t7", subject="lr", side="high")
+    for cause in (low, high):
+        assert after(cause, unstable)["stability-early"].explained_by is not None
+        grave = unstable.model_copy(update={"severity": "critical"})
+        assert after(cause.model_copy(update={"severity": "critical"}), grave)["stability-early"].explained_by is None
+    other = low.model_copy(update={"subject": "momentum"})
+    assert after(other, unstable)["stability-early"].explained_by is None
+
+
+def test_only_grave_instability_explains_that_nothing_was_learned() -> None:
+    nothing = found("curve-worse-than-chance", "t1", subject="loss")
+    assert after(found("stability-early", "t1"), nothing)["curve-worse-than-chance"].explained_by is None
+    grave = found("stability-early", "t1", severity="critical")
+    assert after(grave, nothing)["curve-worse-than-chance"].explained_by is not None
+
+
+def test_one_trial_is_enough_for_what_says_more_about_an_instability() -> None:
+    spikes = found("stability-spikes", "t1", "t2", "t3", subject="train/grad_norm")
+    assert after(found("stability-mid", "t1"), spikes)["stability-spikes"].explained_by is not None
+    assert after(found("stability-mid", "t4"), spikes)["stability-spikes"].explained_by is None
 
 
 def test_instability_that_limits_is_not_a_matter_of_cutting_the_space() -> None:
