@@ -113,7 +113,7 @@ def test_keeps_its_promise_on_the_right_scale_with_failures_ties_and_conditions(
     assert np.mean(wrong) <= 0.05
 
 
-def test_an_inferred_range_and_a_sampler_that_learned_make_it_less_sure() -> None:
+def test_a_sampler_that_learned_makes_it_a_note() -> None:
     rng = np.random.default_rng(4)
     early, late = rng.random((20, 2)), np.column_stack([np.abs(0.02 * rng.standard_normal(40)), rng.random(40)])
     params = [{"rate_scale": 0.001 + 0.999 * min(a, 1), "dropout": b} for a, b in np.vstack([early, late]).tolist()]
@@ -121,6 +121,17 @@ def test_an_inferred_range_and_a_sampler_that_learned_make_it_less_sure() -> Non
     space = {"rate_scale": Parameter(low=0.001, high=1.0), "dropout": Parameter(low=0.0, high=1.0)}
     (finding,) = verdict(RULE, make_study(params, {"val/loss": costs}, space=space)).findings
     assert (finding.severity, finding.confidence <= 0.8) == ("note", True)
+
+
+def test_a_range_that_nobody_declared_makes_it_less_sure() -> None:
+    rng = np.random.default_rng(5)
+    params = [{"rate_scale": 0.001 + 0.999 * u} for u in rng.random(60).tolist()]
+    costs = [(math.log10(p["rate_scale"]) + 2.7) ** 2 + 0.05 * rng.standard_normal() for p in params]
+    made = make_study(params, {"val/loss": costs})
+    assert made.spec.parameters["rate_scale"].scale == "linear"
+    (finding,) = verdict(RULE, made).findings
+    assert finding.confidence <= 0.9
+    assert "as inferred from the trials" in finding.message
 
 
 def test_thousands_of_trials() -> None:
