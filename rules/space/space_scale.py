@@ -95,11 +95,11 @@ class SpaceScale(Rule):
         assert new.low is not None
         assert new.high is not None
         what = "its logarithm" if new.scale == "log" else "its value, not its logarithm"
-        span = f"from {domain.low:g} to {domain.high:g}" + (", as inferred from the trials," if inferred else "")
+        span = f"from {domain.low:g} to {domain.high:g}" + (", as inferred from the trials" if inferred else "")
         best = study.ranked()[:most]
         fits = f"results go with {what} (p = {p:.2g})"
         return self.finding(
-            f"{name} is searched on a {domain.scale} scale {span} but {fits}: the best {most} of {count} settings "
+            f"{name} is searched on a {domain.scale} scale {span}, but {fits}: the best {most} of {count} settings "
             f"lie within {room[0]:.0%} of the range, {room[1]:.0%} on a {new.scale} scale.",
             action=f"Search {name} on a {new.scale} scale from {new.low:g} to {new.high:g}.",
             severity="warning",
@@ -116,7 +116,7 @@ class SpaceScale(Rule):
                 ),
                 FigureEvidence(
                     rows=(
-                        ("chance of such a fit on the wrong scale", f"{p:.2g}, limit {self.false_alarms:g}"),
+                        ("chance of such a fit, were the scale right", f"{p:.2g}, limit {self.false_alarms:g}"),
                         (f"the best settings span, {domain.scale} scale", f"{room[0]:.0%}, limit {self.cramped:.0%}"),
                         (
                             f"the best settings span, {new.scale} scale",
