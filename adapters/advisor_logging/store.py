@@ -39,7 +39,7 @@ class Store:
 
         _fail_at_once(tracking_uri)
         mlflow.set_tracking_uri(tracking_uri)  # artifacts are looked up through the global one
-        with _one_at_a_time(tracking_uri):
+        with one_at_a_time(tracking_uri):
             self._client = MlflowClient(tracking_uri)
             self._client.search_experiments(max_results=1)
         self._run_id = ""
@@ -193,7 +193,7 @@ def _experiment_name(run: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _one_at_a_time(tracking_uri: str) -> Iterator[None]:
+def one_at_a_time(tracking_uri: str) -> Iterator[None]:
     """Holds a lock while an SQLite store is opened: two processes that create its tables at once leave it broken for good."""
     if not tracking_uri.startswith("sqlite:"):
         yield

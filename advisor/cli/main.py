@@ -13,6 +13,7 @@ import click
 from advisor.cli.compare import compare
 from advisor.cli.imports import import_
 from advisor.cli.options import tracking_option
+from advisor.cli.run import run
 from advisor.cli.sync import sync
 from advisor.errors import AdvisorError
 from advisor.version import __version__
@@ -30,7 +31,8 @@ def cli() -> None:
 
     \b
     advisor analyze my-experiment          read the study; writes advisor-report/report.html and next/*.yaml
-    advisor sample next/1-….yaml -n 20     draw the next trials
+    advisor run next/1-….yaml -- python train.py --lr {lr}
+                                           train the next study's trials
     advisor demo                           see the whole loop on a small real training
     """
 
@@ -207,6 +209,7 @@ def schema(what: str) -> None:
     click.echo(json.dumps(findings_schema() if what == "findings" else StudySpec.model_json_schema(), indent=2))
 
 
+cli.add_command(run)
 cli.add_command(sync)
 cli.add_command(compare)
 

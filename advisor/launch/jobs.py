@@ -1,0 +1,54 @@
+"""The trials of a study as jobs: what each one is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from advisor.errors import AdvisorError
+from advisor.sampling import sample
+from advisor.space import Value
+from advisor.spec import StudySpec
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training: a trial of the study with one seed."""
+
+    number: int
+    """Of the trial, in the order of the sampler's sequence, from 0."""
+    repeat: int
+    """0 for the first training of the trial; 1, 2, ... for repeats with other seeds."""
+    seed: int
+    params: Mapping[str, Value]
+
+    @property
+    def name(self) -> str:
+        """As the run is called."""
+        return f"trial-{self.number}" if self.repeat == 0 else f"trial-{self.number}-seed-{self.seed}"
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What tells it from the study's other jobs."""
+        return (self.number, self.repeat)
+
+    def params_json(self) -> str:
+        """The hyperparameters as one JSON object."""
+        return json.dumps(dict(self.params))
+
+
+def jobs(spec: StudySpec, trials: int | None = None, *, first_seed: int = 0) -> tuple[Job, ...]:
+    """All jobs of the study: `trials` of them (None: as many as the study says), each with as many seeds as it says.
+
+    All trials have the same seeds, so that trials differ by their hyperparameters alone. Raises AdvisorError without a number.
+    """
+    count = trials if trials is not None else spec.trials
+    if count is None:
+        raise AdvisorError(f"study {spec.study!r} does not say how many trials it has; pass --trials")
+    drawn = list(sample(spec, count))
+    return tuple(
+        Job(number, repeat, first_seed + repeat, params)
+        for repeat in range(spec.seeds or 1)
+        for number, params in enumerate(drawn)
+    )

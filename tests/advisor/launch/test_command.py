@@ -1,0 +1,100 @@
+"""What each trial is given: its words, its places."""
+
+import sys
+
+import pytest
+
+from advisor.errors import AdvisorError
+from advisor.launch.command import check, fill
+from advisor.launch.devices import slots
+from advisor.launch.jobs import jobs
+from advisor.launch.process import Ended
+from advisor.spec import Objective, Parameter, StudySpec
+
+SPEC = StudySpec(
+    study="s",
+    objective=Objective(metric="loss", direction="minimize"),
+    parameters={
+        "lr": Parameter(low=0.001, high=1, scale="log"),
+        "nesterov": Parameter(type="bool"),
+        "momentum": Parameter(low=0, high=0.9, when={"nesterov": True}),
+    },
+    trials=20,
+)
+PARAMS = {"lr": 0.1, "nesterov": True}
+
+
+@pytest.mark.parametrize(
+    ("words", "filled"),
+    [
+        (["t", "--lr={lr}", "{nesterov}"], ["t", "--lr=0.1", "true"]),
+        (["t"], ["t", "--lr", "0.1", "--nesterov", "true"]),
+        (["t", "{args}", "-v"], ["t", "--lr", "0.1", "--nesterov", "true", "-v"]),
+        (["t", "{{lr}} is {lr}"], ["t", "{lr} is 0.1"]),
+        (["t", "{seed}", '{"a": 1}'], ["t", "7", '{"a": 1}']),
+        # A trial without momentum leaves out the option that asks for it, and nothing else.
+        (["t", "--momentum", "{momentum}", "--lr", "{lr}"], ["t", "--lr", "0.1"]),
+        (["t", "--momentum={momentum}", "{lr}"], ["t", "0.1"]),
+        (["t", "--flag", "x{momentum}", "{lr}"], ["t", "--flag", "0.1"]),
+    ],
+)
+def test_placeholders(words, filled):
+    assert fill(words, PARAMS, {"seed": "7"}) == filled
+
+
+def test_nothing_is_appended_where_the_environment_is_read():
+    assert fill(["t"], PARAMS, {}, append=False) == ["t"]
+
+
+def test_what_nothing_fills_is_refused():
+    with pytest.raises(AdvisorError, match=r"\{l_r\}, which is no hyperparameter of the study; did you mean \{lr\}"):
+        check(["t", "{l_r}"], SPEC.parameters, ["seed"])
+    with pytest.raises(AdvisorError, match="max_train_steps}, which the study does not say"):
+        check(["t", "{max_train_steps}"], SPEC.parameters, ["seed"])
+    check(["t", "{lr}", "{seed}", "{{anything}}"], SPEC.parameters, ["seed"])
+
+
+def test_jobs_are_the_samplers_trials_with_the_same_seeds_each():
+    found = jobs(SPEC.model_copy(update={"seeds": 2}), 3, first_seed=5)
+    assert [(j.number, j.repeat, j.seed) for j in found] == [
+        (0, 0, 5),
+        (1, 0, 5),
+        (2, 0, 5),
+        (0, 1, 6),
+        (1, 1, 6),
+        (2, 1, 6),
+    ]
+    assert found[0].params == found[3].params != found[1].params
+    assert len({j.name for j in found}) == 6
+    assert jobs(SPEC)[:3] == tuple(j for j in jobs(SPEC, 3))
+    with pytest.raises(AdvisorError, match="--trials"):
+        jobs(SPEC.model_copy(update={"trials": None}))
+
+
+def test_gpus_are_handed_out_whole(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert [s["CUDA_VISIBLE_DEVICES"] for s in slots(["0", "1", "2", "3"], 2, None)] == ["0,1", "2,3"]
+    assert slots(["0", "1"], 1, 1) == [{"CUDA_VISIBLE_DEVICES": "0"}]
+    assert slots([], 1, None) == [{}]
+    assert all("CUDA_VISIBLE_DEVICES" not in s for s in slots(["0"], 0, 3))
+    assert all(int(s["OMP_NUM_THREADS"]) >= 1 for s in slots([], 1, 3))
+    with pytest.raises(AdvisorError, match="3 trials at a time with 1 GPUs each need 3, and there are 2"):
+        slots(["a", "b"], 1, 3)
+    with pytest.raises(AdvisorError, match="lower --gpus-per-trial"):
+        slots(["a"], 2, None)
+
+
+@pytest.mark.parametrize(
+    ("ended", "reason"),
+    [
+        (Ended(1, said="torch.OutOfMemoryError: CUDA out of memory."), "out of memory: torch.OutOfMemoryError"),
+        (Ended(-9), "killed, perhaps because memory was out"),
+        (Ended(-11), "ended by signal SIGSEGV"),
+        (Ended(2, said="usage"), "exit status 2: usage"),
+        (Ended(-15, timed_out=True), "timeout"),
+    ],
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_how_a_process_ended_in_words(ended, reason):
+    assert not ended.fine
+    assert ended.reason.startswith(reason)

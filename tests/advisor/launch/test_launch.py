@@ -1,0 +1,248 @@
+"""Studies run for real: processes that log to a real store, crash, hang, are killed and go on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+from mlflow.entities import ViewType
+from mlflow.tracking import MlflowClient
+
+from advisor import contract
+from advisor.tracking.store import read_experiment
+
+STUDY = """
+study: small
+objective: {metric: val/loss, direction: minimize}
+parameters:
+  lr: {low: 0.001, high: 1.0, scale: log}
+  momentum: {low: 0.0, high: 0.9}
+trials: %d
+max_train_steps: 10
+"""
+TRAINING = """
+import json, os, sys, time
+from pathlib import Path
+import mlflow
+
+trial, lr = int(os.environ["ADVISOR_TRIAL"]), float(sys.argv[1])
+assert json.loads(os.environ["ADVISOR_PARAMS"])["lr"] == lr
+with mlflow.start_run():
+    with open("begun", "a") as file:
+        file.write(f"{trial}\\n")
+    kind = json.loads(Path("kinds.json").read_text()).get(str(trial))
+    if kind == "crash":
+        sys.exit("the data are not there")
+    for step in range(3):
+        mlflow.log_metric("val/loss", float("nan") if kind == "nan" and step == 2 else lr + 1 / (1 + step), step=step)
+    until = time.monotonic() + 60
+    while kind == "hang" and time.monotonic() < until:
+        time.sleep(0.1)
+        if Path("go").exists():
+            break
+with open("ended", "a") as file:
+    file.write(f"{trial}\\n")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A project's folder with a training script in it."""
+    (tmp_path / "train.py").write_text(TRAINING)
+    (tmp_path / "kinds.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def start(folder: Path, trials: int, *options: str, command: tuple[str, ...] = ()) -> subprocess.Popen:
+    (folder / "study.yaml").write_text(STUDY % trials)
+    words = command or (sys.executable, "train.py", "{lr}")
+    return subprocess.Popen(
+        [sys.executable, "-m", "advisor", "run", "study.yaml", "--tracking-uri", uri(folder), *options, "--", *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
+        # Where the tests run in a shell's background, Ctrl-C is ignored, and what they start would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+    )
+
+
+def finish(process: subprocess.Popen) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=300)
+    assert "Traceback" not in err
+    return process.returncode, out, err
+
+
+def uri(folder: Path) -> str:
+    return f"sqlite:///{folder / 'mlflow.db'}"
+
+
+def lines(folder: Path, name: str) -> list[int]:
+    path = folder / name
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def wait_for(condition, seconds: float = 120.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.05)
+
+
+def runs(folder: Path) -> dict[str, object]:
+    return {run.name: run for run in read_experiment("small", tracking_uri=uri(folder)).runs}
+
+
+def test_every_trial_is_trained_and_recorded_as_what_it_was(folder):
+    (folder / "kinds.json").write_text(json.dumps({1: "crash", 2: "nan", 3: "hang"}))
+    status, out, err = finish(start(folder, 4, "--parallel", "2", "--timeout", "0.25"))
+    assert status == 0, err
+    assert "4 of 4 trainings have ended: best val/loss" in out
+    assert "trial-1 failed: exit status 1: the data are not there" in err
+    assert "trial-3 was stopped: timeout" in err
+    found = runs(folder)
+    assert {name: run.tags[contract.TAG_STATUS] for name, run in found.items()} == {
+        "trial-0": "complete",
+        "trial-1": "infeasible",
+        "trial-2": "diverged",
+        "trial-3": "stopped",
+    }
+    assert [found[f"trial-{i}"].status for i in range(4)] == ["FINISHED", "FAILED", "FINISHED", "KILLED"]
+    assert found["trial-1"].tags[contract.TAG_ERROR] == "exit status 1: the data are not there"
+    assert found["trial-0"].tags[contract.TAG_MAX_TRAIN_STEPS] == "10"
+    assert set(found["trial-0"].params) == {"lr", "momentum"}
+    assert (
+        float(found["trial-0"].params["lr"])
+        == json.loads((folder / "advisor-runs/small/trial-0.json").read_text())["lr"]
+    )
+
+    # The same command again trains nothing; more trials go on in the same sequence.
+    before = lines(folder, "begun")
+    status, out, err = finish(start(folder, 5))
+    assert status == 0, err
+    assert "4 of 5 had ended before." in err
+    assert lines(folder, "begun") == [*before, 4]
+    assert sorted(runs(folder)) == [f"trial-{i}" for i in range(5)]
+
+
+def test_a_stop_is_clean_and_the_same_command_goes_on(folder):
+    (folder / "kinds.json").write_text(json.dumps({1: "hang"}))
+    process = start(folder, 3)
+    wait_for(lambda: 1 in lines(folder, "begun"))
+    process.send_signal(signal.SIGINT)
+    status, _, err = finish(process)
+    assert status == 130
+    assert err.splitlines()[-1] == "advisor: interrupted"
+    assert lines(folder, "ended") == [0]
+    assert runs(folder)["trial-1"].status == "KILLED"
+    (folder / "go").touch()
+    status, _, err = finish(start(folder, 3))
+    assert status == 0, err
+    assert lines(folder, "ended") == [0, 1, 2]
+    assert all(run.tags[contract.TAG_STATUS] == "complete" for run in runs(folder).values())
+    every = MlflowClient(uri(folder)).search_runs(["1"], run_view_type=ViewType.ALL)
+    assert Counter(r.info.lifecycle_stage for r in every) == {
+        "active": 3,
+        "deleted": 1,
+    }  # what was left can be restored
+
+
+def test_a_killed_launcher_loses_and_repeats_nothing(folder):
+    (folder / "kinds.json").write_text(json.dumps({1: "hang", 2: "hang"}))
+    process = start(folder, 4, "--parallel", "2")
+    wait_for(lambda: set(lines(folder, "begun")) >= {1, 2})
+    process.kill()
+    process.communicate()
+    # The trainings that it began go on without it: they are nobody else's.
+    status, out, err = finish(start(folder, 4))
+    assert status == 0, err
+    assert "2 are left to other launchers" in out
+    assert sorted(lines(folder, "ended")) == [0, 3]
+    (folder / "go").touch()
+    wait_for(lambda: sorted(lines(folder, "ended")) == [0, 1, 2, 3])
+    wait_for(lambda: all(run.status == "FINISHED" for run in runs(folder).values()))
+    status, out, err = finish(start(folder, 4))
+    assert "4 of 4 trainings have ended" in out
+    assert sorted(lines(folder, "begun")) == [0, 1, 2, 3]
+
+    # One whose training was killed with it is begun anew.
+    (folder / "go").unlink()
+    (folder / "kinds.json").write_text(json.dumps({4: "hang"}))
+    process = start(folder, 5)
+    wait_for(lambda: 4 in lines(folder, "begun"))
+    trainings = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.communicate()
+    for training in trainings:
+        training.kill()
+    (folder / "go").touch()
+    status, out, err = finish(start(folder, 5))
+    assert status == 0, err
+    assert Counter(lines(folder, "begun"))[4] == 2
+    assert sorted(lines(folder, "ended")) == [0, 1, 2, 3, 4]
+    assert len(runs(folder)) == 5
+
+
+def test_launchers_share_a_study(folder):
+    both = [start(folder, 4) for _ in range(2)]  # both make the store, too
+    ended = [finish(process) for process in both]
+    assert [status for status, _, _ in ended] == [0, 0], ended
+    assert sorted(lines(folder, "begun")) == list(range(4))
+    assert sorted(runs(folder)) == [f"trial-{i}" for i in range(4)]
+
+
+def test_a_command_that_never_works_is_given_up(folder):
+    (folder / "kinds.json").write_text(json.dumps(dict.fromkeys(range(9), "crash")))
+    status, _, err = finish(start(folder, 9))
+    assert status == 2
+    assert err.splitlines()[-1].startswith(
+        "advisor: the first 3 trials all failed, the last with: exit status 1: the data are"
+    )
+    assert len(runs(folder)) == 3
+
+
+def test_trainings_that_log_elsewhere_are_told_so(folder):
+    status, _, err = finish(start(folder, 9, command=(sys.executable, "-c", "pass")))
+    assert status == 2
+    assert "ended without logging val/loss" in err.splitlines()[-1]
+    assert "MLFLOW_RUN_ID" in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "message"),
+    [
+        ((), ("python", "{larning_rate}"), "no hyperparameter of the study"),
+        ((), ("no-such-program",), "cannot run 'no-such-program': No such file or directory"),
+        (("--gpus-per-trial", "0", "--tracking-uri", "http://127.0.0.1:9"), ("python",), "127.0.0.1:9"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(folder, options, command, message):
+    status, out, err = finish(start(folder, 2, *options, command=command))
+    assert status == 2
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_another_space_needs_another_name(folder):
+    finish(start(folder, 1))
+    (folder / "kinds.json").write_text("{}")
+    text = (STUDY % 1).replace("0.001", "0.01")
+    (folder / "other.yaml").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "advisor", "run", "other.yaml", "--tracking-uri", uri(folder), "--", "true"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "from another space or sampler" in done.stderr
