@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 
 from advisor.finding import CurveEvidence, Verdict
+from advisor.measured import in_words, measured
 from advisor.plan import Deferred, file_names
 from advisor.readings.reproduction import reproduction
 from advisor.report.model import (
@@ -94,6 +95,7 @@ def rule_info(rule: Rule) -> RuleInfo:
         playbook=rule.playbook,
         goal=rule.goal,
         thresholds=rule.model_dump(mode="json"),
+        measured=in_words(measured(rule.rule_id())),
     )
 
 
