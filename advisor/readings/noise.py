@@ -7,6 +7,7 @@ from scipy import stats
 
 from advisor.readings import luck, repeats
 from advisor.readings.settings import Settings
+from advisor.space import FloatArray
 from advisor.stats import space
 from advisor.study import Study
 
@@ -34,18 +35,18 @@ def of_steps(study: Study) -> float:
 def chance(tried: Settings, largest: float) -> float:
     """How often noise alone would make settings that are all equally good look as different as these; needs 3 results.
 
-    Noise is taken for normal, and not to depend on the hyperparameters. Three ways in which results may differ otherwise: they go
-    with a hyperparameter (`space.crowding`); they are not spread as a normal distribution is (Shapiro and Wilk); these are
-    independent, and combined (Fisher). Or they are spread more than seeds do, whose standard deviation is taken to be `largest` at
-    most, as a share of the result; that is asked where all results have one sign, so that shares of them mean something. The
-    smaller p-value counts, twice.
+    Noise is taken for normal, and not to depend on the hyperparameters. Three ways in which results may differ otherwise. They go
+    with a hyperparameter (`space.crowding`); they are not spread as a normal distribution is (Shapiro and Wilk), what was rounded
+    spread over what it was rounded from: these two are independent, and combined (Fisher). Or they are spread more than seeds do,
+    whose standard deviation is taken to be `largest` at most, as a share of the result; that is asked where all results have one
+    sign, so that shares of them mean something. The smaller p-value counts, twice.
     """
     fine = tried.costs[~tried.failed]
     with np.errstate(over="ignore", invalid="ignore"):
         if not np.isfinite(np.ptp(fine)) or not np.ptp(fine) > 0:
             return float(not np.ptp(fine) > 0)
     some = fine if len(fine) <= _MOST else fine[np.linspace(0, len(fine) - 1, _MOST).astype(np.int64)]
-    shape = float(stats.shapiro((some - some.mean()) / np.ptp(some)).pvalue)
+    shape = float(stats.shapiro(_unrounded((some - some.mean()) / np.ptp(some))).pvalue)
     axes = [*tried.numeric.values(), *tried.choices.values()]
     goes = float(space.crowding(np.stack(axes, axis=1), space.scores(tried.costs)).min()) if axes else 1.0
     noise = float(stats.combine_pvalues([max(shape, 1e-12), min(goes, 1.0)]).pvalue)
@@ -54,3 +55,16 @@ def chance(tried: Settings, largest: float) -> float:
         spread = float(np.sum(((fine - fine.mean()) / typical) ** 2)) / largest**2
         noise = min(noise, float(stats.chi2.sf(spread, len(fine) - 1)))
     return min(1.0, 2 * noise)
+
+
+def _unrounded(values: FloatArray) -> FloatArray:
+    """Values (n,), those that are the same spread evenly over the smallest step between any two that are not."""
+    levels, where, counts = np.unique(values, return_inverse=True, return_counts=True)
+    if len(levels) < 2 or counts.max() < 2:
+        return values
+    order = np.argsort(where, kind="stable")
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    rank = np.empty(len(values))
+    rank[order] = np.arange(len(values)) - np.repeat(first, counts)
+    apart = (rank + 0.5) / counts[where] - 0.5
+    return np.asarray(values + apart * np.diff(levels).min(), dtype=np.float64)
