@@ -260,6 +260,7 @@ CAUSES: tuple[Cause, ...] = (
         shared="subject",
         because="Trials fail in a part of the same range, so that it is to be moved.",
         waits=False,
+        at="somewhere",
     ),
     Cause(
         rule="space-boundary",
