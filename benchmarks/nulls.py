@@ -358,7 +358,7 @@ def _all(rules: str, **others: Wrong) -> Mapping[str, Wrong]:
     return {**dict.fromkeys(rules.split(), fired), **{k.replace("_", "-"): v for k, v in others.items()}}
 
 
-_OF_SPACE = "space-boundary space-boundary-infeasible stability-edge space-undersampled"
+_OF_SPACE = "space-boundary space-boundary-infeasible stability-edge space-undersampled space-shrink"
 _FEW = f"{_OF_SPACE} unfair-comparison"
 _UNSTABLE = "stability-early stability-mid stability-spikes residual-norm clip-insufficient"
 _OF_CURVES = f"{_UNSTABLE} curve-overfitting curve-train-loss-rises curve-periodic ckpt-best-lost schedule-ad-hoc"

@@ -10,6 +10,7 @@ import pytest
 from studies import make_study, verdict
 
 from advisor.finding import SetRange
+from advisor.plan import plan
 from advisor.spec import Parameter
 from advisor.study import Study
 
@@ -47,6 +48,30 @@ def test_narrows_the_range_around_the_good_trials_and_keeps_a_margin() -> None:
     after = change.apply(study.spec).parameters["x0"]
     assert (after.low, after.high) == (change.low, change.high)
     assert "good trials lie between" in finding.message
+
+
+def test_the_next_study_searches_the_part_that_is_good_and_keeps_the_rest() -> None:
+    study = random_study(np.random.default_rng(0), 60, 3, valley)
+    said = verdict("space-shrink", study)
+    (change,) = said.findings[0].changes
+    assert isinstance(change, SetRange)
+    (spec, *_) = plan(study, [said]).specs
+    assert (spec.parameters["x0"].low, spec.parameters["x0"].high) == (change.low, change.high)
+    assert (spec.parameters["x1"].low, spec.parameters["x1"].high) == (0, 1)
+
+
+def test_what_the_boundary_widens_is_not_narrowed() -> None:
+    """In the plan the boundary wins; nor do the two ask for opposite things of one end."""
+    rng = np.random.default_rng(1)
+    for _ in range(25):
+        study = random_study(rng, 24, 2, lambda p: float(np.exp(-3 * p[0])) + 0.05 * float(rng.standard_normal()))
+        boundary, shrink = verdict("space-boundary", study), verdict("space-shrink", study)
+        widened = {(f.subject, f.side) for f in boundary.findings}
+        for finding in shrink.findings:
+            (change,) = finding.changes
+            assert isinstance(change, SetRange)
+            assert change.low == 0 or (finding.subject, "low") not in widened
+            assert change.high == 1 or (finding.subject, "high") not in widened
 
 
 def test_measures_on_the_scale_of_the_range() -> None:
