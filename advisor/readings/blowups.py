@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.readings import instability
+from advisor.readings.overfit import is_of_acting
 from advisor.stats import jumps
 from advisor.study import Curve, Study, Trial
 
@@ -70,7 +71,7 @@ def _at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     if not curves:
         return None
     end = instability.early_end(study, trial)
-    judged = [(n, c) for n, c in curves if _count(c, end) >= FEWEST_EARLY]
+    judged = [(n, c) for n, c in curves if _count(c, end) >= FEWEST_EARLY and _should_fall(study, n)]
     metric, curve = (judged or curves)[0]
     finite = curve.finite
     subject, sign = _subject(study, metric), _sign(study, metric)
@@ -112,7 +113,7 @@ def _in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     found = _late_divergence(study, trial)
     if found is not None:
         return found
-    judged = [(n, c.finite) for n, c in curves if len(c.finite) >= jumps.FEWEST]
+    judged = [(n, c.finite) for n, c in curves if len(c.finite) >= jumps.FEWEST and _should_fall(study, n)]
     if not judged:
         return None
     metric, curve = judged[0]
@@ -165,6 +166,12 @@ def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
 def _subject(study: Study, metric: str) -> str:
     objective = metric == study.spec.objective.metric and study.signals.get("valid_loss") != metric
     return "objective" if objective else "loss"
+
+
+def _should_fall(study: Study, metric: str) -> bool:
+    """Whether the metric, as a cost, falls in a training that works: where a policy is trained, the objective but no loss need."""
+    objective = study.spec.objective.metric
+    return metric == objective or not is_of_acting(objective)
 
 
 def _sign(study: Study, metric: str) -> float:

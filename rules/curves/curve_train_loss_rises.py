@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from advisor.finding import Advise, CurveEvidence, FigureEvidence, Finding, Goal, Mark, MissingData
+from advisor.readings.overfit import is_of_acting
 from advisor.readings.rises import TrainingRise, read_rises
 from advisor.rule import Count, Rule, Share
 from advisor.stats.curve import FEWEST
@@ -60,6 +61,10 @@ class CurveTrainLossRises(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """At most one finding."""
+        if is_of_acting(study.spec.objective.metric):
+            raise MissingData(
+                f"{study.spec.objective.metric} is measured by acting, and the loss of what learns by acting need not fall"
+            )
         judged = read_rises(study, self.best, self.reach, material=self.material, visible=self.visible, jump=self.jump)
         if not judged:
             raise MissingData(f"no good trial logged {FEWEST} training losses; log train/loss at every step")

@@ -136,3 +136,20 @@ def test_keeps_its_promise_on_nulls(trials, n, correlation, shape):
         best = [course + 0.1 * rng.normal() + 0 * c for c in curves]
         fired += verdict(RULE, study(curves, best)).status == "fired"
     assert fired <= 0.05 * 200 + 2 * np.sqrt(200 * 0.05 * 0.95)
+
+
+def test_the_loss_of_a_policy_need_not_fall():
+    t = np.arange(60)
+    rng = np.random.default_rng(0)
+    made = make_study(
+        [{"lr": 0.1}],
+        {
+            "episode_reward": [200 * (1 - np.exp(-t / 8)) + rng.normal(0, 2, 60)],
+            "train/loss": [1 + 0.05 * t + 0.02 * rng.normal(size=60)],
+        },
+        objective="episode_reward",
+        direction="maximize",
+    )
+    assert verdict("curve-train-loss-rises", made).status == "not-assessed"
+    assert verdict("stability-early", made).status == "quiet"
+    assert verdict("stability-mid", made).status == "quiet"
