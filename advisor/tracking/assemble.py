@@ -59,7 +59,7 @@ def assemble(
         metrics=blocks,
         signals=signals,
         inferred=inferred,
-        warnings=(*experiment.warnings, *held, *stepless, *by_epoch, *doubled, *outside),
+        warnings=(*experiment.warnings, *_of_test_data(aim), *held, *stepless, *by_epoch, *doubled, *outside),
     )
 
 
@@ -126,6 +126,15 @@ def _trials_per_metric(experiment: Experiment) -> dict[str, int]:
 def _known(experiment: Experiment) -> str:
     ours = sorted(m for m in experiment.points if not names.is_companion(m))
     return ", ".join(ours[:12]) + (f" and {len(ours) - 12} more" if len(ours) > 12 else "") if ours else "none"
+
+
+def _of_test_data(aim: Objective) -> list[str]:
+    """A warning where trials are chosen by what should only be looked at once they are chosen."""
+    if names.split_of(aim.metric) != "test":
+        return []
+    return [
+        f"The objective, {aim.metric}, is of test data by its name: choose trials on validation data, and look at test data once."
+    ]
 
 
 # --- curves ---------------------------------------------------------------------------------------------------------------------

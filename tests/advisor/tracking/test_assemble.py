@@ -295,3 +295,10 @@ def test_what_parameters_say_of_steps_batch_and_objective():
     assert [t.fact("batch_size") for t in study.trials] == [16] * 3
     assert [study.planned_steps(t) for t in study.trials] == [20] * 3
     assert [t.seed for t in study.trials] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("metric", "warned"), [("test_acc", True), ("val_acc", False), ("accuracy", False)])
+def test_choosing_by_test_data_is_warned_of(metric, warned):
+    study = assemble(experiment([run(0, lr=1)], **{metric: points((0, 1, 0.5, 1))}))
+    assert bool(study.warnings) == warned
+    assert not warned or "test data" in study.warnings[0]
