@@ -76,6 +76,10 @@ def build(training: Training) -> nn.Module:
         return _mlp(training)
     if training.task == "digits-cnn":
         return _cnn(training)
+    if training.task == "digits-residual":
+        blocks = [ResidualBlock(training.width, post=training.norm == "post") for _ in range(training.depth)]
+        last = nn.Identity() if training.norm == "post" else nn.LayerNorm(training.width)
+        return nn.Sequential(nn.Linear(64, training.width), *blocks, last, nn.Linear(training.width, 10))
     return Transformer(training)
 
 
@@ -102,6 +106,21 @@ def _cnn(training: Training) -> nn.Module:
         nn.Conv2d(12, 24, 3, stride=2, padding=1), norm(24), nn.ReLU(),
         nn.Flatten(), nn.Dropout(training.dropout), nn.Linear(24 * 16, 10),
     )  # fmt: skip
+
+
+class ResidualBlock(nn.Module):
+    """A block of a perceptron that normalises after its residual branch or before it."""
+
+    def __init__(self, width: int, *, post: bool) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.branch = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
+        self.post = post
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Features of shape (batch, width) in and out."""
+        y: torch.Tensor = self.norm(x + self.branch(x)) if self.post else x + self.branch(self.norm(x))
+        return y
 
 
 class Transformer(nn.Module):

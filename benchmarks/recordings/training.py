@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Task = Literal["digits-mlp", "digits-cnn", "text", "walk"]
+Task = Literal["digits-mlp", "digits-cnn", "digits-residual", "text", "walk"]
 Schedule = Literal["constant", "linear", "cosine", "plateau", "early-cosine", "late-jump"]
 
 
@@ -14,8 +14,8 @@ class Training:
     """One training, as its loop is told to make it."""
 
     task: Task = "digits-mlp"
-    """Handwritten digits by a perceptron or a small convolutional network; next character of a text, or of a synthetic language,
-    by a small transformer."""
+    """Handwritten digits by a perceptron, one of residual blocks, or a small convolutional network; next character of a text, or
+    of a synthetic language, by a small transformer."""
     # The hyperparameters a study may vary.
     optimizer: Literal["sgd", "adam"] = "sgd"
     learning_rate: float = 0.1
