@@ -269,6 +269,12 @@ CAUSES: tuple[Cause, ...] = (
         because="The best settings lie at an end of what was searched, where there are few trials.",
     ),
     Cause(
+        rule="space-shrink",
+        explains=("space-undersampled",),
+        shared="study",
+        because="The good region is a small part of what was searched: of as many trials in narrower ranges, more lie in it.",
+    ),
+    Cause(
         rule="space-infeasible",
         explains=("space-undersampled",),
         shared="study",

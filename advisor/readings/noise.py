@@ -14,6 +14,7 @@ from advisor.study import Study
 _FREEDOM = 3
 _BEST = 3
 _MOST = 1000
+_SURELY = 0.01
 
 
 def of_seeds(study: Study) -> tuple[float, bool]:
@@ -39,7 +40,8 @@ def chance(tried: Settings, largest: float) -> float:
     with a hyperparameter (`space.crowding`); they are not spread as a normal distribution is (Shapiro and Wilk), what was rounded
     spread over what it was rounded from: these two are independent, and combined (Fisher). Or they are spread more than seeds do,
     whose standard deviation is taken to be `largest` at most, as a share of the result; that is asked where all results have one
-    sign, so that shares of them mean something. The smaller p-value counts, twice.
+    sign, so that shares of them mean something. The smaller p-value counts, twice; where it is 1 % or less without the first of
+    the three, that is not asked.
     """
     fine = tried.costs[~tried.failed]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -47,14 +49,21 @@ def chance(tried: Settings, largest: float) -> float:
             return float(not np.ptp(fine) > 0)
     some = fine if len(fine) <= _MOST else fine[np.linspace(0, len(fine) - 1, _MOST).astype(np.int64)]
     shape = float(stats.shapiro(_unrounded((some - some.mean()) / np.ptp(some))).pvalue)
-    axes = [*tried.numeric.values(), *tried.choices.values()]
-    goes = float(space.crowding(np.stack(axes, axis=1), space.scores(tried.costs)).min()) if axes else 1.0
-    noise = float(stats.combine_pvalues([max(shape, 1e-12), min(goes, 1.0)]).pvalue)
-    typical = abs(float(np.median(fine)))
+    spread, typical = 1.0, abs(float(np.median(fine)))
     if typical > 0 and (fine.min() > 0 or fine.max() < 0):
-        spread = float(np.sum(((fine - fine.mean()) / typical) ** 2)) / largest**2
-        noise = min(noise, float(stats.chi2.sf(spread, len(fine) - 1)))
-    return min(1.0, 2 * noise)
+        squares = float(np.sum(((fine - fine.mean()) / typical) ** 2)) / largest**2
+        spread = float(stats.chi2.sf(squares, len(fine) - 1))
+    most = 2 * min(_together(shape, 1.0), spread)
+    axes = [*tried.numeric.values(), *tried.choices.values()]
+    if most <= _SURELY or not axes:
+        return min(1.0, most)
+    goes = float(space.crowding(np.stack(axes, axis=1), space.scores(tried.costs)).min())
+    return min(1.0, 2 * min(_together(shape, goes), spread))
+
+
+def _together(shape: float, goes: float) -> float:
+    """Two independent p-values as one."""
+    return float(stats.combine_pvalues([max(shape, 1e-12), min(goes, 1.0)]).pvalue)
 
 
 def _unrounded(values: FloatArray) -> FloatArray:

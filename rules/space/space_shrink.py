@@ -43,7 +43,7 @@ class SpaceShrink(Rule):
     right range of learning rates cannot be told from chance. Where a sampler learned from results, trials crowd around the best by
     themselves, which the count of trials between allows for only in part: a note, and less sure.
 
-    *Example:* "All 10 good trials lie between 4.7e-05 and 0.0163 in learning_rate, 28 % of its range (1e-08 to 10), with 31 of all
+    *Example:* "All 10 good trials lie between 5.23e-05 and 0.0151 in learning_rate, 28% of its range (1e-08 to 10), with 31 of all
     100 trials."
     """
 
@@ -115,7 +115,7 @@ class SpaceShrink(Rule):
         return self.finding(
             said,
             action=f"Search {name} from {low:g} to {high:g} in the next study.",
-            severity="note",
+            severity="warning",
             confidence=(1 - p) * (0.9 if inferred else 1),
             subject=name,
             trials=[t for i in shown for t in tried.trials[i][:1]],

@@ -59,7 +59,7 @@ def test_the_message_says_what_half_of_the_trials_would_have_lost() -> None:
     (finding,) = verdict("space-undersampled", study).findings
     # Ranks 2 to 5 are the best of four of eight with chances 20, 10, 4 and 1 in 70.
     loss = (20 * 0.3 + 10 * 0.4 + 4 * 0.7 + 1 * 0.8) / 70
-    assert f"would have ended {loss:.2g} (" in finding.message
+    assert f"would have ended {loss:.3g} (" in finding.message
     assert "of the best val/loss (0.5)" in finding.message
     assert "no other trial comes as close to it" in finding.message
 
