@@ -14,10 +14,13 @@ _BLOCKS = 10
 
 
 def chance_of_share(share: float, points: int, limit: float) -> float:
-    """How often a share of `limit` would show as `share` or more among `points` independent ones (exact, binomial)."""
+    """How often a share of `limit` would show as `share` or more among `points` independent ones (exact, binomial).
+
+    A weighted share counts as the nearest number of points, as rounded up it would pass for one more than there were.
+    """
     if points < 1:
         return 1.0
-    return float(stats.binom.sf(math.ceil(share * points - 1e-9) - 1, points, limit))
+    return float(stats.binom.sf(math.ceil(share * points - 0.5) - 1, points, limit))
 
 
 class Ratio(NamedTuple):
