@@ -270,6 +270,12 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         rule="space-shrink",
+        explains=("space-insensitive",),
+        shared="subject",
+        because="Good trials lie in a part of its range only; most others differ little, so that it seems to do nothing.",
+    ),
+    Cause(
+        rule="space-shrink",
         explains=("space-undersampled",),
         shared="study",
         because="The good region is a small part of what was searched: of as many trials in narrower ranges, more lie in it.",

@@ -37,10 +37,10 @@ class SpaceShrink(Rule):
     0.9 for a range that nobody declared. Of 150 simulated studies a design of equally good settings, 9 to 200 trials of 1 to 8
     hyperparameters, also with ties and failures, 0 to 4 % raised a finding. The margin would miss good trials at one end in a
     fifth of the cases if they were spread evenly over their part. On random windows of dense grids and among a thousand random
-    trials, the part that was left held 96 % of the best fiftieth of all points; of 16 to 36 trials 87 %, of 100 or more 99 %. Rare
-    good settings outside do not show among so few: in 4 % (of random trials of eight hyperparameters) to 67 % (of two to five), one
-    as good within noise did exist there. Few trials of many hyperparameters show little: with 50 of eight, the
-    right range of learning rates cannot be told from chance. Where a sampler learned from results, trials crowd around the best by
+    trials, the part that was left held 96 % of the best fiftieth of all points: 87 % where 16 to 36 trials had shown it, 98 % with
+    100 or more. Rare good settings outside do not show among so few: one as good within noise was there in 1 to 67 % of the
+    windows of a grid, most where seeds differ most. Of few trials in many hyperparameters little can be told: with 50 in eight, the
+    right range of learning rates is no clearer than chance. Where a sampler learned from results, trials crowd around the best by
     themselves, which the count of trials between allows for only in part: a note, and less sure.
 
     *Example:* "All 10 good trials lie between 5.23e-05 and 0.0151 in learning_rate, 28% of its range (1e-08 to 10), with 31 of all
