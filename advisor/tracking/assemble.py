@@ -286,12 +286,17 @@ def _status(run: Run, objective: FloatArray) -> Status:
     if run.status in ("RUNNING", "SCHEDULED"):
         return "running"
     if run.status == "FAILED":
-        return "infeasible"
+        return "stopped" if _pruned(run) else "infeasible"
     if not len(objective):
         return "no_data"
     if not math.isfinite(objective[-1]):
         return "diverged"
     return "stopped" if run.status == "KILLED" else "complete"
+
+
+def _pruned(run: Run) -> bool:
+    """Whether a tuner gave the run up and noted it, as Optuna does: the exception by which it does so is no crash."""
+    return run.tags.get("state", run.tags.get("trial_state", "")).upper().endswith("PRUNED")
 
 
 _ENDED: tuple[Status, ...] = ("complete", "diverged", "infeasible", "stopped", "no_data")

@@ -49,6 +49,12 @@ def test_a_metric_logged_without_steps_has_the_order_of_logging():
     assert "without steps" in study.warnings[0]
 
 
+def test_what_a_tuner_pruned_is_no_crash():
+    runs = [run(i, status="FAILED", tags={"state": state}) for i, state in enumerate(("TrialState.PRUNED", "FAIL"))]
+    study = assemble(experiment(runs, loss=points((0, 1, 1.0, 101), (1, 1, 1.0, 101))))
+    assert [t.status for t in study.trials] == ["stopped", "infeasible"]
+
+
 @pytest.mark.parametrize(
     ("mlflow_status", "tag", "last", "status"),
     [
