@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from advisor.readings import instability
-from advisor.readings.overfit import Overfit, is_regulariser, read_overfit
+from advisor.readings.overfit import Overfit, is_regulariser, read_overfits
 from advisor.space import FloatArray
 from advisor.study import Study, Trial
 
@@ -55,12 +55,11 @@ def read_crippled(study: Study, trials: list[Trial], *, material: float) -> Crip
         return None
     name, rates = found
     kept = []
-    for trial in trials:
-        reading = read_overfit(study, trial, study.cost_curve(trial).finite, material=material)
-        training = study.train_cost_curve(trial).finite.values
-        if reading is not None and len(training) and np.isfinite(rates[trial.index]):
+    for reading in read_overfits(study, trials, study.spec.objective.metric, study.cost_curve, material=material):
+        training, at = study.train_cost_curve(reading.trial).finite.values, reading.trial.index
+        if len(training) and np.isfinite(rates[at]):
             end = float(np.median(training[-max(len(training) // _TENTH, 1) :]))
-            kept.append((float(rates[trial.index]), trial.index, reading, end))
+            kept.append((float(rates[at]), at, reading, end))
     best = next((k for k in kept if k[1] == trials[0].index), None)
     if best is None or len(kept) < FEWEST or len({k[0] for k in kept}) < 3:
         return None

@@ -48,6 +48,20 @@ class Overfit:
         return int(self.curve.steps[self.rise.best])
 
 
+def read_overfits(
+    study: Study, trials: Sequence[Trial], metric: str, costs: Costs, *, material: float
+) -> list[Overfit]:
+    """`read_overfit` of those trials that have points enough, of a validation metric; made once for all rules."""
+    found = []
+    for trial in trials:
+        key = f"{__name__} {metric} {trial.index} {material}"
+        if key not in study.memo:
+            study.memo[key] = read_overfit(study, trial, costs(trial).finite, material=material)
+        if isinstance(reading := study.memo[key], Overfit):
+            found.append(reading)
+    return found
+
+
 def read_overfit(study: Study, trial: Trial, curve: Curve, *, material: float) -> Overfit | None:
     """Reads a finite curve of validation costs; None if it has fewer than 6 points.
 

@@ -77,7 +77,7 @@ class CurveBestIsRegularisedByAccident(Rule):
             raise MissingData(
                 f"it takes {FEWEST} trials with a learning rate each, of 3 values or more, and with 6 evaluations or more"
             )
-        at = next(i for i, r in enumerate(read.readings) if r.trial == trials[0])
+        at = next(i for i, r in enumerate(read.readings) if r.trial.index == trials[0].index)
         if read.readings[at].p <= self.false_alarms:
             return
         higher = [r for r, rate in zip(read.readings, read.rates, strict=True) if rate > read.rates[at]]
@@ -89,12 +89,11 @@ class CurveBestIsRegularisedByAccident(Rule):
     def _report(self, study: Study, read: Crippled, at: int, overfit: list[Overfit], higher: int) -> Finding:
         best, objective = read.readings[at].trial, study.spec.objective.metric
         training = overfit[0].training or "the training metric"
-        theirs = float(np.median([read.levels[[r.trial for r in read.readings].index(o.trial)] for o in overfit]))
+        level_of = {r.trial.index: level for r, level in zip(read.readings, read.levels, strict=True)}
+        theirs = float(np.median([level_of[o.trial.index] for o in overfit]))
         changes = tuple(regulariser_changes(study))
         names = " and ".join(c.name if isinstance(c, AddParameter) else c.parameter for c in changes)
-        look = (
-            f"Look at {read.rate} again once a regulariser is tuned; its best value was low because that regularises."
-        )
+        look = f"Look at {read.rate} again once a regulariser is tuned: a low one regularises by itself."
         return self.finding(
             f"The best trial {best.name} wins at a {read.rate} of {read.rates[at]:.3g}, among the lowest, which hampers its "
             f"training: {len(overfit)} of the {higher} trials that train better at higher rates overfit.",
@@ -119,18 +118,10 @@ class CurveBestIsRegularisedByAccident(Rule):
                 FigureEvidence(
                     rows=(
                         ("trials judged", f"{len(read.rates)}, {higher} of them at higher rates than the best one's"),
-                        (
-                            "training cost at its end",
-                            f"{read.levels[at]:.4g} in the best trial, {theirs:.4g} where trials overfit",
-                        ),
-                        (
-                            "overfitting grows with the learning rate",
-                            f"p = {read.p_rate:.2g}, limit {self.false_alarms:g}",
-                        ),
-                        (
-                            "overfitting grows with the fit of training data",
-                            f"p = {read.p_training:.2g}, limit {self.false_alarms:g}",
-                        ),
+                        ("training cost at its end", f"{read.levels[at]:.4g}; {theirs:.4g} where trials overfit"),
+                        ("overfitting grows with the learning rate", f"p = {read.p_rate:.2g}"),
+                        ("overfitting grows with the fit of training data", f"p = {read.p_training:.2g}"),
+                        ("limit of both", f"{self.false_alarms:g}"),
                     )
                 ),
             ),

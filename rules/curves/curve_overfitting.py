@@ -11,7 +11,7 @@ from advisor.readings.overfit import (
     beyond_chance,
     is_of_acting,
     only_low_settings,
-    read_overfit,
+    read_overfits,
     regulariser_changes,
     setting_winners,
     validation_curves,
@@ -78,12 +78,12 @@ class CurveOverfitting(Rule):
         level = self.false_alarms / (2 * len(looks))
         assessed = False
         for metric, costs in looks:
-            read = [r for t in trials if (r := read_overfit(study, t, costs(t).finite, material=self.material))]
+            read = read_overfits(study, trials, metric, costs, material=self.material)
             assessed = assessed or bool(read)
             hits = beyond_chance([r for r in read if r.trial.index in first], level)
             hits += beyond_chance([r for r in read if r.trial.index not in first], level)
             # A trial that learned nothing has little to lose: its rise is measured by what there is to gain.
-            gain = next((r.rise.gain for r in read if r.trial == trials[0]), 0.0)
+            gain = next((r.rise.gain for r in read if r.trial.index == trials[0].index), 0.0)
             hits = [h for h in hits if h.rise.height >= self.material * gain]
             if hits and not only_low_settings(study, [h.trial for h in hits], trials):
                 yield self._report(study, metric, hits, winners, len(trials))
