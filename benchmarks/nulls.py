@@ -242,6 +242,19 @@ def healthy(
     return make
 
 
+def overfitting(random: Random) -> tuple[Study, Mapping[str, bool]]:
+    """Trials of which some overfit, whatever their learning rate."""
+    count, n = int(random.choice([8, 16, 32])), 40
+    at, share = np.arange(1, n + 1) / n, random.uniform(0.3, 1)
+    params, curves = draw(random, count), {"val/loss": [], "train/loss": []}  # type: ignore[var-annotated]
+    for _ in range(count):
+        level, rise = random.normal(0.5, 0.05), random.uniform(0.3, 1) * (random.uniform() < share)
+        bend = rise * np.clip(at - 0.3, 0, None)
+        curves["val/loss"].append(level + 2 * np.exp(-12 * at) + bend + 0.01 * random.normal(size=n))
+        curves["train/loss"].append(level + 2 * np.exp(-12 * at) - 0.3 * at + 0.01 * random.normal(size=n))
+    return study(params, curves, space=SPACE, facts=FACTS), {}
+
+
 def norms(kind: str) -> Callable[[Random], tuple[Study, Mapping[str, bool]]]:
     """Gradient norms of 3,000 steps: log-normal, log-Laplace, or heavier: the logarithm is of Student's t."""
 
@@ -358,7 +371,7 @@ def _all(rules: str, **others: Wrong) -> Mapping[str, Wrong]:
     return {**dict.fromkeys(rules.split(), fired), **{k.replace("_", "-"): v for k, v in others.items()}}
 
 
-_OF_SPACE = "space-boundary space-boundary-infeasible stability-edge space-undersampled space-shrink"
+_OF_SPACE = "space-boundary space-boundary-infeasible stability-edge space-undersampled space-shrink space-scale"
 _FEW = f"{_OF_SPACE} unfair-comparison"
 _UNSTABLE = "stability-early stability-mid stability-spikes residual-norm clip-insufficient"
 _OF_CURVES = f"{_UNSTABLE} curve-overfitting curve-train-loss-rises curve-periodic ckpt-best-lost schedule-ad-hoc"
@@ -375,7 +388,11 @@ FAMILIES: tuple[Null, ...] = (
     Null("sampler that learns, 24", results(24, adaptive=True), _all(_OF_SPACE)),
     Null("noisy cliff, 12", results(12, cliff=True), _all("space-boundary unfair-comparison")),
     Null("noisy cliff, 24", results(24, cliff=True), _all("space-boundary unfair-comparison space-interaction")),
-    Null("best inside, 24", results(24, bowl=True), _all("space-boundary space-interaction unfair-comparison")),
+    Null(
+        "best inside, 24",
+        results(24, bowl=True),
+        _all("space-boundary space-interaction unfair-comparison space-scale"),
+    ),
     Null("equal settings, repeated", repeats(5, 4), _all("space-boundary", adopt=quiet)),
     Null("tuning goes on, 1 axis", unfinished(1, 16), _all("tuning-saturated")),
     Null("tuning goes on, 3 axes", unfinished(3, 30), _all("tuning-saturated")),
@@ -400,6 +417,7 @@ FAMILIES: tuple[Null, ...] = (
         Null(f"{kind} norms", norms(kind), _all("stability-spikes clip-insufficient"))
         for kind in ("log-normal", "log-laplace", "log-t5")
     ),
+    Null("overfits at random", overfitting, _all("curve-best-is-regularised-by-accident curve-train-loss-rises")),
     Null("learned nothing", learned_nothing, {"curve-worse-than-chance": quiet}),
     Null("equal trials", equal_trials, {"eval-size": quiet}),
     Null("random sample", sampled, _all("eval-sample-skew")),
