@@ -11,6 +11,8 @@ from scipy.ndimage import median_filter
 from scipy.signal import savgol_filter
 from scipy.stats import norm, spearmanr
 
+from advisor.finding import Advise, SetSchedule
+from advisor.readings.ends import rate_at_end
 from advisor.space import FloatArray
 from advisor.stats.curve import noise
 from advisor.study import Signal, Study, Trial
@@ -21,6 +23,7 @@ _DRAWS = 500
 _FEWEST_AROUND = 8
 _COURSE = 9
 _HUGE = 1e100
+_ALONG = 0.05
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss")
 
 
@@ -129,3 +132,23 @@ def training_jumps(study: Study, trial: Trial) -> float:
         if not math.isnan(p):
             return p
     return math.nan
+
+
+def remedy(study: Study, trials: Sequence[Trial], *, constant: float) -> tuple[Advise | SetSchedule, str]:
+    """What to do about it and why: a constant learning rate first, then whether training jumps along.
+
+    constant: share of its peak above which a learning rate that ends there has not decayed.
+    """
+    if any(rate_at_end(study, t) > constant for t in trials):
+        why = "The learning rate does not decay, and validation jumps between evaluations late in training."
+        return SetSchedule(schedule={"kind": "cosine"}, why=why), "learning rate not decayed"
+    together = [p for t in trials if not math.isnan(p := training_jumps(study, t))]
+    if together and np.median(together) <= _ALONG:
+        text = "Average the weights of the last steps (Polyak averaging) and evaluate the average, or raise the batch size."
+        return Advise(text=text), "training jumps along with validation, so the model itself does"
+    if together:
+        return Advise(
+            text="Evaluate on more validation data."
+        ), "training does not jump along: the validation set is small"
+    text = "Average the weights of the last steps, decay the learning rate, raise the batch size or use more validation data."
+    return Advise(text=text), "cannot be told: log the learning rate, and the objective on training data"

@@ -16,11 +16,9 @@ from advisor.finding import (
     Goal,
     Line,
     MissingData,
-    SetSchedule,
     Severity,
 )
-from advisor.readings.ends import rate_at_end
-from advisor.readings.luck import FEWEST, Around, Luck, around_best, ranking_luck, training_jumps
+from advisor.readings.luck import FEWEST, Around, Luck, around_best, ranking_luck, remedy
 from advisor.rule import Count, Rule, Share
 from advisor.stats.curve import change_since
 from advisor.study import Study, Trial
@@ -151,7 +149,7 @@ class CurveStepVariance(Rule):
         severity: Severity,
     ) -> Finding:
         metric = study.spec.objective.metric
-        change, cause = self._remedy(study, trials)
+        change, cause = remedy(study, trials, constant=self.constant)
         best = study.objective_value(float(study.costs[trials[0].index]))
         evidence: tuple[Evidence, ...] = (
             CurveEvidence(
@@ -172,19 +170,3 @@ class CurveStepVariance(Rule):
             evidence=evidence,
             changes=(change,),
         )
-
-    def _remedy(self, study: Study, trials: list[Trial]) -> tuple[Advise | SetSchedule, str]:
-        """What to do and why, from what was logged: a constant learning rate first, then whether training jumps along."""
-        if any(rate_at_end(study, t) > self.constant for t in trials):
-            why = "The learning rate does not decay, and validation jumps between evaluations late in training."
-            return SetSchedule(schedule={"kind": "cosine"}, why=why), "learning rate not decayed"
-        together = [p for t in trials if not np.isnan(p := training_jumps(study, t))]
-        if together and np.median(together) <= 0.05:
-            text = "Average the weights of the last steps (Polyak averaging) and evaluate the average, or raise the batch size."
-            return Advise(text=text), "training jumps along with validation, so the model itself does"
-        if together:
-            return Advise(
-                text="Evaluate on more validation data."
-            ), "training does not jump along: the validation set is small"
-        text = "Average the weights of the last steps, decay the learning rate, raise the batch size or use more validation data."
-        return Advise(text=text), "cannot be told: log the learning rate, and the objective on training data"
