@@ -38,7 +38,7 @@ from advisor.tracking.runs import Experiment
 from advisor.tracking.store import read_experiment
 
 DATA = Path(__file__).resolve().parent / "recordings" / "data"
-BITS, TIMING_BITS = 10, 5
+BITS, TIMING_BITS = 9, 4
 """Bits that are kept of a value's fraction, and of the timing metrics': the rest is noise, and zeros make the tables small."""
 TICK_S = 1 / 16
 """Times are kept to this."""
