@@ -87,9 +87,9 @@ def main() -> None:
         tables.append((f"{trials:,} x {points:,}", seconds, said))
         del made
     first = tables[0] if len(tables) == 1 else tables[1]
-    print(f"\n{'rule':28}" + "".join(f" {size:>14}" for size, _, _ in tables) + "  verdict" + f", {first[0]}")
+    print(f"\n{'rule':38}" + "".join(f" {size:>14}" for size, _, _ in tables) + "  verdict" + f", {first[0]}")
     for rule in sorted(first[1], key=lambda r: -first[1][r]):
-        print(f"{rule:28}" + "".join(f" {seconds[rule]:14.3f}" for _, seconds, _ in tables) + f"  {first[2][rule]}")
+        print(f"{rule:38}" + "".join(f" {seconds[rule]:14.3f}" for _, seconds, _ in tables) + f"  {first[2][rule]}")
 
 
 def clock(made: Study, only: list[str] | None = None) -> tuple[dict[str, float], dict[str, str]]:

@@ -92,7 +92,7 @@ def line(name: str, found: Count, promise: float) -> str:
     low, high = binomtest(found.alarms, found.studies).proportion_ci(0.95)
     mark = "  BROKEN?" if found.p(promise) <= _DOUBTFUL else ""
     rate = f"{found.alarms / found.studies:6.1%} ({low:.1%} to {high:.1%})"
-    return f"{name:26} {found.family:28} {rate:>24} {found.judged:7,d} {promise:9.0%}{mark}"
+    return f"{name:38} {found.family:32} {rate:>24} {found.judged:7,d} {promise:9.0%}{mark}"
 
 
 def main() -> None:
@@ -110,7 +110,7 @@ def main() -> None:
     with ProcessPoolExecutor(options.jobs) as pool:
         made = [pool.submit(_job, i, studies, options.rules) for i in chosen]
         counts = [c for m in made for c in m.result() if c.rule in promised]
-    print(f"{'rule':26} {'family':28} {'false alarms':>24} {'judged':>7} {'promised':>9}")
+    print(f"{'rule':38} {'family':32} {'false alarms':>24} {'judged':>7} {'promised':>9}")
     for rule, promise in promised.items():
         mine = [c for c in counts if c.rule == rule]
         for i, found in enumerate(mine):
