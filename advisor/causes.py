@@ -57,6 +57,9 @@ class Cause:
 _NO_LIMIT: Severity = "warning"
 """Instability that is critical keeps the best trial from better settings: that is no matter of where the space ends."""
 
+_BLEW_UP: Severity = "warning"
+"""That nothing was learned is no more than a warning where the best trial's loss blew up; else it is critical."""
+
 CAUSES: tuple[Cause, ...] = (
     # --- a broken pipeline: what follows is an account of the fault, not of the settings ---
     Cause(
@@ -103,6 +106,13 @@ CAUSES: tuple[Cause, ...] = (
         explains=("curve-train-loss-rises",),
         shared="trials",
         because="The trial learned nothing, and this is part of the same fault.",
+    ),
+    Cause(
+        rule="curve-worse-than-chance",
+        explains=("stability-early", "stability-mid"),
+        shared="study",
+        because="No trial learned anything to speak of, the stable ones neither.",
+        least="critical",
     ),
     Cause(
         rule="curve-worse-than-chance",
@@ -208,6 +218,7 @@ CAUSES: tuple[Cause, ...] = (
         shared="trials",
         because="The best trial is unstable from its start on, which keeps it from learning.",
         least="critical",
+        gravest=_BLEW_UP,
     ),
     Cause(
         rule="stability-early",
@@ -221,6 +232,7 @@ CAUSES: tuple[Cause, ...] = (
         shared="trials",
         because="The loss of the best trial jumped up in mid training, and what it had learned is gone.",
         least="critical",
+        gravest=_BLEW_UP,
     ),
     Cause(
         rule="stability-mid",

@@ -156,6 +156,14 @@ def test_only_grave_instability_explains_that_nothing_was_learned() -> None:
     assert after(grave, nothing)["curve-worse-than-chance"].explained_by is not None
 
 
+def test_where_nothing_was_learned_by_stable_trials_either_instability_follows() -> None:
+    nothing = found("curve-worse-than-chance", "t1", subject="loss", severity="critical")
+    for unstable in (found("stability-early", "t2", severity="critical"), found("stability-early", "t1")):
+        said = after(nothing, unstable)
+        assert said["stability-early"].explained_by is not None
+        assert said["curve-worse-than-chance"].explained_by is None
+
+
 def test_one_trial_is_enough_for_what_says_more_about_an_instability() -> None:
     spikes = found("stability-spikes", "t1", "t2", "t3", subject="train/grad_norm")
     assert after(found("stability-mid", "t1"), spikes)["stability-spikes"].explained_by is not None
