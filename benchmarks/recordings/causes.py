@@ -383,12 +383,19 @@ def _curves() -> list[RecordedStudy]:
             trials=8,
         ),
         RecordedStudy(
-            "steps-many-cnn",
-            "four times the steps it takes",
+            "steps-many-mlp",
+            "ten times the steps it takes, at a constant rate",
             Training(
-                task="digits-cnn", norm="none", dropout=0.3, max_train_steps=1000, evaluate_every=20, weight_decay=1e-3
+                schedule="constant",
+                max_train_steps=1500,
+                evaluate_every=30,
+                n_valid=597,
+                width=32,
+                dropout=0.0,
+                weight_decay=3e-3,
+                objective="val/loss",
             ),
-            {"learning_rate": _log(0.05, 0.3)},
+            {"learning_rate": _log(0.04, 0.08)},
             _on("curve-saturated"),
             trials=5,
         ),
@@ -575,10 +582,10 @@ def _steps() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "decay-ends-early",
-            "a decay that ends after a fifth of the training",
+            "a decay that ends after a fifth of the training: too many steps, at a rate that is too low",
             Training(schedule="early-cosine", max_train_steps=600),
             SPACE,
-            _on("decay-too-low"),
+            _on("decay-too-low", Label("curve-saturated", accept=("decay-too-low",))),
         ),
     ]
 
