@@ -1,0 +1,56 @@
+"""What was measured of the rules, in words and on their pages."""
+
+from __future__ import annotations
+
+import csv
+
+from advisor import resources
+from advisor.measured import FILE, SIZES, Measured, in_words, measured, size
+from advisor.pages import rule_page
+from advisor.registry import load_rules
+
+LARGE = Measured("space-boundary", "9 to 32", positives=20, detected=18.5, negatives=30, false_alarms=1, not_assessed=5)
+
+
+def test_sizes_have_no_gaps():
+    assert [size(n) for n in (1, 2, 8, 9, 32, 33, 5000)] == [
+        "1",
+        "2 to 8",
+        "2 to 8",
+        "9 to 32",
+        "9 to 32",
+        "over 32",
+        "over 32",
+    ]
+
+
+def test_all_sizes_in_one_sentence():
+    small = Measured("space-boundary", "2 to 8", positives=4, detected=2, negatives=0, false_alarms=0, not_assessed=1)
+    assert in_words([small, LARGE]) == "fired in 20.5 of 24 labelled studies that have it and in 1 of 30 that do not"
+    assert in_words([small]) == "fired in 2 of 4 labelled studies that have it"
+    never = Measured("seeds", "1", positives=0, detected=0, negatives=8, false_alarms=0, not_assessed=0)
+    assert in_words([never]) == "fired in 0 of 8 labelled studies that do not have it"
+    assert in_words([]) is None
+
+
+def test_the_file_is_of_rules_that_exist_and_counts_that_can_be():
+    known = {rule.rule_id() for rule in load_rules()}
+    with (resources.directory("rules") / FILE).open(newline="", encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    assert {row["rule"] for row in rows} <= known
+    assert len({(row["rule"], row["trials"]) for row in rows}) == len(rows) > 40
+    for rule in known:
+        for m in measured(rule):
+            assert m.trials in [words for _, words in SIZES]
+            assert 0 <= m.detected <= m.positives
+            assert 0 <= m.false_alarms <= m.negatives
+            assert 0 <= m.not_assessed <= m.positives + m.negatives
+
+
+def test_a_rules_page_shows_them():
+    rule = next(r for r in load_rules() if r.rule_id() == "space-boundary")
+    rows = measured("space-boundary")
+    page = rule_page(type(rule))
+    assert len(rows) > 1
+    for m in rows:
+        assert f"| {m.trials} | " in page
