@@ -120,12 +120,12 @@ class SetRange(_Value):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """The spec with the parameter's range replaced; its type and role stay (a fixed one becomes a nuisance parameter)."""
+        """The spec with the parameter's range replaced; its type and role stay (one not searched becomes a nuisance parameter)."""
         old = spec.parameters.get(self.parameter)
-        role = "nuisance" if old is None or old.role == "fixed" else old.role
+        role = "nuisance" if old is None or old.role in ("fixed", "derived") else old.role
         kind = old.type if old is not None and old.type in ("int", "float") else "float"
-        when = old.when if old is not None else None
-        new = Parameter(role=role, type=kind, low=self.low, high=self.high, scale=self.scale, when=when, why=self.why)
+        kept = {"when": old.when, "equals": old.equals} if old is not None else {}
+        new = Parameter(role=role, type=kind, low=self.low, high=self.high, scale=self.scale, why=self.why, **kept)
         return spec.with_parameter(self.parameter, new)
 
 
@@ -216,7 +216,7 @@ class RepeatTrial(_Value):
         fixed = {
             n: Parameter(role="fixed", value=v, why="as in the best trial so far") for n, v in self.parameters.items()
         }
-        return spec.model_copy(update={"parameters": fixed, "trials": 1, "seeds": self.seeds})
+        return spec.model_copy(update={"parameters": fixed, "forbidden": (), "trials": 1, "seeds": self.seeds})
 
 
 class Advise(_Value):

@@ -6,7 +6,9 @@ of tuning?". Scrambling and the random shift follow Bousquet et al., "Critical H
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -18,38 +20,76 @@ MOST = 1_000_000
 """Trials in a sequence: more than any study has, few enough to skip them one by one."""
 
 
+_PATIENCE = 1000
+"""Points of the sequence in a row that may lie in forbidden regions; that many mean that the space is wrong."""
+_AT_ONCE = 256
+
+
 def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, Value]]:
-    """`count` trials of the study, after the first `skip` of its sequence: {parameter: value}, fixed parameters included.
+    """`count` trials of the study, after the first `skip` of its sequence: {parameter: value}, fixed and derived ones included.
 
     The same study gives the same trials on every platform and whatever the order of its parameters; asking for more continues the
-    sequence. A parameter whose condition (`when`) does not hold in a trial is left out of it.
+    sequence. A parameter whose condition (`when`) does not hold in a trial is left out of it, and points of the sequence that lie
+    in a forbidden region are left out altogether.
     """
     if count < 0 or skip < 0 or count + skip > MOST:
         raise AdvisorError(
             f"the numbers of trials to draw and to skip must not be negative, nor more than {MOST:,} together"
         )
+    if spec.sampler.kind == "adaptive":
+        raise AdvisorError(
+            "an adaptive sampler draws each trial from the results so far: `advisor run` draws them as it goes along"
+        )
     searched = sorted(spec.searched)
+    # Without regions nothing is left out, and the points that are skipped need not be looked at.
+    first, left_out = (0, skip) if spec.forbidden else (skip, 0)
+    return islice(_allowed(spec, searched, first), left_out, left_out + count)
+
+
+def _allowed(spec: StudySpec, searched: list[str], first: int) -> Iterator[dict[str, Value]]:
+    """The trials at the points of the sequence, from the point `first` on, that no region forbids."""
+    refused = 0
+    for position in _positions(spec, len(searched), first):
+        trial = _trial(spec, searched, position)
+        if spec.forbids(trial) is None:
+            refused = 0
+            yield trial
+        elif (refused := refused + 1) == _PATIENCE:
+            raise AdvisorError(
+                f"the study's forbidden regions leave next to nothing of its space: {_PATIENCE:,} points in a row lie in them; "
+                "search other ranges"
+            )
+
+
+def _trial(spec: StudySpec, searched: list[str], position: FloatArray) -> dict[str, Value]:
+    """The trial at a position (searched,) in the unit cube."""
     fixed = {name: p.value for name, p in spec.parameters.items() if p.role == "fixed" and p.value is not None}
-    for position in _positions(spec, len(searched), count, skip):
-        drawn = {name: spec.parameters[name].draw(float(u)) for name, u in zip(searched, position, strict=True)}
-        values = {**fixed, **drawn}
-        single = {n: p.options[0] for n, p in spec.parameters.items() if n not in values and p.options}
-        yield _existing(spec, {**values, **single})
+    drawn = {name: spec.parameters[name].draw(float(u)) for name, u in zip(searched, position, strict=True)}
+    values = {**fixed, **drawn}
+    single = {n: p.options[0] for n, p in spec.parameters.items() if n not in values and p.options}
+    trial = spec.completed(_existing(spec, {**values, **single}))
+    for name, parameter in spec.parameters.items():
+        if parameter.formula is not None and name not in trial and _exists(spec, name, trial):
+            raise AdvisorError(
+                f"{name!r} has no finite value by its formula {parameter.formula!r} in the trial {json.dumps(trial)}"
+            )
+    return {name: trial[name] for name in spec.parameters if name in trial}
 
 
-def _positions(spec: StudySpec, dimensions: int, count: int, skip: int) -> FloatArray:
-    """Shape (count, dimensions), each in [0, 1)."""
-    if dimensions == 0:
-        return np.empty((count, 0))
+def _positions(spec: StudySpec, dimensions: int, first: int) -> Iterator[FloatArray]:
+    """The points of the sequence from the one numbered `first` on, without end: shape (dimensions,) each, in [0, 1)."""
     rng = np.random.default_rng(spec.sampler.seed)
-    if spec.sampler.kind == "random":
-        return rng.random((skip + count, dimensions))[skip:]
+    if spec.sampler.kind == "random" or dimensions == 0:
+        rng.random((first, dimensions))
+        while True:
+            yield from rng.random((_AT_ONCE, dimensions))
     from scipy.stats import qmc
 
     shift = rng.random(dimensions)
     sequence = qmc.Halton(dimensions, scramble=True, rng=rng)
-    sequence.fast_forward(skip)
-    return np.asarray((sequence.random(count) + shift) % 1.0, dtype=np.float64)
+    sequence.fast_forward(first)
+    while True:
+        yield from np.asarray((sequence.random(_AT_ONCE) + shift) % 1.0, dtype=np.float64)
 
 
 def _existing(spec: StudySpec, values: dict[str, Value]) -> dict[str, Value]:

@@ -26,7 +26,8 @@ TOLERANCE = 1e-6
 """Of a range's length: values pass through 32-bit floats and text before they are logged."""
 
 Kind = Literal["float", "int", "categorical", "bool"]
-Scale = Literal["linear", "log"]
+Scale = Literal["linear", "log", "reverse-log"]
+"""A reverse-log scale is logarithmic in 1 - value: from 0.9 to 0.999 it spends as much on 0.9 to 0.99 as on 0.99 to 0.999."""
 
 
 class Domain(BaseModel):
@@ -57,6 +58,10 @@ class Domain(BaseModel):
                 raise ValueError(f"no whole number lies between {self.low:g} and {self.high:g}")
             if self.scale == "log" and self.low <= 0:
                 raise ValueError(f"a log scale needs low > 0, not {self.low:g}")
+            if self.scale == "reverse-log" and self.high >= 1:
+                raise ValueError(f"a reverse-log scale needs high < 1, not {self.high:g}")
+            if self.scale == "reverse-log" and self.type == "int":
+                raise ValueError("a reverse-log scale is for numbers below 1, not for an int parameter")
             if self.type in ("categorical", "bool"):
                 raise ValueError(f"a {self.type} parameter takes choices, not low and high")
         if self.choices is not None:
@@ -101,11 +106,8 @@ class Domain(BaseModel):
         assert self.low is not None
         assert self.high is not None
         raw = np.array([as_number(v) for v in values], dtype=np.float64)
-        if self.scale == "linear":
-            return (raw - self.low) / (self.high - self.low)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.where(raw > 0, np.log(raw), np.nan)
-        return np.asarray((logs - math.log(self.low)) / (math.log(self.high) - math.log(self.low)), dtype=np.float64)
+        low, high = along(np.array([self.low, self.high]), self.scale)
+        return np.asarray((along(raw, self.scale) - low) / (high - low), dtype=np.float64)
 
     def from_unit(self, position: float) -> Value:
         """The value at `position`: inside the range for 0..1, beyond it (extrapolated on the scale) otherwise.
@@ -119,6 +121,9 @@ class Domain(BaseModel):
         assert self.high is not None
         if self.scale == "log":
             value = math.exp(math.log(self.low) + position * (math.log(self.high) - math.log(self.low)))
+        elif self.scale == "reverse-log":
+            low, high = math.log1p(-self.low), math.log1p(-self.high)
+            value = -math.expm1(low + position * (high - low))
         else:
             value = self.low + position * (self.high - self.low)
         if self.type == "int":
@@ -144,6 +149,15 @@ class Domain(BaseModel):
         """Whether the domain allows `value`, to within `TOLERANCE` of a range's length at its ends."""
         position = float(self.to_unit([value])[0])
         return -TOLERANCE <= position <= 1 + TOLERANCE
+
+
+def along(values: FloatArray, scale: Scale) -> FloatArray:
+    """`values` (n,) in the unit in which a scale is even: decades in natural logarithms, increasing; NaN off the scale."""
+    if scale == "linear":
+        return values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(values) if scale == "log" else -np.log1p(-values)
+    return np.where(np.isfinite(logs), logs, np.nan)
 
 
 def as_number(value: object) -> float:

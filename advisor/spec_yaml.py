@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from advisor.errors import AdvisorError
 from advisor.space import Value
-from advisor.spec import Parameter, StudySpec
+from advisor.spec import MisplacedError, Parameter, Region, StudySpec
 
 _MAX_BYTES = 2_000_000
 
@@ -87,7 +87,9 @@ def loads(text: str, *, source: str = "study file") -> StudySpec:
         return StudySpec.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
-        location = tuple(str(part) for part in first["loc"])
+        misplaced = first.get("ctx", {}).get("error")
+        keys = misplaced.keys if isinstance(misplaced, MisplacedError) else ()
+        location = (*(str(part) for part in first["loc"]), *keys)
         line = _line(node, location)
         key = ".".join(location) or "study file"
         message = "is not a key of a study file" if first["type"] == "extra_forbidden" else first["msg"]
@@ -140,23 +142,30 @@ def _lines(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
         if key in data:
             yield _entry(key, data[key])
     yield _entry("objective", spec.objective.model_dump(), flow=True)
-    if spec.parameters:
-        yield "parameters:"
-        for name, parameter in spec.parameters.items():
-            yield from _parameter(name, parameter, parent)
-    for key in ("trials",):
-        if key in data:
-            yield _entry(key, data[key])
+    yield from _space(spec, parent)
+    if spec.trials is not None:
+        yield _entry("trials", spec.trials)
     yield _entry("sampler", spec.sampler.model_dump(), flow=True)
-    for key in ("max_train_steps", "evaluate_every", "seeds"):
+    for key in ("max_train_steps", "evaluate_every", "checkpoints", "seeds"):
         if key in data:
-            yield _entry(key, data[key])
+            yield _entry(key, data[key], flow=True)
     if spec.schedule is not None:
         yield _entry("schedule", dict(spec.schedule), flow=True)
     if spec.notes:
         yield "notes:"
         for note in spec.notes:
             yield f"  - {_scalar(note)}"
+
+
+def _space(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
+    if spec.parameters:
+        yield "parameters:"
+        for name, parameter in spec.parameters.items():
+            yield from _parameter(name, parameter, parent)
+    if spec.forbidden:
+        yield "forbidden:"
+        for region in spec.forbidden:
+            yield from _region(region)
 
 
 def _parameter(name: str, parameter: Parameter, parent: StudySpec | None) -> Iterator[str]:
@@ -166,12 +175,19 @@ def _parameter(name: str, parameter: Parameter, parent: StudySpec | None) -> Ite
     shown = parameter.model_dump(mode="json", exclude_none=True)
     if not parameter.numeric:
         del shown["scale"]
-    for key in ("role", "type", "low", "high", "scale", "choices", "value", "when", "why"):
+    for key in ("role", "type", "low", "high", "scale", "choices", "value", "formula", "equals", "when", "why"):
         if key in shown:
             value = shown[key]
             if key in ("low", "high") and parameter.type == "int" and float(value).is_integer():
                 value = int(value)
             yield "    " + _entry(key, value, flow=True)
+
+
+def _region(region: Region) -> Iterator[str]:
+    shown = region.model_dump(mode="json", exclude_none=True)
+    yield "  - " + _entry("where", shown["where"], flow=True)
+    if region.why is not None:
+        yield "    " + _entry("why", region.why)
 
 
 def _difference(parameter: Parameter, before: Parameter | None) -> str | None:
@@ -186,6 +202,8 @@ def describe(parameter: Parameter) -> str:
     """What the study did with the parameter, as words on one line: `searched 1e-05 to 0.001 (log)`, `fixed it at 64`."""
     if parameter.role == "fixed":
         return f"fixed it at {short(parameter.value)}"
+    if parameter.formula is not None:
+        return f"computed it as {short(parameter.formula)}"
     if parameter.numeric:
         return f"searched {short(parameter.low)} to {short(parameter.high)} ({parameter.scale})"
     return "searched " + ", ".join(short(option) for option in parameter.options)

@@ -29,6 +29,8 @@ def describe(parameter: Parameter) -> str:
     """A hyperparameter's domain in a few words: `1e-4 … 1, log`."""
     if parameter.role == "fixed":
         text = f"fixed at {setting(parameter.value)}"
+    elif parameter.formula is not None:
+        text = f"computed: {setting(parameter.formula)}"
     elif parameter.low is not None and parameter.high is not None:
         kind = "int, " if parameter.type == "int" else ""
         text = f"{trimmed(parameter.low)} … {trimmed(parameter.high)}, {kind}{parameter.scale}"

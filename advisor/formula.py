@@ -1,0 +1,101 @@
+"""Arithmetic over hyperparameters, as a study file writes it: `effective_learning_rate * (1 - momentum)`.
+
+A formula is read with `ast` and walked: numbers, names, `+ - * / **` and brackets. Nothing of it is ever run as code.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+_MOST = 300
+"""Characters: enough for every formula that a person reads, too few to nest deeply."""
+_BRACED = re.compile(r"\{([^{}]+)\}")
+_BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: math.pow,  # always real: a root of a negative number is an error, not a complex number
+}
+_UNARY: dict[type[ast.unaryop], Callable[[float], float]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A formula that was read: see `parse`."""
+
+    names: frozenset[str]
+    """The hyperparameters that it is made of."""
+    tree: ast.expr
+
+    def value(self, values: Mapping[str, object]) -> float | None:
+        """The formula's value; None where a hyperparameter is missing or no number, or where it has no finite value."""
+        try:
+            found = _compute(self.tree, {name: float(values[name]) for name in self.names})  # type: ignore[arg-type]
+        except (ArithmeticError, KeyError, TypeError, ValueError):
+            return None
+        return found if math.isfinite(found) else None
+
+
+def parse(text: str) -> Formula:
+    """The formula in `text`; a name that is not one in Python goes into braces, `{optimizer/lr}`.
+
+    ValueError where the text is anything but arithmetic.
+    """
+    if len(text) > _MOST:
+        raise ValueError(f"a formula has at most {_MOST} characters")
+    braced: dict[str, str] = {}
+    plain = _BRACED.sub(lambda match: braced.setdefault(match[1].strip(), f"braced_{len(braced)}_"), text)
+    try:
+        tree = _Named({new: old for old, new in braced.items()}).visit(ast.parse(plain.strip(), mode="eval").body)
+    except (SyntaxError, MemoryError, RecursionError):
+        raise ValueError(f"the formula {text!r} is not arithmetic such as lr * (1 - momentum)") from None
+    _check(tree, text)
+    return Formula(frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)), tree)
+
+
+class _Named(ast.NodeTransformer):
+    """Puts the names back that stood in braces, and makes one name of a dotted one."""
+
+    def __init__(self, braced: Mapping[str, str]) -> None:
+        self._braced = braced
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self._braced.get(node.id, node.id), ast.Load())
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        owner = self.visit(node.value)
+        return ast.Name(f"{owner.id}.{node.attr}", ast.Load()) if isinstance(owner, ast.Name) else node
+
+
+def _check(node: ast.expr, text: str) -> None:
+    match node:
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            return
+        case ast.Name():
+            return
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
+            _check(operand, text)
+        case ast.BinOp(left=left, op=binary, right=right) if type(binary) in _BINARY:
+            _check(left, text)
+            _check(right, text)
+        case _:
+            raise ValueError(f"the formula {text!r} holds more than numbers, names, + - * / ** and brackets")
+
+
+def _compute(node: ast.expr, values: Mapping[str, float]) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return float(number)
+        case ast.Name(id=name):
+            return values[name]
+        case ast.UnaryOp(op=op, operand=operand):
+            return _UNARY[type(op)](_compute(operand, values))
+        case ast.BinOp(left=left, op=binary, right=right):
+            return _BINARY[type(binary)](_compute(left, values), _compute(right, values))
+    raise TypeError(node)
