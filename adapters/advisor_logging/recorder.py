@@ -32,6 +32,9 @@ logger = logging.getLogger("advisor")
 MAX_WAITING_ROWS = 50_000
 """Beyond this many, the disk has hung; what comes then is counted as lost instead of filling the memory."""
 CLOSE_POLL_S = 0.01
+IDLE_S = 1.0
+HOLDING_S = 0.25
+"""How long the writer thread sleeps without news; shorter where rows are held back, which a kill would lose."""
 NEW_RUN = "new"
 """A `run_id` that is none: create a run, whatever the calling process is in."""
 
@@ -194,9 +197,10 @@ class Recorder:
     # In the writer thread.
 
     def _write(self) -> None:
+        idle_s = IDLE_S if self._completion is None else HOLDING_S
         while True:
             try:
-                item = self._queue.get(timeout=1.0)
+                item = self._queue.get(timeout=idle_s)
             except queue.Empty:
                 item = {}
             try:

@@ -29,7 +29,7 @@ from advisor_pytorch.distributed.facts import Facts
 from advisor_pytorch.distributed.merging import PATIENCE_S, Merger, Values
 from advisor_pytorch.steps.parts import is_sent
 
-LEAST_INTERVAL_S = 0.25
+LEAST_INTERVAL_S = 0.125
 MESSAGES_PER_S = 256
 """What all ranks together ask of the store: with more ranks than a quarter of it, each speaks more seldom."""
 MAX_UNSENT = 20_000
