@@ -7,7 +7,7 @@ of tuning?". Scrambling and the random shift follow Bousquet et al., "Critical H
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -38,7 +38,8 @@ def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, 
         )
     if spec.sampler.kind == "adaptive":
         raise AdvisorError(
-            "an adaptive sampler draws each trial from the results so far: `advisor run` draws them as it goes along"
+            "an adaptive sampler draws each trial from the results so far: `advisor run` draws them as it goes along, and "
+            "advisor.adaptive.suggest does for results of your own"
         )
     searched = sorted(spec.searched)
     # Without regions nothing is left out, and the points that are skipped need not be looked at.
@@ -50,7 +51,7 @@ def _allowed(spec: StudySpec, searched: list[str], first: int) -> Iterator[dict[
     """The trials at the points of the sequence, from the point `first` on, that no region forbids."""
     refused = 0
     for position in _positions(spec, len(searched), first):
-        trial = _trial(spec, searched, position)
+        trial = trial_at(spec, position)
         if spec.forbids(trial) is None:
             refused = 0
             yield trial
@@ -61,8 +62,9 @@ def _allowed(spec: StudySpec, searched: list[str], first: int) -> Iterator[dict[
             )
 
 
-def _trial(spec: StudySpec, searched: list[str], position: FloatArray) -> dict[str, Value]:
-    """The trial at a position (searched,) in the unit cube."""
+def trial_at(spec: StudySpec, position: FloatArray | Sequence[float]) -> dict[str, Value]:
+    """The trial at a position in the unit cube: a coordinate in [0, 1) for each searched parameter in the order of their names."""
+    searched = sorted(spec.searched)
     fixed = {name: p.value for name, p in spec.parameters.items() if p.role == "fixed" and p.value is not None}
     drawn = {name: spec.parameters[name].draw(float(u)) for name, u in zip(searched, position, strict=True)}
     values = {**fixed, **drawn}

@@ -1,0 +1,97 @@
+"""Adaptive sampling: the history decides, what failed is kept away from, the same history gives the same trials."""
+
+import math
+import subprocess
+import sys
+from statistics import median
+
+import pytest
+
+from advisor.adaptive import FIRST, Past, suggest
+from advisor.errors import AdvisorError
+from advisor.sampling import sample
+from advisor.spec import Bounds, Objective, Parameter, Region, Sampler, StudySpec
+
+SPEC = StudySpec(
+    study="s",
+    objective=Objective(metric="accuracy", direction="maximize"),
+    parameters={
+        "lr": Parameter(low=1e-4, high=1.0, scale="log"),
+        "layers": Parameter(type="int", low=1, high=4),
+        "optimizer": Parameter(choices=("sgd", "adam")),
+        "momentum": Parameter(low=0, high=0.99, when={"optimizer": "sgd"}),
+        "epochs": Parameter(role="fixed", value=3),
+    },
+    trials=30,
+    sampler=Sampler(kind="adaptive", seed=3),
+)
+HALTON = SPEC.model_copy(update={"sampler": Sampler(seed=3)})
+
+
+def trained(params):
+    """Best at a learning rate of 0.03 with Adam; fails above 0.1."""
+    if params["lr"] > 0.1:
+        return Past(params, math.nan)
+    return Past(params, 1 - 0.1 * (math.log10(params["lr"] / 0.03)) ** 2 - 0.05 * (params["optimizer"] == "sgd"))
+
+
+def history(count):
+    return [trained(p) for p in sample(HALTON, count)]
+
+
+def test_until_there_are_results_the_halton_sequence_goes_on():
+    assert suggest(SPEC, [], 3) == list(sample(HALTON, 3))
+    few = [Past(p, None) for p in sample(HALTON, 2 * FIRST)]  # all failed
+    assert suggest(SPEC, few) == list(sample(HALTON, 1, skip=2 * FIRST))
+
+
+def test_trials_follow_from_results_and_keep_away_from_what_failed():
+    known = history(20)
+    failed = sum(not p.feasible for p in known)
+    assert 3 <= failed <= 10
+    for _ in range(8):
+        known.append(trained(suggest(SPEC, known)[0]))
+    later = known[20:]
+    assert sum(not p.feasible for p in later) <= 2
+    assert median(p.value for p in later if p.feasible) > median(p.value for p in known[:20] if p.feasible) + 0.05
+    assert all(("momentum" in p.params) == (p.params["optimizer"] == "sgd") for p in known)
+    assert all(p.params["epochs"] == 3 and isinstance(p.params["layers"], int) for p in known)
+
+
+def test_the_same_history_gives_the_same_trials_and_another_seed_others():
+    known = history(20)
+    assert suggest(SPEC, known) == suggest(SPEC, known)
+    other = SPEC.model_copy(update={"sampler": Sampler(kind="adaptive", seed=4)})
+    assert suggest(SPEC, known) != suggest(other, known)
+
+
+def test_trials_at_a_time_differ():
+    known = history(20)
+    drawn = suggest(SPEC, known, 4)
+    rates = sorted(math.log10(p["lr"]) for p in drawn)
+    assert len({tuple(p.items()) for p in drawn}) == 4
+    assert rates[-1] - rates[0] > 0.01
+    assert drawn[1] == suggest(SPEC, [*known, Past(drawn[0], running=True)])[0]
+
+
+def test_what_is_forbidden_is_not_suggested():
+    spec = SPEC.model_copy(update={"forbidden": (Region(where={"lr": Bounds(low=0.01)}),)})
+    known = [trained(p) for p in sample(spec.model_copy(update={"sampler": Sampler(seed=3)}), 15)]
+    assert all(p["lr"] <= 0.01 for p in suggest(spec, known, 5))
+
+
+def test_the_sampler_of_sequences_says_who_draws_adaptive_trials():
+    with pytest.raises(AdvisorError, match="advisor run"):
+        sample(SPEC, 1)
+
+
+def test_without_optuna_one_line_says_what_to_install():
+    code = (
+        "import sys; sys.modules['optuna'] = None\n"
+        "from advisor.adaptive import check\n"
+        "try:\n    check()\nexcept Exception as error:\n    print(type(error).__name__, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(
+        'AdvisorError the adaptive sampler needs optuna: pip install "tuning-advisor[adaptive]"'
+    )
