@@ -136,7 +136,7 @@ SIDECAR_PATH = "advisor/curves.parquet"
 run as it was recorded, before windows. Metric names with MIN_SUFFIX or MAX_SUFFIX do not occur, unless they were logged as such.
 A run that is continued keeps it and gets another for each further part, `advisor/curves-<spool>.parquet`."""
 TAG_PROBE = "advisor.probe"
-"""What probe the run is part of: "batch-size", "learning-rate" or "early-instability"; absent for trials."""
+"""What probe the run is part of: "batch-size", "learning-rate", "early-instability", "warmup" or "steps"; absent for trials."""
 TAG_COMMAND = "advisor.command"
 TAG_CONFIG = "advisor.config"
 """JSON: list of the configuration files that the command line names."""
@@ -154,7 +154,10 @@ TAG_REPEAT = "advisor.repeat"
 TAG_LAUNCH = "advisor.launch"
 """JSON: who trains or trained the run: {"host", "pid", "began", "seen", "training", "training_began", "state", "best"}."""
 TAG_STUDY_FILE = "advisor.study_file"
-"""On an experiment: the study file (YAML) that its trials were drawn from; it declares the space where the user names none."""
+"""On an experiment: the study file (YAML) that its trials were drawn from; it declares the space where the user names none.
+
+One that is longer than a tag is compressed, and goes on in the tags TAG_STUDY_FILE.part-0, .part-1, ...; of an experiment that holds
+several studies each has its own under TAG_STUDY_FILE.of-<digest of its name>."""
 TAG_LOST_POINTS = "advisor.lost_points"
 """Number of points that could not be delivered, where any were lost."""
 TAG_ERROR = "advisor.error"

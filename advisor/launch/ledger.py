@@ -24,7 +24,7 @@ from advisor.errors import AdvisorError
 from advisor.launch.jobs import Job
 from advisor.launch.process import Ended
 from advisor.spec import StudySpec
-from advisor.spec_yaml import dump, loads
+from advisor.tracking import study_file
 from advisor.tracking.client import IMPATIENT, PATIENT, one_line, open_client, quiet_mlflow
 from advisor.tracking.location import Location
 
@@ -84,26 +84,23 @@ class Ledger:
     def _open(self, name: str, spec: StudySpec) -> str:
         found = self._client.get_experiment_by_name(name)
         if found is None:
-            return str(self._client.create_experiment(name, tags={contract.TAG_STUDY_FILE: dump(spec)}))
+            return str(self._client.create_experiment(name, tags=study_file.tags_of(spec)))
         if found.lifecycle_stage != "active":
             raise AdvisorError(f"experiment {name!r} was deleted; restore it in MLflow, or pass another --experiment")
         self._id = str(found.experiment_id)
-        noted = found.tags.get(contract.TAG_STUDY_FILE)
+        noted = next((s for s in study_file.specs_of(found.tags) if s.study == spec.study), None)
         if noted is not None and not self._same_trials(noted) and any(True for _ in self._runs()):
             raise AdvisorError(
                 f"experiment {name!r} has trials of study {spec.study!r} from another space or sampler; give the study another "
                 "name, or pass another --experiment"
             )
-        self._client.set_experiment_tag(self._id, contract.TAG_STUDY_FILE, dump(spec))
+        for tag, text in study_file.tags_of(spec).items():
+            self._client.set_experiment_tag(self._id, tag, text)
         return self._id
 
-    def _same_trials(self, noted: str) -> bool:
+    def _same_trials(self, noted: StudySpec) -> bool:
         """Whether the noted study file draws the same trials as ours."""
-        try:
-            other = loads(noted)
-        except AdvisorError:
-            return True  # nothing to compare with
-        return (other.parameters, other.sampler) == (self._spec.parameters, self._spec.sampler)
+        return (noted.parameters, noted.sampler) == (self._spec.parameters, self._spec.sampler)
 
     # --- reading ----------------------------------------------------------------------------------------------------------------
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from advisor import contract, spec_yaml
+from advisor import spec_yaml
 from advisor.errors import AdvisorError
 from advisor.space import TOLERANCE, Value
 from advisor.spec import Parameter, StudySpec
+from advisor.tracking import study_file
 from advisor.tracking.runs import Experiment
 
 _LISTED = 5
@@ -46,7 +47,7 @@ def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) ->
 
 def noted(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> StudySpec | None:
     """The study file that went with the experiment, as an importer notes it; None where there is none that fits the trials."""
-    text = experiment.tags.get(contract.TAG_STUDY_FILE)
+    text = study_file.text_of(experiment.tags)
     try:
         spec = None if text is None else spec_yaml.loads(text)
         parameters(spec, params)
