@@ -8,10 +8,12 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from advisor import formula
+from advisor.prediction import Prediction
 from advisor.space import Domain, Value
 
 Direction = Literal["minimize", "maximize"]
 Role = Literal["scientific", "nuisance", "fixed", "derived"]
+Probe = Literal["batch-size", "learning-rate", "early-instability", "warmup", "steps"]
 Name = Annotated[str, Field(min_length=1, max_length=500)]
 
 
@@ -165,6 +167,12 @@ class StudySpec(BaseModel):
     """Learning-rate schedule, for example {kind: cosine, warmup_steps: 500}."""
     notes: tuple[str, ...] = ()
     """What to do that a search space cannot say."""
+    predictions: tuple[Prediction, ...] = ()
+    """What the advice that this study follows predicts of it: `advisor analyze` judges it once the trials have ended."""
+    probe: Probe | None = None
+    """What the study measures instead of comparing settings, see `advisor.contract.TAG_PROBE`; absent from a study of trials."""
+    baseline: StudySpec | None = None
+    """The study that this one prepares: it is taken up again with what is found here."""
 
     @model_validator(mode="after")
     def _check_parameters(self) -> Self:

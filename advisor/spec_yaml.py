@@ -138,7 +138,7 @@ def _lines(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
     if parent is not None:
         yield f"# Written by advisor from the trials of {short(parent.study)}. A comment says where a parameter differs from there."
         yield "# Draw the trials: advisor sample THIS_FILE"
-    for key in ("study", "goal", "round", "parent"):
+    for key in ("study", "goal", "probe", "round", "parent"):
         if key in data:
             yield _entry(key, data[key])
     yield _entry("objective", spec.objective.model_dump(), flow=True)
@@ -155,6 +155,16 @@ def _lines(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
         yield "notes:"
         for note in spec.notes:
             yield f"  - {_scalar(note)}"
+    if spec.predictions:
+        yield "predictions:"
+        yield "  # What this study is expected to show. `advisor analyze` says whether it did."
+        for prediction in spec.predictions:
+            shown = prediction.model_dump(mode="json", exclude_none=True)
+            yield f"  - {_entry('rule', shown.pop('rule'))}"
+            yield from (f"    {_entry(key, value, flow=True)}" for key, value in shown.items())
+    if spec.baseline is not None:
+        yield "baseline:"
+        yield from (f"  {line}" for line in _lines(spec.baseline, None))
 
 
 def _space(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from advisor.errors import AdvisorError
+from advisor.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials, SpreadWithin, significant
+from advisor.spec import Objective, StudySpec
+from advisor.spec_yaml import dump, loads
+
+EXPECTED = (
+    BestBeyond(parameter="learning_rate", side="high", end=0.01, than=0.42, noise=0.003),
+    BestReaches(value=0.4, expected=0.37, than=0.42),
+    ShareOfTrials(of="failed", at_most=0.1, was=0.4),
+    ShareOfTrials(of="better", value=0.5, at_least=0.6, was=0.5),
+    SpreadWithin(low=0.001, high=0.004),
+    Settled(side="low", was="“Training is unstable: \n at 0.1”"),
+)
+
+
+def test_predictions_go_with_the_study_file_and_come_back_unchanged() -> None:
+    made = tuple(Prediction(rule="space-boundary", subject="x", expects=e, probability=0.9) for e in EXPECTED)
+    spec = StudySpec(study="s", objective=Objective(metric="loss", direction="minimize"), predictions=made)
+    assert loads(dump(spec)) == spec
+
+
+def test_a_prediction_that_nobody_can_judge_is_refused_with_its_line() -> None:
+    text = "study: s\nobjective: {metric: loss, direction: minimize}\npredictions:\n  - rule: r\n    expects: {kind: luck}\n"
+    with pytest.raises(AdvisorError, match=r"line 5, predictions\.0\.expects: .*'luck'"):
+        loads(text)
+
+
+@pytest.mark.parametrize(("value", "said"), [(0.123456, 0.1235), (123456.0, 123500.0), (0.0, 0.0), (-3e-9, -3e-9)])
+def test_numbers_are_no_surer_than_they_can_be(value: float, said: float) -> None:
+    assert significant(value) == said
