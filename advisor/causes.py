@@ -63,6 +63,33 @@ _BLEW_UP: Severity = "warning"
 CAUSES: tuple[Cause, ...] = (
     # --- a broken pipeline: what follows is an account of the fault, not of the settings ---
     Cause(
+        rule="params-ignored",
+        explains=(
+            "space-boundary",
+            "space-insensitive",
+            "space-interaction",
+            "space-undersampled",
+            "space-shrink",
+            "space-scale",
+            "space-tuned-batch",
+            "unfair-comparison",
+            "curve-step-variance",
+            "eval-size",
+            "adopt",
+            "tuning-saturated",
+        ),
+        shared="study",
+        because="The settings of these trials did not reach their training, so trials differ by chance, or not at all.",
+        at="everywhere",
+    ),
+    Cause(
+        rule="params-ignored",
+        explains=("space-insensitive", "space-boundary", "space-interaction", "space-shrink", "space-scale"),
+        shared="subject",
+        because="Its values left no trace in any curve: it does not reach the training, or is idle by its nature.",
+        at="somewhere",
+    ),
+    Cause(
         rule="curve-train-loss-rises",
         explains=("curve-step-variance", "curve-saturated"),
         shared="trials",

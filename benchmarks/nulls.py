@@ -299,6 +299,14 @@ def equal_trials(random: Random) -> tuple[Study, Mapping[str, bool]]:
     return study(draw(random, count), {"val/error": values}, facts=facts, objective="val/error"), {}
 
 
+def coarse(random: Random) -> tuple[Study, Mapping[str, bool]]:
+    """Error rates of few examples along trainings of one course: they agree at one evaluation or another."""
+    count, examples, points = (int(random.choice(c)) for c in ((5, 20, 100), (20, 100), (3, 10, 30)))
+    rates = 0.02 + 0.6 * np.exp(-4 * np.arange(points) / points)
+    errors = random.binomial(examples, rates, size=(count, points)) / examples
+    return study(draw(random, count), {"val/error": list(errors)}, objective="val/error", seeds=[0] * count), {}
+
+
 def sampled(random: Random) -> tuple[Study, Mapping[str, bool]]:
     """Evaluations on a random sample, beside those on the whole set."""
     count = int(random.choice([3, 10, 40]))
@@ -420,6 +428,7 @@ FAMILIES: tuple[Null, ...] = (
     Null("overfits at random", overfitting, _all("curve-best-is-regularised-by-accident curve-train-loss-rises")),
     Null("learned nothing", learned_nothing, {"curve-worse-than-chance": quiet}),
     Null("equal trials", equal_trials, {"eval-size": quiet}),
+    Null("coarse results", coarse, _all("params-ignored")),
     Null("random sample", sampled, _all("eval-sample-skew")),
     *(
         Null(

@@ -47,6 +47,11 @@ _NO_NORM_CLIP = {
     *("weight", "weights", "activation", "activations", "percentile", "quantile"),
 }
 
+_MACHINE = frozenset(
+    "workers prefetch pin persistent device devices gpu gpus accelerator threads log logging logger verbose verbosity progress save "
+    "saving checkpoint checkpoints debug".split()
+)
+
 
 def is_batch_size(name: str) -> bool:
     """Whether a hyperparameter of this name is the size of a training batch."""
@@ -73,6 +78,11 @@ def clips_norm(name: str) -> bool:
 def is_of_optimizer(name: str) -> bool:
     """Whether a hyperparameter of this name belongs to the optimizer or its schedule: learning rate, momentum, betas, warmup."""
     return is_learning_rate(name) or (bool(set(words_of(name)) & _OPTIMIZER) and not is_regulariser(name))
+
+
+def is_of_machine(name: str) -> bool:
+    """Whether a hyperparameter of this name is about how a training runs and is recorded, which changes no result."""
+    return bool(set(words_of(name)) & _MACHINE)
 
 
 def batch_size(trial: Trial) -> float:
