@@ -9,6 +9,7 @@ import numpy as np
 from advisor.readings import kinds
 from advisor.readings.settings import Settings
 from advisor.space import Domain, counts_training
+from advisor.stats import good_region
 from advisor.stats.space import tidy
 from advisor.study import Study
 
@@ -22,6 +23,15 @@ def axes(tried: Settings, *, levels: int) -> list[str]:
         for name, u in tried.numeric.items()
         if len(np.unique(u[np.isfinite(u)])) >= levels and not counts_training(name) and not kinds.is_batch_size(name)
     ]
+
+
+def matter(tried: Settings, axes: list[str]) -> dict[str, float]:
+    """For each hyperparameter how often shuffled results would have as much to do with it; not adjusted for the others."""
+    found = {}
+    for name in axes:
+        having = np.isfinite(tried.numeric[name])
+        found[name] = good_region.matters(tried.numeric[name][having], tried.costs[having])
+    return found
 
 
 def tolerance(study: Study, tried: Settings, share: float, of_training: float) -> float:

@@ -8,20 +8,26 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from advisor.space import BoolArray, FloatArray
+from advisor.space import BoolArray, FloatArray, IntArray
+from advisor.stats.importance import evenly, normal_scores
 
 FEWEST_GOOD = 4
 """Good points below which the part of an axis that they leave free says nothing."""
 FEWEST = 9
 """Points below which not even neighbours are closer together than chance puts them in 5 %."""
+SEED = 0
 _STRAYS = 0.05
+_SHUFFLES = 999
+_MOST = 300
+"""Points whose shuffles say whether an axis matters, evenly over their costs: where more are needed, it hardly does."""
+_WINDOWS = np.linspace(0.1, 0.9, 9)
 _SLIGHT = 0.1
 _END = 0.2
 
 
 @dataclass(frozen=True)
 class Region:
-    """The part of one axis that holds the good points, but for strays: one in twenty of them."""
+    """The part of one axis that holds the good points, but for strays: one in twenty of them at either end."""
 
     low: float
     """Of the good points that count, in positions along the axis."""
@@ -62,7 +68,7 @@ def region(positions: FloatArray, costs: FloatArray, marked: BoolArray, missed: 
     if count < FEWEST_GOOD:
         return None
     at = np.sort(positions[marked])
-    strays = int(_STRAYS * count / 2)
+    strays = int(_STRAYS * count)
     best = positions[np.argsort(costs, kind="stable")[:3]]
     low, high = min(float(at[strays]), best.min()), max(float(at[count - 1 - strays]), best.max())
     inside = int(np.sum((positions >= low) & (positions <= high)))
@@ -71,6 +77,40 @@ def region(positions: FloatArray, costs: FloatArray, marked: BoolArray, missed: 
     left_out = int(np.sum((at < low) | (at > high)))
     chance = chance_of_span(n, count, gaps, inside)
     return Region(float(low), float(high), count, left_out, inside, float(margin), chance)
+
+
+def matters(positions: FloatArray, costs: FloatArray) -> float:
+    """P-value that costs (n,) have to do with positions (n,) along an axis; NaN costs tie as the worst.
+
+    Shuffles of the ranks: the run of neighbours along the axis that is best next to the others, of whichever length. It asks all
+    points, where `region` asks the good ones: few of them among many axes show little by themselves. Points of one position are
+    never told apart.
+    """
+    some = evenly(costs, _MOST)
+    _, at = np.unique(positions[some], return_inverse=True)
+    order, sizes = np.argsort(at, kind="stable"), np.cumsum(np.bincount(at))
+    scores, n = normal_scores(costs[some]), len(some)
+    shuffled = np.random.default_rng(SEED).permuted(np.tile(scores, (_SHUFFLES, 1)), axis=1)
+    sums = np.cumsum(np.vstack([scores, shuffled])[:, order], axis=1)
+    borders = np.concatenate([[0], sizes])
+    sums = np.hstack([np.zeros((len(sums), 1)), sums])[:, borders]
+    starts, ends = _runs(borders, n)
+    if not len(starts):
+        return 1.0
+    length = (borders[ends] - borders[starts]).astype(np.float64)
+    better = ((sums[:, starts] - sums[:, ends]) / np.sqrt(length * (n - length) / n)).max(1)
+    return float(np.mean(better >= better[0] - 1e-9))
+
+
+def _runs(borders: IntArray, n: int) -> tuple[IntArray, IntArray]:
+    """Runs of levels, from border to border, that hold a tenth, two tenths ... of the n points, or just more; not all of them."""
+    starts = np.tile(np.arange(len(borders) - 1), len(_WINDOWS))
+    wanted = borders[starts] + np.repeat(np.ceil(_WINDOWS * n), len(borders) - 1)
+    ends = np.searchsorted(borders, wanted)
+    fits = ends < len(borders)
+    starts, ends = starts[fits], ends[fits]
+    fits = borders[ends] - borders[starts] < n
+    return starts[fits], ends[fits]
 
 
 def kept(part: Region, positions: FloatArray, failed: BoolArray) -> tuple[float, float]:

@@ -66,3 +66,23 @@ def test_ends_stay_where_good_points_are_or_most_failed() -> None:
     assert good_region.kept(part, positions, fine) == pytest.approx((0.3, 0.7))
     assert good_region.kept(part, positions, positions > 0.7) == pytest.approx((0.3, 1.0))
     assert good_region.kept(good_region.Region(0.15, 0.6, 5, 0, 5, 0.01, 0.001), positions, fine)[0] == 0
+
+
+@pytest.mark.parametrize("levels", [5, 1000])
+def test_what_has_nothing_to_do_with_costs_seldom_seems_to(levels: int) -> None:
+    rng = np.random.default_rng(levels)
+    chances = []
+    for _ in range(200):
+        costs = np.round(rng.standard_normal(30), 1)
+        costs[rng.random(30) < 0.2] = np.nan
+        chances.append(good_region.matters(rng.integers(0, levels, 30) / levels, costs))
+    assert np.mean(np.array(chances) <= 0.05) <= 0.09
+    assert np.mean(np.array(chances) <= 0.5) >= 0.35
+
+
+def test_a_valley_an_end_and_nothing_at_all_to_tell() -> None:
+    positions, rng = np.linspace(0, 1, 40), np.random.default_rng(0)
+    assert good_region.matters(positions, np.abs(positions - 0.4) + 0.2 * rng.random(40)) <= 0.01
+    assert good_region.matters(positions, positions + 0.5 * rng.random(40)) <= 0.01
+    assert good_region.matters(np.full(40, 0.5), rng.random(40)) == 1
+    assert good_region.matters(positions, np.ones(40)) == 1

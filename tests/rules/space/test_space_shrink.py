@@ -10,7 +10,7 @@ import pytest
 from studies import make_study, verdict
 
 from advisor.finding import SetRange
-from advisor.plan import plan
+from advisor.plans import plan
 from advisor.spec import Parameter
 from advisor.study import Study
 
@@ -136,6 +136,17 @@ def test_a_conditional_hyperparameter_is_judged_by_the_trials_that_have_it() -> 
     (finding,) = verdict("space-shrink", study).findings
     assert finding.subject == "beta"
     assert "of all 40 trials" in finding.message
+
+
+def test_all_trials_say_whether_it_matters_where_few_are_good() -> None:
+    """Eight hyperparameters and five good trials: their place alone, one among eight, proves too little."""
+    rng = np.random.default_rng(3)
+    narrowed: list[str] = []
+    for _ in range(20):
+        study = random_study(rng, 50, 8, lambda p: min(4 * abs(p[0] - 0.5), 1.2) + float(rng.exponential(0.25)))
+        narrowed += [str(f.subject) for f in verdict("space-shrink", study).findings]
+    assert narrowed.count("x0") >= 15
+    assert len(narrowed) - narrowed.count("x0") <= 1
 
 
 def test_whole_numbers_stay_whole() -> None:
