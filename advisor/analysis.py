@@ -7,7 +7,7 @@ from pathlib import Path
 
 from advisor import config
 from advisor.engine import judge
-from advisor.plan import plan
+from advisor.plans import plan
 from advisor.registry import Settings, load_rules
 from advisor.report import Report, build_report
 from advisor.rule import Rule

@@ -231,8 +231,28 @@ class Advise(_Value):
         return spec if self.text in spec.notes else spec.model_copy(update={"notes": (*spec.notes, self.text)})
 
 
+PlanName = Literal["probe-early", "warmup", "clip", "steps-initial", "batch-sweep", "rounds", "exploit", "one-each"]
+
+
+class RunPlan(_Value):
+    """Ask for one of the playbook's plans; `advisor.plans` makes the study of it, or the changes, from all that is known."""
+
+    kind: Literal["plan"] = "plan"
+    plan: PlanName
+    parameter: str | None = None
+    """The hyperparameter that it is about."""
+    numbers: dict[str, float] = {}
+    """What the rule measured and the plan starts from, by the names on the plan's page."""
+    why: str
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec with the reason among its notes: a plan takes the whole study to design."""
+        return Advise(text=f"{self.why}.").apply(spec)
+
+
 Change = Annotated[
-    SetRange | FixParameter | AddParameter | SetField | SetSchedule | RepeatTrial | Advise, Field(discriminator="kind")
+    SetRange | FixParameter | AddParameter | SetField | SetSchedule | RepeatTrial | RunPlan | Advise,
+    Field(discriminator="kind"),
 ]
 
 

@@ -14,7 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from advisor.errors import AdvisorError
-from advisor.space import Value
+from advisor.space import Value, rounded
 from advisor.spec import MisplacedError, Parameter, Region, StudySpec
 
 _MAX_BYTES = 2_000_000
@@ -222,7 +222,7 @@ def describe(parameter: Parameter) -> str:
 def short(value: Value | None) -> str:
     """A value for people: four significant digits, no line breaks."""
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{rounded(value, 4):.12g}" if 0.99 < value < 1 else f"{value:.4g}"
     return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", str(value))[:80]
 
 

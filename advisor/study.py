@@ -133,7 +133,7 @@ class Study:
     @property
     def probe(self) -> str | None:
         """What probe the runs are, see `advisor.contract.TAG_PROBE`; None where they are trials."""
-        kinds = {trial.facts.get("probe") for trial in self.trials}
+        kinds = {trial.facts.get("probe", self.spec.probe) for trial in self.trials}
         return kinds.pop() if len(kinds) == 1 else None
 
     @property

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.finding import AddParameter, Advise, Change, SetRange
-from advisor.readings import kinds, targets
+from advisor.finding import Advise, Change, RunPlan
 from advisor.space import FloatArray, as_number, is_learning_rate
-from advisor.spec import Parameter
 from advisor.stats import jumps
 from advisor.study import Curve, Study, Trial
 
@@ -178,90 +176,29 @@ def clip_action(norms: FloatArray) -> str:
     return f"Clip gradients at a norm of {np.quantile(norms, 0.9):.3g}, the 90th percentile, and tune the threshold around it."
 
 
-def clip_changes(study: Study, norms: FloatArray) -> tuple[Change, ...]:
-    """Search a clipping threshold around the 90th percentile of the unclipped norms; without norms, the advice to log them."""
+def clip_changes(norms: FloatArray) -> tuple[Change, ...]:
+    """Ask for a clipping threshold around the 90th percentile of the unclipped norms; without norms, the advice to log them."""
     if len(norms) < jumps.FEWEST:
         return (Advise(text=LOG_NORM),)
     tenth, middle = float(np.quantile(norms, 0.9)), float(np.median(norms))
-    low = _digits(min(middle, tenth / 1.5))
-    high = _digits(tenth / low * tenth)
-    why = f"Clip near {tenth:.3g}, the 90th percentile of the {len(norms):,} unclipped gradient norms logged after early training"
-    name = next((n for n in study.spec.parameters if kinds.clips_norm(n)), "grad_clip_norm")
-    return (_search(study, name.lower(), name, "float", low, high, why),)
+    why = f"Gradients above {tenth:.3g}, the 90th percentile of their norms, are to be clipped"
+    return (RunPlan(plan="clip", numbers={"p90": tenth, "median": middle, "norms": float(len(norms))}, why=why),)
 
 
-def clip_lower_changes(study: Study, threshold: float, norms: FloatArray) -> tuple[Change, ...]:
-    """Search clipping thresholds below the present one, around the 90th percentile of the unclipped norms if that is lower."""
-    tenth = float(np.quantile(norms, 0.9)) if len(norms) >= jumps.FEWEST else math.inf
-    middle = min(tenth, threshold / 3)
-    low, high = _digits(middle / 3), _digits(min(3 * middle, threshold / 1.5))
-    why = f"Clipping at {threshold:.3g} left training unstable, so smaller thresholds are tried"
-    name = next((n for n in study.spec.parameters if kinds.clips_norm(n)), "grad_clip_norm")
-    return (_search(study, name.lower(), name, "float", low, high, why),)
+def clip_lower_changes(threshold: float, norms: FloatArray) -> tuple[Change, ...]:
+    """Ask for clipping thresholds below the present one, around the 90th percentile of the unclipped norms if that is lower."""
+    known = {"p90": float(np.quantile(norms, 0.9))} if len(norms) >= jumps.FEWEST else {}
+    why = f"Clipping at {threshold:.3g} left training unstable"
+    return (RunPlan(plan="clip", numbers={"threshold": threshold, **known}, why=why),)
 
 
-def warmup_changes(study: Study) -> tuple[Change, ...]:
-    """Search the warmup over orders of magnitude, from 10 steps to a tenth of the training; advice if the length is unknown."""
-    steps = study.spec.max_train_steps
-    if study.probe is not None and not any(math.isfinite(t.fact("max_train_steps")) for t in study.trials):
-        steps = None  # only the probe's own length is known
-    if _evaluated_each_epoch(study):
-        steps = None  # it counts epochs, and a warmup optimizer steps
-    if steps is None or steps < 20:
-        return (
-            Advise(
-                text="Warm the learning rate up from 0 over 10 optimizer steps or more, at most a tenth of the training."
-            ),
-        )
-    present = _named(study, "warmup")
-    longest = steps // 10
-    low = min(10, max(1, longest // 10))
-    why = f"The shortest warmup that trains stably is wanted: orders of magnitude up to {longest:,} steps, a tenth of the training"
-    if present is None or _steps(study, present):
-        return (_search(study, "warmup", "warmup_steps", "int", low, max(longest, low + 1), why),)
-    return (_search(study, "warmup", present, "float", _digits(low / steps), EARLY, why),)
+def warmup_changes(unstable: float, times: float = 10.0) -> tuple[Change, ...]:
+    """Ask for the shortest warmup that allows `times` the lowest unstable learning rate, NaN where that is unknown."""
+    known = {"unstable_learning_rate": unstable, "times": times} if math.isfinite(unstable) else {}
+    return (RunPlan(plan="warmup", numbers=known, why="Training is unstable early, which a warmup mends best"),)
 
 
-def _evaluated_each_epoch(study: Study) -> bool:
-    """Whether the steps of the study's curves are epochs: few, and the objective has a value at each of them."""
-    gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 1]
-    return bool(gaps) and bool((np.concatenate(gaps) == 1).all()) and targets.axis_of(study) == "epochs"
-
-
-def probe_advice(rate: float) -> Advise:
-    """The playbook's probe; `rate`: the best learning rate, NaN if unknown."""
-    at = f"{2 * rate:.3g}, twice the best learning rate" if math.isfinite(rate) else "twice the best learning rate"
-    return Advise(
-        text=f"Check each remedy with runs of about {PROBE_STEPS} steps at {at}, logging the loss at every step."
-    )
-
-
-def _named(study: Study, word: str) -> str | None:
-    """The study's own parameter whose name contains the word."""
-    return next((name for name in study.spec.parameters if word in name.lower()), None)
-
-
-def _steps(study: Study, name: str) -> bool:
-    """Whether a warmup is given in steps and not as a share of the training."""
-    parameter = study.spec.parameters[name]
-    ends = [parameter.high, as_number(parameter.value), *map(as_number, parameter.options)]
-    return max([e for e in ends if e is not None and math.isfinite(e)], default=1.0) > 1
-
-
-def _search(study: Study, word: str, name: str, kind: str, low: float, high: float, why: str) -> Change:
-    """Search low..high on a log scale, under the name that the study already has for it."""
-    present = _named(study, word) or name
-    old = study.spec.parameters.get(present)
-    if old is not None and old.searched:
-        return SetRange(parameter=present, low=low, high=high, scale="log", why=why)
-    when = old.when if old is not None else None
-    type_ = "int" if kind == "int" else "float"
-    return AddParameter(
-        name=present,
-        parameter=Parameter(type=type_, low=low, high=high, scale="log", role="nuisance", when=when, why=why),
-    )
-
-
-def _digits(value: float) -> float:
-    """The value to three significant digits."""
-    return float(f"{value:.3g}")
+def rate_of(trial: Trial) -> float:
+    """The trial's peak learning rate, from its hyperparameters, else from what it noted of its optimizer; NaN if unknown."""
+    named = (as_number(v) for n, v in trial.params.items() if is_learning_rate(n))
+    return next((v for v in named if v > 0), trial.fact("optimizer.learning_rate"))

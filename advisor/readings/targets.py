@@ -124,6 +124,12 @@ def axis_of(study: Study) -> Unit:
     return "epochs" if longest <= _FEW_STEPS else "steps"
 
 
+def each_epoch(study: Study) -> bool:
+    """Whether the steps of the study's curves are epochs: few, and the objective has a value at each of them."""
+    gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 1]
+    return bool(gaps) and bool((np.concatenate(gaps) == 1).all()) and axis_of(study) == "epochs"
+
+
 def _counts_epochs(name: str) -> bool:
     return counts_training(name) and "epoch" in name.lower()
 

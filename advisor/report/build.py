@@ -14,7 +14,7 @@ import numpy as np
 
 from advisor.finding import CurveEvidence, Verdict
 from advisor.measured import in_words, measured
-from advisor.plan import Deferred, file_names
+from advisor.plans import Deferred, file_names
 from advisor.readings.reproduction import reproduction
 from advisor.report.model import (
     Best,

@@ -16,7 +16,7 @@ from pydantic_core import core_schema
 
 from advisor.causes import first_cause
 from advisor.finding import Finding, Goal, Verdict, by_priority
-from advisor.plan import Deferred
+from advisor.plans import Deferred
 from advisor.report.text import encodable
 from advisor.space import Value
 from advisor.spec import Objective, StudySpec

@@ -93,7 +93,7 @@ class ClipAggressive(Rule):
                     )
                 ),
             ),
-            changes=instability.clip_changes(study, norms),
+            changes=instability.clip_changes(norms),
         )
 
 

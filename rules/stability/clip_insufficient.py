@@ -120,7 +120,7 @@ class ClipInsufficient(Rule):
             )
             changes = (Advise(text=tip),)
             if math.isfinite(chosen.threshold):
-                changes = instability.clip_lower_changes(study, chosen.threshold, norms)
+                changes = instability.clip_lower_changes(chosen.threshold, norms)
         lines = (Line(value=chosen.threshold, label="clipped from here on"),) if "norm" in metric and at else ()
         return self.finding(
             f"{said}, though gradients are clipped{at}{others}.",

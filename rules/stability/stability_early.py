@@ -28,9 +28,9 @@ class StabilityEarly(Rule):
     trains slowly and looks healthy in evaluations thousands of steps apart. Nothing else in the study is worth tuning before.
 
     ## What to do
-    Warm the learning rate up from zero: search the number of warmup steps over orders of magnitude, up to a tenth of the training,
-    and check each with a probe of 500 steps at twice the best learning rate, logging every step. If that is not enough, clip
-    gradients, then try another optimizer. A lower learning rate is the last resort.
+    Find the shortest warmup, by a short study of its own: the learning rate rises from zero to ten times the lowest unstable one
+    over 10 steps to a tenth of the training, and stays there for twice as long (`warmup-shortest` reads it). If that is not enough,
+    clip gradients, then try another optimizer. A lower learning rate is the last resort.
 
     ## How sure
     Noise is read off the run itself: an exponential tail of its own scale for the highest level, a t-distribution for the first
@@ -101,7 +101,7 @@ class StabilityEarly(Rule):
                     )
                 ),
             ),
-            changes=(*instability.warmup_changes(study), instability.probe_advice(near.best)),
+            changes=instability.warmup_changes(min((instability.rate_of(t) for t in which), default=math.nan)),
         )
 
 

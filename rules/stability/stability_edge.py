@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from advisor.finding import AxisEvidence, FigureEvidence, Finding, Goal, Line, MissingData, SetRange
-from advisor.readings import failures, instability, settings
-from advisor.rule import Factor, Rule, Share
+from advisor.finding import AxisEvidence, Change, FigureEvidence, Finding, Goal, Line, MissingData, RunPlan, SetRange
+from advisor.readings import blowups, failures, instability, settings
+from advisor.rule import Count, Factor, Rule, Share
 from advisor.stats import outliers
-from advisor.study import Study
+from advisor.study import Study, Trial
 
 
 class StabilityEdge(Rule):
@@ -28,9 +28,10 @@ class StabilityEdge(Rule):
     towards lower rates hides the problem and keeps the loss.
 
     ## What to do
-    Make training stable, then search higher learning rates: warm up from zero over the fewest steps that allow a peak of ten times
-    the unstable rate, searching the number of steps over orders of magnitude up to a tenth of the training. Clip gradients too; see
-    `stability-spikes`. Lowering the learning rate is the last resort.
+    Make training stable, then search higher learning rates. First a short study of its own finds the fewest warmup steps that allow
+    a peak of ten times the unstable rate, from 10 to a tenth of the training (`warmup-shortest` reads it). Where losses were logged
+    too rarely to see how training starts, a run of 500 steps at twice the best rate comes before that. Trials that blow up in mid
+    training only want clipping, see `stability-spikes`. Lowering the learning rate is the last resort.
 
     ## How sure
     Failed, best and other trials are rearranged over the learning rates that were tried; the p-value is how often as many failures
@@ -52,7 +53,9 @@ class StabilityEdge(Rule):
     next: Factor = 10.0
     """How far, if no trial that worked lies between: an order of magnitude."""
     raise_to: Factor = 10.0
-    """Times the unstable learning rate that warmup should make possible; the playbook's default."""
+    """Times the unstable learning rate that warmup should make possible; the playbook's default, and 100 its second try."""
+    lasting: Count = 10
+    """Steps for which a loss must stay high at its start; as in `stability-early`."""
     false_alarms: Share = 0.05
     """How often, per study, chance alone may raise a finding."""
 
@@ -88,13 +91,14 @@ class StabilityEdge(Rule):
         best, edge = rates
         said = f"{edge:.3g}, from where {region.failed} of {region.total} settings fail"
         low, high = float(f"{best / 2:.3g}"), float(f"{self.raise_to * edge:.3g}")
-        why = f"With warmup, rates up to {self.raise_to:g} times {edge:.3g} may train; without it {edge:.3g} fails"
+        why = f"Once training is stable, rates up to {self.raise_to:g} times {edge:.3g} may train; as it is {edge:.3g} fails"
+        higher = SetRange(parameter=name, low=low, high=high, scale="log", why=why)
         failing = failures.failures(study).any
         which = [t for t in study.trials if t.id == best_id or (failing[t.index] and math.isfinite(best))]
         below = f"a factor {edge / best:.2g} below" if edge > 1.1 * best else "right below"
         return self.finding(
             f"The best {name}, {best:.3g}, lies {below} {said}.",
-            action=f"Add warmup, and clip gradients, then search {name} up to {high:g}; lowering it is the last resort.",
+            action=f"Make training stable, by a warmup first, then search {name} up to {high:g}; lowering it is the last resort.",
             severity="critical",
             confidence=1 - region.p,
             subject=name,
@@ -118,9 +122,17 @@ class StabilityEdge(Rule):
                     )
                 ),
             ),
-            changes=(
-                *instability.warmup_changes(study),
-                SetRange(parameter=name, low=low, high=high, scale="log", why=why),
-                *instability.clip_changes(study, instability.late_norms(study, study.trials)),
-            ),
+            changes=self._remedy(study, [t for t in which if t.id != best_id], edge, higher),
         )
+
+    def _remedy(self, study: Study, failed: Sequence[Trial], edge: float, higher: SetRange) -> tuple[Change, ...]:
+        """What mends the kind of instability that the failed trials show; a look at their start where they show none."""
+        starts = [b for t in failed if (b := blowups.at_start(study, t, self.lasting)) is not None]
+        jumps = [b for t in failed if (b := blowups.in_mid_training(study, t)) is not None]
+        early, mid = (any(b.p <= self.false_alarms and b.share > 0 for b in seen) for seen in (starts, jumps))
+        if mid and not early:
+            return (*instability.clip_changes(instability.late_norms(study, study.trials)), higher)
+        if not early and not any(b.points for b in starts):
+            why = f"Trials fail from {edge:.3g} on, and their losses are too sparse to see how they start"
+            return (RunPlan(plan="probe-early", parameter=higher.parameter, why=why),)
+        return (*instability.warmup_changes(edge, self.raise_to), higher)

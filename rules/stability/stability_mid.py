@@ -97,5 +97,5 @@ class StabilityMid(Rule):
                     )
                 ),
             ),
-            changes=instability.clip_changes(study, norms),
+            changes=instability.clip_changes(norms),
         )

@@ -110,7 +110,7 @@ class StabilitySpikes(Rule):
                     )
                 ),
             ),
-            changes=instability.clip_changes(study, norms),
+            changes=instability.clip_changes(norms),
         )
 
 

@@ -23,7 +23,7 @@ from advisor.finding import (
     SetSchedule,
     Verdict,
 )
-from advisor.plan import Plan, plan
+from advisor.plans import Plan, plan
 from advisor.report import Report, build_report
 from advisor.rule import Count, Rule, Share
 from advisor.space import Value

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from advisor.finding import AxisEvidence, Explanation, FigureEvidence, Finding, HistogramEvidence, Line, Verdict
-from advisor.plan import Deferred
+from advisor.plans import Deferred
 from advisor.report import Report, findings_schema, view
 from advisor.report.terminal import print_report
 from advisor.study import CurveBlock, Study, Trial

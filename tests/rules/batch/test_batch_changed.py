@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plan import plan
+from advisor.plans import plan
 from advisor.spec import Parameter
 
 RATES = [0.01, 0.02, 0.05, 0.1, 0.2]

@@ -3,7 +3,7 @@ import pytest
 from studies import make_study, verdict
 
 from advisor.finding import Advise, RepeatTrial
-from advisor.plan import REPEAT_GOAL, plan
+from advisor.plans import REPEAT_GOAL, plan
 
 
 def repeated(values, *, status=None, **options):

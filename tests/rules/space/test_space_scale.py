@@ -10,7 +10,7 @@ import pytest
 from studies import make_study, verdict
 
 from advisor.finding import SetRange
-from advisor.plan import plan
+from advisor.plans import plan
 from advisor.spec import Parameter
 
 RULE = "space-scale"

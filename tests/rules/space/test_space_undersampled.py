@@ -9,7 +9,7 @@ import pytest
 from studies import make_study, verdict
 
 from advisor.finding import SetField
-from advisor.plan import plan
+from advisor.plans import plan
 from advisor.spec import Parameter
 from advisor.study import Study
 

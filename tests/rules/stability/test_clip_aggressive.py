@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plan import plan
+from advisor.plans import plan
 from advisor.spec import Parameter
 
 RNG = np.random.default_rng(4)
@@ -73,10 +73,10 @@ def test_a_range_that_the_study_searches_gets_the_new_one():
         "max_grad_norm": Parameter(low=0.01, high=0.5, scale="log"),
     }
     study = study_of([norms() for _ in range(3)], limits=[0.1, 0.2, 0.3], space=space)
-    (finding,) = verdict("clip-aggressive", study).findings
-    (change,) = finding.changes
-    assert (change.kind, change.parameter) == ("set-range", "max_grad_norm")
-    assert change.high > 1.4
+    said = verdict("clip-aggressive", study)
+    ((change,),) = (f.changes for f in said.findings)
+    assert (change.kind, change.plan) == ("plan", "clip")
+    assert plan(study, [said]).specs[0].parameters["max_grad_norm"].high > 1.4
 
 
 QUIET = {

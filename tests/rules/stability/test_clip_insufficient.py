@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plan import plan
+from advisor.plans import plan
 
 RNG = np.random.default_rng(17)
 N = 400
@@ -48,11 +48,10 @@ def test_a_jump_in_spite_of_clipping_asks_for_a_smaller_threshold():
 
 
 def test_outliers_that_pass_below_the_threshold_show_it_too():
-    (finding,) = verdict(
-        "clip-insufficient", study_of([losses()], grads=[norms([150, 200, 300])], limit=200.0)
-    ).findings
-    assert "times its running median" in finding.message
-    assert finding.changes[0].parameter.high < 200
+    study = study_of([losses()], grads=[norms([150, 200, 300])], limit=200.0)
+    said = verdict("clip-insufficient", study)
+    assert "times its running median" in said.findings[0].message
+    assert plan(study, [said]).specs[0].parameters["grad_clip_norm"].high < 200
 
 
 def test_under_extreme_clipping_a_smaller_threshold_is_no_remedy():

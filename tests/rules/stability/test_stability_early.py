@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plan import plan
+from advisor.plans import plan
 from advisor.spec import Parameter
 
 RNG = np.random.default_rng(3)
@@ -46,9 +46,9 @@ def test_fires_on_a_rise_that_recovers_and_asks_for_a_warmup():
     assert "3 times the best trial's" in finding.message
     assert finding.goal == "stability"
     (spec,) = plan(study, [said]).specs
-    warmup = spec.parameters["warmup_steps"]
-    assert (warmup.type, warmup.scale, warmup.low, warmup.high) == ("int", "log", 10, 998)
-    assert any("500 steps" in note for note in spec.notes)
+    assert (spec.probe, spec.parameters["lr"].value) == ("warmup", pytest.approx(3.0))
+    assert spec.parameters["warmup_steps"].choices == (10, 50, 200, 998)
+    assert spec.baseline.parameters == plan(study, []).specs[0].parameters | {"lr": spec.baseline.parameters["lr"]}
 
 
 def test_the_best_trial_itself_makes_it_critical():
@@ -194,7 +194,9 @@ def test_a_warmup_is_not_counted_in_epochs():
     bad[1:5] = 9.0
     study = make_study([{"lr": 0.1}, {"lr": 0.3}], {"val/loss": [good, bad]}, every=1)
     said = verdict("stability-early", study)
-    assert {c.kind for c in said.findings[0].changes} == {"advise"}
+    (spec,) = plan(study, [said]).specs
+    assert "warmup_steps" not in spec.parameters
+    assert any("Warm the learning rate up" in note for note in spec.notes)
 
 
 def test_a_trifle_beside_what_the_best_trial_gains_is_no_instability():

@@ -8,16 +8,18 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.finding import AddParameter, SetRange
+from advisor.finding import RunPlan, SetRange
+from advisor.plans import plan
 
 
 def sweep(rates: Any, best: int, failing: int, kind: str = "diverged", name: str = "learning_rate") -> Any:
-    """The `failing` highest rates fail; the best is the trial at index `best`. Trains for 10,000 steps."""
+    """The `failing` highest rates fail early; the best is the trial at index `best`. Trains for 10,000 steps."""
     fine = len(rates) - failing
     end = 1.5 if kind == "infeasible" else np.nan
-    curves = [[3.0, 2.0, 1 + 0.1 * abs(i - best)] for i in range(fine)] + [[3.0, 2.5, end]] * failing
+    curves = [[3.0, 2.9, 2.8, 2.0, 1 + 0.1 * abs(i - best)] for i in range(fine)]
+    curves += [[3.0, 3.5, end, end, end]] * failing
     status = ["complete"] * fine + [kind] * failing
-    steps = [100, 5000, 10000]
+    steps = [1, 100, 500, 5000, 10000]
     return make_study([{name: float(r)} for r in rates], {"val/loss": curves}, status=status, steps=steps)
 
 
@@ -28,14 +30,33 @@ def test_fires_and_asks_for_warmup_before_a_higher_rate() -> None:
     study = sweep(HALF_DECADES, 6, 3)
     (finding,) = verdict("stability-edge", study).findings
     assert (finding.subject, finding.goal, finding.severity) == ("learning_rate", "stability", "critical")
-    warmup = next(c for c in finding.changes if isinstance(c, AddParameter) and c.name == "warmup_steps")
-    after = warmup.apply(study.spec).parameters["warmup_steps"]
-    assert (after.type, after.low, after.high, after.scale) == ("int", 10, 1000, "log")
-    rate = next(c for c in finding.changes if isinstance(c, SetRange))
+    warmup, rate = finding.changes
+    assert isinstance(warmup, RunPlan)
+    assert (warmup.plan, warmup.numbers) == (
+        "warmup",
+        {"unstable_learning_rate": pytest.approx(HALF_DECADES[7]), "times": 10},
+    )
+    assert isinstance(rate, SetRange)
     higher = rate.apply(study.spec).parameters["learning_rate"]
     assert higher.high == pytest.approx(10 * HALF_DECADES[7], rel=1e-2)
     assert higher.low is not None
     assert higher.low < HALF_DECADES[6]
+
+
+def test_where_losses_are_too_sparse_it_asks_to_look_at_the_start() -> None:
+    curves = [[3.0, 2.0, 1 + 0.1 * abs(i - 6)] for i in range(7)] + [[3.0, 2.5, np.nan]] * 3
+    status = ["complete"] * 7 + ["diverged"] * 3
+    params = [{"learning_rate": float(r)} for r in HALF_DECADES]
+    study = make_study(params, {"val/loss": curves}, status=status, steps=[100, 5000, 10000])
+    said = verdict("stability-edge", study)
+    ((change,),) = (f.changes for f in said.findings)
+    assert isinstance(change, RunPlan)
+    assert change.plan == "probe-early"
+    (spec,) = plan(study, [said]).specs
+    assert (spec.probe, spec.max_train_steps, spec.evaluate_every, spec.trials) == ("early-instability", 500, 1, 1)
+    assert spec.parameters["learning_rate"].value == pytest.approx(2 * HALF_DECADES[6])
+    assert spec.baseline is not None
+    assert spec.baseline.max_train_steps == 10_000
 
 
 def test_the_next_rate_tried_counts_within_a_decade() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plan import plan
+from advisor.plans import plan
 from advisor.spec import Parameter
 
 RNG = np.random.default_rng(9)

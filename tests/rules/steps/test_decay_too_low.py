@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plan import plan
+from advisor.plans import plan
 
 N = 1000
 EVERY = 20

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plan import plan
+from advisor.plans import plan
 from advisor.spec import Objective, StudySpec
 
 N = 100

@@ -1,9 +1,10 @@
 """Folds what the rules found into the next studies: one goal each, by the playbook's priorities, conflicts settled here.
 
-Playbook: "Choosing the goal for the next round of experiments". Findings are taken in the order of `STAGES`; each stage with
-something to change becomes one study, on top of the stages before it. Of two changes that contradict each other the one of higher
-priority is made and the other is put off, with the reason. What a finding that another one explains asks for waits until the cause
-is settled (`advisor.causes`), where the cause comes first.
+Playbook: "Choosing the goal for the next round of experiments". Findings are taken in the order of `stages.STAGES`; each stage
+with something to change becomes one study, on top of the stages before it. Of two changes that contradict each other the one of
+higher priority is made and the other is put off, with the reason. What a finding that another one explains asks for waits until
+the cause is settled (`advisor.causes`), where the cause comes first. A plan of the playbook that wants a study of its own, such
+as a search for a warmup, is the stage's study; what else the stage changes is in the study that follows it, its `baseline`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from advisor.causes import cause_of
@@ -22,55 +22,22 @@ from advisor.finding import (
     Change,
     Finding,
     FixParameter,
-    Goal,
     RepeatTrial,
+    RunPlan,
     SetField,
     SetRange,
     Verdict,
     by_priority,
 )
-from advisor.readings import repeats
-from advisor.space import as_number, is_learning_rate
-from advisor.spec import Parameter, Sampler, StudySpec
-from advisor.study import Study, Trial
+from advisor.plans import catalogue
+from advisor.plans.base import base, name_of_round
+from advisor.plans.reseed import REPEAT_GOAL, reseed
+from advisor.plans.stages import Stage, in_order
+from advisor.spec import Sampler, StudySpec
+from advisor.study import Study
 
 LEAST_CONFIDENCE = 0.5
 """A finding less sure than this is shown but changes no study: it is as likely wrong as right."""
-
-JUST_ABOVE = 2.0
-"""Learning rates up to this multiple of the best are just above it: the playbook's probe for instability is at twice the best."""
-
-FEWEST_FEASIBLE = 5
-"""Feasible trials with fewer of which the best one says little about where the best settings are."""
-
-REPEATS = 5
-"""Seeds with which the best trial is repeated when nothing else is left to do: the fewest that show a spread."""
-
-
-REPEAT_GOAL = "Measure trial variance: the best trial again with other seeds"
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A goal that a study can have, and the findings that call for it."""
-
-    goals: tuple[Goal, ...]
-    title: str
-    """What the study is for, as the start of its goal."""
-
-
-_STABILITY = Stage(("stability",), "Make training stable")
-_SPACE = Stage(("infeasible", "boundary", "sampling"), "Search the right space")
-
-STAGES = (
-    Stage(("pipeline",), "Repair the training pipeline"),
-    _STABILITY,
-    _SPACE,
-    Stage(("steps",), "Train for the right number of steps"),
-    Stage(("regularisation",), "Reduce overfitting"),
-    Stage(("efficiency",), "Get more out of each trial"),
-    Stage(("exploitation",), "Find the best setting"),
-)
 
 
 class Deferred(BaseModel):
@@ -104,39 +71,21 @@ def _slug(text: str) -> str:
 def plan(study: Study, verdicts: Iterable[Verdict]) -> Plan:
     """The next studies for what was found in this one; with nothing to change, the best trial is repeated with other seeds."""
     findings = by_priority(f for v in verdicts for f in v.findings)
-    base = _base(study)
-    draft = _Draft(base, base, findings)
-    for stage in _in_order(study, findings):
+    start = base(study)
+    draft = _Draft(study, start, start, findings)
+    for stage in in_order(study, findings):
         draft.add_stage(stage, [f for f in findings if f.goal in stage.goals])
-    specs = draft.specs or _repeat_best(study, draft.current)
+    specs = draft.specs or _nothing_to_change(study, draft.current)
     return Plan(specs=tuple(_with_notes(specs, draft.notes)), deferred=tuple(draft.deferred))
 
 
-def _in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
-    """The stages by priority; but the space comes before stability where the instability keeps nobody from anything.
-
-    Instability matters only where it forces the learning rate too low (playbook: "Identifying unstable workloads"). It does not
-    while the best trials crowd the low end of the learning rates, nor where only trials far above the best one's are unstable; and
-    with next to no feasible trial there is no best one to speak of, so that a space with more of them comes first.
-    """
-    lower = any(f.goal == "boundary" and f.side == "low" and is_learning_rate(f.subject or "") for f in findings)
-    region = any(f.goal == "infeasible" and not (f.explained_by and _only_advice(f)) for f in findings)
-    few = region and int(study.feasible.sum()) < FEWEST_FEASIBLE
-    limiting = any(f.goal == "stability" and _limits(study, f) for f in findings)
-    if limiting and not lower and not few:
-        return STAGES
-    return [_SPACE if s is _STABILITY else _STABILITY if s is _SPACE else s for s in STAGES]
-
-
-def _limits(study: Study, finding: Finding) -> bool:
-    """Whether the finding shows instability at, below or just above the best trial's learning rate, or knows of none."""
-    best = study.ranked()[:1]
-    rate = next((name for name in study.searched if is_learning_rate(name) and best and name in best[0].params), None)
-    if rate is None:
-        return True
-    limit = JUST_ABOVE * as_number(best[0].params[rate])
-    shown = [t for t in study.trials if t.id in finding.trials]
-    return not shown or any(not as_number(t.params.get(rate)) > limit for t in shown)
+def _nothing_to_change(study: Study, base: StudySpec) -> list[StudySpec]:
+    """What comes next where no rule asks for a change."""
+    if study.spec.baseline is not None:
+        goal = f"Take up again what {study.name} prepared"
+        return [base.model_copy(update={"study": name_of_round(base, base.round), "goal": goal})]
+    again = None if study.probe is not None else reseed(study, base)
+    return [] if again is None else [again]
 
 
 # --- folding --------------------------------------------------------------------------------------------------------------------
@@ -146,8 +95,10 @@ def _limits(study: Study, finding: Finding) -> bool:
 class _Draft:
     """The studies so far, and who changed what in them."""
 
+    study: Study
+    """The study that was analysed."""
     start: StudySpec
-    """The study before any change."""
+    """The study to follow, before any change."""
     current: StudySpec
     findings: Sequence[Finding]
     """All of the study."""
@@ -158,11 +109,14 @@ class _Draft:
     """{(what, side): rule that set it}: what a later finding may not undo."""
     settled: list[Finding] = field(default_factory=list)
     """Findings whose changes or advice are in the studies so far, or wait for such a finding."""
+    asked: list[RunPlan] = field(default_factory=list)
+    """The plan that the stage's study is made by, as each finding asks for it."""
 
     def add_stage(self, stage: Stage, findings: Sequence[Finding]) -> None:
         """Apply the findings' changes; if any took effect, they are a study of their own."""
         before = self.current
         subjects: list[str] = []
+        self.asked = []
         for finding in sorted(findings, key=lambda f: (_repeats(f), self._depth(f))):
             if finding.confidence < LEAST_CONFIDENCE:
                 self._defer(finding, f"it is {finding.confidence:.0%} sure, too little to change a study")
@@ -171,24 +125,49 @@ class _Draft:
                 self._defer(finding, f"it follows from what {cause.rule} found and may be gone once that is settled")
                 self.settled.append(finding)
                 continue
-            changed = [c for c in finding.changes if self._apply(finding, c)]
+            changes = [c for asked in finding.changes for c in self._planned(finding, asked)]
+            changed = [c for c in changes if self._apply(finding, c)]
             subjects += [s for c in changed if (s := _target(c)) not in subjects]
-            if changed or any(isinstance(c, Advise) for c in finding.changes):
+            if changed or any(isinstance(c, Advise | RunPlan) for c in finding.changes):
                 self.settled.append(finding)
-        if self.current == before and not any(self._must_be_mended(f) for f in findings):
-            return
-        goal = f"{stage.title}: {', '.join(subjects) or 'see the notes, then repeat the study'}"
-        if self.current.seeds is not None and "trial variance" in subjects:
-            goal = REPEAT_GOAL
-        follows = before.parent if not self.specs else self.specs[-1].study
-        number = before.round if not self.specs else self.specs[-1].round + 1
-        name = re.sub(r"-round-\d+$", "", self.current.study) + f"-round-{number}"
-        update = {"goal": goal, "study": name, "parent": follows, "round": number, "sampler": Sampler(seed=number)}
-        self.current = self.current.model_copy(update=update)
+        if self.asked or self.current != before or any(self._must_be_mended(f) for f in findings):
+            goal = f"{stage.title}: {', '.join(subjects) or 'see the notes, then repeat the study'}"
+            self._add_study(REPEAT_GOAL if "trial variance" in subjects else goal, findings)
+
+    def _planned(self, finding: Finding, change: Change) -> tuple[Change, ...]:
+        """The change, or what the plan that it asks for makes of it; one with a study of its own waits for the stage's end."""
+        if not isinstance(change, RunPlan):
+            return (change,)
+        made = catalogue.PLANS[change.plan](change, self.study, self.current)
+        if not isinstance(made, StudySpec):
+            return made
+        if all(change.plan == other.plan for other in self.asked):
+            self.asked.append(change)
+        else:
+            self._defer(finding, f"one study at a time: the plan {self.asked[0].plan!r} comes first")
+        return ()
+
+    def _add_study(self, goal: str, findings: Sequence[Finding]) -> None:
+        """The stage's study: the one that a plan designs, with the changes for the study after it, or the changes themselves."""
+        number = self.start.round if not self.specs else self.specs[-1].round + 1
+        place = {
+            "study": name_of_round(self.current, number),
+            "parent": self.start.parent if not self.specs else self.specs[-1].study,
+            "round": number,
+        }
+        sampler = Sampler(seed=number)
+        spec = self.current.model_copy(update={**place, "goal": goal, "sampler": sampler})
+        if self.asked:
+            own = catalogue.PLANS[self.asked[0].plan](self.asked[0], self.study, self.current)
+            assert isinstance(own, StudySpec)
+            update = place | {"sampler": sampler.model_copy(update={"kind": own.sampler.kind})}
+            spec = own.model_copy(update=update | ({"baseline": self.current} if own.probe else {}))
         if self.specs:
             for finding in findings:
                 self._defer(finding, f"it comes after the goal “{self.specs[0].goal}”, which it would blur")
-        self.specs.append(self.current)
+        self.specs.append(spec)
+        if spec.probe is None:
+            self.current = spec
 
     def _waits_for(self, finding: Finding) -> Finding | None:
         """The cause that comes first and is to be settled before what this finding asks for; None where there is none."""
@@ -268,11 +247,6 @@ def _repeats(finding: Finding) -> bool:
     return any(isinstance(c, RepeatTrial) for c in finding.changes)
 
 
-def _only_advice(finding: Finding) -> bool:
-    """Whether the finding asks for nothing that a study can hold."""
-    return all(isinstance(c, Advise) for c in finding.changes)
-
-
 def _target(change: Change) -> str:
     """What a change is about: a parameter, a field or the schedule."""
     if isinstance(change, SetRange | FixParameter):
@@ -292,63 +266,6 @@ def _sides(change: Change, spec: StudySpec) -> list[tuple[str, str]]:
         return [(target, "low"), (target, "high")]
     parts = (("low", change.low, now.low), ("high", change.high, now.high), ("scale", change.scale, now.scale))
     return [(target, part) for part, new, old in parts if new != old]
-
-
-# --- the studies around the changes ---------------------------------------------------------------------------------------------
-
-
-def _base(study: Study) -> StudySpec:
-    """The study to change: this one, a round on, with its fixed parameters and its number of trials."""
-    spec = study.spec
-    parameters = {name: _carried(p, name in study.inferred) for name, p in spec.parameters.items()}
-    return StudySpec(
-        study=spec.study,
-        round=spec.round + 1,
-        parent=spec.study,
-        objective=spec.objective,
-        parameters=parameters,
-        trials=spec.trials or max(int(study.ended.sum()), 1),
-        sampler=spec.sampler,
-        max_train_steps=spec.max_train_steps,
-        evaluate_every=spec.evaluate_every or _evaluation_interval(study),
-        seeds=spec.seeds,
-        schedule=spec.schedule,
-    )
-
-
-def _carried(parameter: Parameter, inferred: bool) -> Parameter:
-    if parameter.role == "fixed":
-        return parameter
-    why = "as in the round before, where the trials showed this range" if inferred else "as in the round before"
-    return parameter.model_copy(update={"why": why})
-
-
-def _evaluation_interval(study: Study) -> int | None:
-    """Steps between two evaluations in most trials; None where they are irregular or unknown."""
-    gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 2]
-    if not gaps:
-        return None
-    every = np.concatenate(gaps)
-    usual = int(np.median(every))
-    return usual if usual >= 1 and np.mean(every == usual) > 0.9 else None
-
-
-def _repeat_best(study: Study, base: StudySpec) -> list[StudySpec]:
-    """The best trial again with other seeds: what is left when no rule asks for a change."""
-    ranked = study.ranked()
-    if not ranked or study.probe is not None:
-        return []
-    best = ranked[0]
-    if not best.params or len(_seeds_of(study, best)) >= REPEATS:
-        return []
-    name = re.sub(r"-round-\d+$", "", base.study) + f"-round-{base.round}"
-    repeat = RepeatTrial(parameters=dict(best.params), seeds=REPEATS, why="the trial variance is not known well")
-    return [repeat.apply(base).model_copy(update={"study": name, "goal": REPEAT_GOAL})]
-
-
-def _seeds_of(study: Study, trial: Trial) -> list[Trial]:
-    """The runs of the trial's setting with different seeds."""
-    return next((list(s.trials) for s in repeats.settings(study) if repeats.key(s.trials[0]) == repeats.key(trial)), [])
 
 
 def _with_notes(specs: Sequence[StudySpec], notes: Sequence[Advise]) -> list[StudySpec]:

@@ -12,7 +12,7 @@ from advisor.finding import (
     SetRange,
     Verdict,
 )
-from advisor.plan import REPEAT_GOAL, file_names, plan
+from advisor.plans import REPEAT_GOAL, file_names, plan
 from advisor.spec import Parameter
 from advisor.spec_yaml import dump, loads
 

@@ -1,0 +1,19 @@
+"""Which file makes what of a plan that a rule asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from advisor.finding import Change, PlanName, RunPlan
+from advisor.plans import clip, probe_early, warmup
+from advisor.spec import StudySpec
+from advisor.study import Study
+
+Design = Callable[[RunPlan, Study, StudySpec], StudySpec | tuple[Change, ...]]
+"""(what was asked for, the study that was analysed, the study to follow): a study of its own, or changes of the one to follow."""
+
+PLANS: Mapping[PlanName, Design] = {
+    "probe-early": probe_early.design,
+    "warmup": warmup.design,
+    "clip": clip.design,
+}
