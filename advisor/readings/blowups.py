@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.readings import instability
+from advisor.readings import instability, witness
 from advisor.readings.overfit import is_of_acting
+from advisor.space import FloatArray
 from advisor.stats import jumps
 from advisor.study import Curve, Study, Trial
 
@@ -18,6 +19,10 @@ FEWEST_EARLY = 3
 _FEWEST_BEFORE = 5
 """Points before a divergence that show that the loss had fallen."""
 _LASTING = 10
+_STEADY = 9
+"""Points whose median must be back at the level before a jump for it to be over."""
+_SHIFTS = 8
+"""Jumps of one loss that may turn out to be none before it is given up."""
 _SURE = 0.05
 _TRIFLE = 0.02
 _MATERIAL = 0.1
@@ -119,7 +124,7 @@ def _in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     metric, curve = judged[0]
     first = int(np.searchsorted(curve.steps, instability.early_end(study, trial), side="right"))
     rates = instability.rates_at(study, trial, curve.steps.astype(np.float64))
-    jump = jumps.largest_jump(curve.values, first, rates)
+    jump = _largest_that_harmed(curve, first, rates, witness.of(study, trial, metric))
     subject, sign = _subject(study, metric), _sign(study, metric)
     if jump is None:
         return Blowup(trial, metric, len(curve), subject=subject)
@@ -132,6 +137,27 @@ def _in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     figures = f"{before:.4g}, {after:.4g}, {limit:.4g}"
     share = jump.share if jump.log or _matters(study, metric, jump.after - jump.before) else 0.0
     return Blowup(trial, metric, len(curve), jump.p, share, step, said, figures, limit, subject)
+
+
+def _largest_that_harmed(
+    curve: Curve, first: int, rates: FloatArray | None, witnesses: list[Curve]
+) -> jumps.Jump | None:
+    """The largest jump of a loss across which evaluations got worse, or could not tell: the others changed what it measures."""
+    values = curve.values.copy()
+    for _ in range(_SHIFTS):
+        jump = jumps.largest_jump(values, first, rates)
+        if jump is None or jump.p > _SURE or not witnesses:
+            return jump
+        steady = max(jump.points, _STEADY)
+        lower = np.flatnonzero(jumps.levels(values[jump.index :], steady) <= jump.before)
+        end = min(jump.index + int(lower[0]) + (steady - 1) // 2, len(values)) if len(lower) else len(values)
+        if not witness.unharmed(witnesses, int(curve.steps[jump.index]), int(curve.steps[end - 1])):
+            return jump
+        shifted = values[jump.index : end]
+        values[jump.index : end] = (
+            shifted * (jump.before / jump.after) if jump.log else shifted - (jump.after - jump.before)
+        )
+    return None
 
 
 def _matters(study: Study, metric: str, rise: float) -> bool:

@@ -48,8 +48,8 @@ _NO_NORM_CLIP = {
 }
 
 _MACHINE = frozenset(
-    "workers prefetch pin persistent device devices gpu gpus accelerator threads log logging logger verbose verbosity progress save "
-    "saving checkpoint checkpoints debug".split()
+    "workers prefetch pin persistent device devices gpu gpus accelerator threads log logging logger verbose verbosity progress "
+    "save saving checkpoint checkpoints debug".split()
 )
 
 

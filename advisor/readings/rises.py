@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from advisor.readings import blowups, instability
+from advisor.readings import blowups, instability, witness
 from advisor.readings.ends import good_trials
 from advisor.stats.rising import SlowRise, slow_rise
 from advisor.study import Curve, Signal, Study, Trial
@@ -29,6 +29,8 @@ class TrainingRise:
     p: float
     """p-value of a steady rise, times the number of curves judged; 1 where it is immaterial, a jump or the schedule's doing."""
     ended_above_start: bool
+    improving: bool
+    """Whether the trial's evaluations go on improving all the same."""
 
     @property
     def low(self) -> float:
@@ -69,9 +71,9 @@ def _read(
     small = rise.share < material or rise.height < visible * abs(rise.best_level)
     innocent = slow.p > 0.5 or small or slow.steepest >= jump or not math.isfinite(curve.values[-1])
     explained = innocent or _rate_raised(study, trial, curve, step) or blowups.unstable(study, trial)
-    return TrainingRise(
-        trial, metric, len(finite), step, slow, 1.0 if explained else slow.p, rise.level > float(finite.values[0])
-    )
+    p = 1.0 if explained else slow.p
+    improving = p < 1 and witness.improving(witness.of(study, trial, metric), step, int(finite.steps[-1]))
+    return TrainingRise(trial, metric, len(finite), step, slow, p, rise.level > float(finite.values[0]), improving)
 
 
 def _rate_raised(study: Study, trial: Trial, curve: Curve, step: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from advisor.finding import Advise, CurveEvidence, FigureEvidence, Finding, Goal, Mark, MissingData
+from advisor.finding import Advise, CurveEvidence, FigureEvidence, Finding, Goal, Mark, MissingData, Severity
 from advisor.readings.overfit import is_of_acting
 from advisor.readings.rises import TrainingRise, read_rises
 from advisor.rule import Count, Rule, Share
@@ -22,7 +22,8 @@ class CurveTrainLossRises(Rule):
     the curve ever moved, and of the level itself, so that a loss near zero may tremble. A rise at one blow is a jump, a loss that
     ends non-finite has diverged, a start that blew up is unstable: those are for `stability-mid` and `stability-early`. A rise
     while the logged learning rate was raised is the schedule's doing. The rule speaks where the best trial shows a rise, or most
-    of the best few do; that some poor setting trains badly is no news.
+    of the best few do; that some poor setting trains badly is no news. Where the evaluations go on improving all the same, it is a
+    note: the loss may measure something else by then, as augmentation sets in or examples get harder.
 
     ## Why it matters
     Training minimises this very loss. Where it rises slowly in trials that otherwise work, usually something in the pipeline
@@ -74,17 +75,27 @@ class CurveTrainLossRises(Rule):
         if rising and (trials[0] == study.ranked()[0] or 2 * len(trials) > count):
             yield self._report(study, rising, trials, count)
 
+    @staticmethod
+    def _severity(top: TrainingRise, *, of_best: bool) -> Severity:
+        if top.improving:
+            return "note"
+        return "critical" if of_best and top.ended_above_start else "warning"
+
     def _report(self, study: Study, rising: list[TrainingRise], trials: list[Trial], judged: int) -> Finding:
         top = rising[0]
         of_best = top.trial == study.ranked()[0]
         message = f"The training loss of {'the best trial ' if of_best else ''}{top.trial.name} rises: "
         message += f"{top.metric} goes from {top.low:.4g} at step {top.step:,} to {top.high:.4g} at its end"
         message += f"; so does that of {len(trials) - 1} more of the best {judged} trials" if len(trials) > 1 else ""
+        if top.improving:
+            message += f", while {study.spec.objective.metric} goes on improving"
         advice = f"Look for a bug before tuning: compare batches, labels and loss before step {top.step:,} with those of the end."
+        if top.improving:
+            advice = f"Check that the loss measures something else after step {top.step:,}: augmentation, harder examples, weights."
         return self.finding(
             message + ".",
             action=advice,
-            severity="critical" if of_best and top.ended_above_start else "warning",
+            severity=self._severity(top, of_best=of_best),
             confidence=1 - top.p,
             subject=top.metric,
             trials=trials,

@@ -22,7 +22,8 @@ class StabilityMid(Rule):
     some points, to the next. It lasts for two points or more, is larger than the same curve's moves ever are by chance, and undoes
     at least a tenth of what the loss had fallen. A loss that turns NaN or infinite for good after it had fallen counts too. A
     single odd minibatch, slow overfitting, a loss that always fluctuates, a jump where the logged learning rate was raised, and one
-    of less than a fiftieth of what the best trial gains do not.
+    of less than a fiftieth of what the best trial gains do not; nor does one of the training loss across which evaluations stay as
+    good as they were: then the loss measures something else from there on, as augmentation sets in or its weights change.
 
     ## Why it matters
     The steps until the loss has recovered are lost, often the run is. What goes wrong is usually a few outlying gradients.

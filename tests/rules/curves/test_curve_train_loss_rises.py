@@ -78,7 +78,8 @@ def test_a_divergence_is_none():
 def test_a_jump_is_for_stability():
     jump = falling() + 1.0 * (T > 0.6)
     assert verdict(RULE, study([jump])).status == "quiet"
-    assert verdict("stability-mid", study([jump])).status == "fired"
+    hurt = [1 + np.exp(-T / 0.1) + 0.5 * (T > 0.6) + noise(100, 0.01)]
+    assert verdict("stability-mid", study([jump], hurt)).status == "fired"
 
 
 def test_a_start_that_blew_up_is_for_stability():
@@ -153,3 +154,11 @@ def test_the_loss_of_a_policy_need_not_fall():
     assert verdict("curve-train-loss-rises", made).status == "not-assessed"
     assert verdict("stability-early", made).status == "quiet"
     assert verdict("stability-mid", made).status == "quiet"
+
+
+def test_a_note_where_evaluations_go_on_improving():
+    better = 0.5 + 2 * np.exp(-T / 0.5) + noise(7, 0.005)
+    (finding,) = verdict(RULE, study([rising(0, by=4.0)], [better])).findings
+    assert finding.severity == "note"
+    assert finding.message.endswith("at its end, while val/loss goes on improving.")
+    assert "augmentation" in finding.action

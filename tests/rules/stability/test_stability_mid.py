@@ -163,3 +163,39 @@ def test_a_trifle_beside_what_the_best_trial_gains_is_no_instability():
     stuck = 3 + 1e-3 * jumping()
     assert verdict("stability-mid", study_of([stuck])).status == "fired"
     assert verdict("stability-mid", study_of([falling(), stuck])).status == "quiet"
+
+
+def evaluated(validation, loss):
+    """One trial with `loss` and evaluations every 1,000 steps."""
+    at = STEPS[19::20]
+    curves = {"val/loss": [validation(at) + 0.004 * RNG.normal(size=len(at))], "train/loss": [loss]}
+    return make_study([{"lr": 0.1}], curves, steps={"train/loss": [STEPS], "val/loss": [at]})
+
+
+@pytest.mark.parametrize("lasting", [80, N])
+def test_a_loss_that_measures_something_else_from_there_on_is_no_instability(lasting):
+    better = evaluated(lambda at: 0.6 + 2 * np.exp(-at / 6000), jumping(lasting=lasting))
+    assert verdict("stability-mid", better).status == "quiet"
+    worse = evaluated(lambda at: 0.6 + 2 * np.exp(-at / 6000) + 0.8 * (at > 10_000), jumping(lasting=lasting))
+    assert verdict("stability-mid", worse).status == "fired"
+
+
+def test_stages_of_a_curriculum_are_no_instability_and_what_happens_between_them_is():
+    staged = falling() + 0.5 * (STEPS > 6000) + 0.5 * (STEPS > 11_000) + 0.5 * (STEPS > 16_000)
+    assert verdict("stability-mid", evaluated(lambda at: 0.6 + 2 * np.exp(-at / 6000), staged)).status == "quiet"
+    staged[260:300] += 0.4
+    hurt = evaluated(lambda at: 0.6 + 2 * np.exp(-at / 6000) + 0.5 * (at > 13_000) * (at <= 15_000), staged)
+    (finding,) = verdict("stability-mid", hurt).findings
+    assert "at step 13,0" in finding.message
+
+
+def test_a_jump_that_is_over_before_the_next_evaluation_is_instability_all_the_same():
+    assert (
+        verdict("stability-mid", evaluated(lambda at: 0.6 + 2 * np.exp(-at / 6000), jumping(lasting=10))).status
+        == "fired"
+    )
+
+
+def test_evaluations_too_noisy_to_show_it_excuse_nothing():
+    noisy = evaluated(lambda at: 0.6 + 2 * np.exp(-at / 6000) + 0.5 * RNG.normal(size=len(at)), jumping(lasting=N))
+    assert verdict("stability-mid", noisy).status == "fired"
