@@ -14,6 +14,7 @@ import os
 import platform
 import resource
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fault_servers import Postgres
 
 from advisor.importers.writer import NewPoints, NewRun, open_writer
 from advisor.tracking.client import quiet_mlflow
@@ -53,6 +55,15 @@ def main() -> None:
         some = min(SOME, size.runs)
         seconds, _ = timed(lambda: plain_loop(uri, some))
         show(f"MLflow's client, SQLite ({some} runs, scaled)", seconds * size.runs / some, base)
+        if Postgres.binaries() is None or importlib.util.find_spec("psycopg") is None:
+            print("PostgreSQL: not measured, it needs initdb and: pip install 'tuning-advisor[postgres]'")
+        else:
+            with postgresql(f"{folder}/mlflow.db") as database:
+                seconds, ours = timed(lambda: read_experiment("all", tracking_uri=database))
+                assert sum(len(p.steps) for p in ours.points.values()) == rows
+                show("advisor, PostgreSQL by SQL", seconds, base)
+                slow, _ = timed(lambda: plain_loop(database, some))
+                show(f"MLflow's client, PostgreSQL ({some} runs, scaled)", slow * size.runs / some, base)
         if importlib.util.find_spec("flask") is None:
             print("tracking server: not measured, it needs: pip install mlflow")
         else:
@@ -114,6 +125,35 @@ def plain_loop(uri: str, runs: int) -> int:
         assert experiment is not None
         found = client.search_runs([experiment.experiment_id], max_results=runs)
         return sum(len(client.get_metric_history(r.info.run_id, key)) for r in found for key in r.data.metrics)
+
+
+@contextmanager
+def postgresql(path: str) -> Iterator[str]:
+    """A PostgreSQL server of its own with the rows of the SQLite file at `path`: its tracking URI."""
+    import psycopg
+
+    tables = ("experiments", "runs", "params", "tags", "metrics", "latest_metrics")
+    database = Postgres()
+    try:
+        with quiet_mlflow():
+            from mlflow import MlflowClient
+
+            MlflowClient(database.uri)  # makes the tables
+        with sqlite3.connect(path) as old, psycopg.connect(database.uri.replace("+psycopg2", "")) as new:
+            new.execute("DELETE FROM experiments")
+            for table in tables:
+                rows = old.execute(f"SELECT * FROM {table}")
+                names = [column[0] for column in rows.description]
+                flags = [i for i, name in enumerate(names) if name == "is_nan"]
+                with new.cursor() as cursor, cursor.copy(f"COPY {table} ({', '.join(names)}) FROM STDIN") as copy:
+                    for row in rows:
+                        copy.write_row([bool(v) if i in flags else v for i, v in enumerate(row)])
+            new.commit()
+            new.autocommit = True
+            new.execute("ANALYZE")
+        yield database.uri
+    finally:
+        database.remove()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from advisor import contract
 from advisor.errors import AdvisorError
 from advisor.space import FloatArray
-from advisor.tracking import sql
+from advisor.tracking import sqlite
 from advisor.tracking.client import check_database, explained, quiet_mlflow
 from advisor.tracking.collect import LARGEST
 from advisor.tracking.location import Location, default_for_writing, locate
@@ -164,6 +164,6 @@ def _sql_store(location: Location) -> Any:
         if not os.access(folder, os.W_OK):
             raise AdvisorError(f"cannot write to {folder}: permission denied")
         if location.path.exists() and location.path.stat().st_size:
-            sql.check_writable(location)
+            sqlite.check_writable(location)
         artifacts = str(folder / "mlruns")
     return SqlAlchemyStore(location.uri, artifacts)  # type: ignore[no-untyped-call]

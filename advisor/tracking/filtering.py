@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import sqlite3
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from advisor.errors import AdvisorError
 from advisor.tracking.client import bad_filter, quiet_mlflow
@@ -17,7 +16,11 @@ _TABLES = {
 }
 
 
-def matching(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]], filter: str) -> list[tuple[Any, ...]]:
+Execute: TypeAlias = Callable[[str, tuple[str, ...]], Iterable[tuple[Any, ...]]]
+"""Runs a query with question marks for its parameters."""
+
+
+def matching(execute: Execute, rows: Sequence[tuple[Any, ...]], filter: str) -> list[tuple[Any, ...]]:
     """Those of `rows` (run_uuid, name, status, start_time, end_time, artifact_uri, user_id) whose run the filter lets pass."""
     with quiet_mlflow():
         from mlflow.exceptions import MlflowException
@@ -25,16 +28,14 @@ def matching(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]], fi
 
         try:
             clauses = SearchUtils.parse_search_filter(filter)  # type: ignore[no-untyped-call]
-            runs = _entities(connection, rows, clauses)
+            runs = _entities(execute, rows, clauses)
             passed = {run.info.run_id for run in SearchUtils.filter(runs, filter)}  # type: ignore[no-untyped-call]
         except MlflowException as error:
             raise bad_filter(filter, error) from error
     return [row for row in rows if row[0] in passed]
 
 
-def _entities(
-    connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]], clauses: Sequence[Mapping[str, Any]]
-) -> list[Any]:
+def _entities(execute: Execute, rows: Sequence[tuple[Any, ...]], clauses: Sequence[Mapping[str, Any]]) -> list[Any]:
     from mlflow.entities import LifecycleStage, Metric, Param, Run, RunData, RunInfo, RunTag
 
     values: dict[str, dict[str, list[Any]]] = {kind: {} for kind in _TABLES}
@@ -43,7 +44,7 @@ def _entities(
             raise AdvisorError("--filter on datasets works only through a tracking server; pass its http:// address")
         if kind not in _TABLES:
             continue
-        for run, value, is_nan in connection.execute(_TABLES[kind], (key,)):
+        for run, value, is_nan in execute(_TABLES[kind], (key,)):
             values[kind].setdefault(run, []).append((key, math.nan if is_nan else value))
     return [
         Run(

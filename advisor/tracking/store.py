@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 
 from advisor.errors import AdvisorError
-from advisor.tracking import client, sql
-from advisor.tracking.location import locate
+from advisor.tracking import client, postgres, sqlite
+from advisor.tracking.location import Location, locate
 from advisor.tracking.runs import Experiment
 
 
@@ -28,8 +29,7 @@ def read_experiment(
     may be NaN or infinite. All stores give the same. Raises AdvisorError, in one line that says what to do.
     """
     location = locate(tracking_uri)
-    read = sql.read if location.kind == "sqlite" else client.read
-    experiment = read(
+    experiment: Experiment = _reader(location).read(
         location,
         str(name_or_id),
         filter=filter,
@@ -47,8 +47,14 @@ def read_experiment(
 def list_experiments(tracking_uri: str | None = None) -> tuple[str, ...]:
     """The names of a store's experiments that were not deleted, oldest first. Raises AdvisorError as `read_experiment` does."""
     location = locate(tracking_uri)
-    listed = sql.list_experiments(location) if location.kind == "sqlite" else client.list_experiments(location)
-    return tuple(e.name for e in listed if not e.deleted)
+    return tuple(e.name for e in _reader(location).list_experiments(location) if not e.deleted)
+
+
+def _reader(location: Location) -> ModuleType:
+    """The module that reads this kind of store fastest."""
+    if location.kind == "sqlite":
+        return sqlite
+    return postgres if postgres.is_possible(location) else client
 
 
 def _silent(done: int, of: int) -> None:

@@ -101,6 +101,21 @@ def odd_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def odd_postgres() -> Iterator[str]:
+    """The same in a PostgreSQL server of its own: its tracking URI."""
+    from fault_servers import Postgres
+
+    if Postgres.binaries() is None or importlib.util.find_spec("psycopg2") is None:
+        pytest.skip("needs PostgreSQL: initdb is not there, or psycopg2 is not installed")
+    postgres = Postgres()
+    try:
+        fill(postgres.uri)
+        yield postgres.uri
+    finally:
+        postgres.remove()
+
+
+@pytest.fixture(scope="session")
 def odd_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("files") / "mlruns"
     fill(path.as_uri())

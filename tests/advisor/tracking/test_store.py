@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from advisor.errors import AdvisorError
-from advisor.tracking import client
+from advisor.tracking import client, postgres
 from advisor.tracking.location import Location, locate
 from advisor.tracking.runs import Experiment
 from advisor.tracking.store import list_experiments, read_experiment
@@ -124,6 +124,27 @@ def through_client(uri: str, filter: str | None = None) -> Experiment:
 def test_sql_reads_what_the_client_reads(odd_database: Path) -> None:
     uri = f"sqlite:///{odd_database}"
     same(read_experiment("odd", tracking_uri=uri), through_client(uri))
+
+
+def test_postgresql_gives_the_same_by_sql_and_through_the_client(odd_database: Path, odd_postgres: str) -> None:
+    pytest.importorskip("psycopg")
+    by_sql = read_experiment("odd", tracking_uri=odd_postgres)
+    assert postgres.is_possible(locate(odd_postgres))
+    same(by_sql, through_client(odd_postgres))
+    same(by_sql, read_experiment("odd", tracking_uri=str(odd_database)), ids=False)
+    some = read_experiment("odd", tracking_uri=odd_postgres, filter="params.lr = '1e-3'", system_metrics=True)
+    assert [run.name for run in some.runs] == ["first"]
+    assert list_experiments(odd_postgres) == list_experiments(str(odd_database))
+
+
+def test_a_postgresql_that_cannot_be_read_is_one_line(odd_postgres: str) -> None:
+    pytest.importorskip("psycopg")
+    server, _, _ = odd_postgres.rpartition("/")
+    assert "pa55word" not in refused("holds no MLflow store", "odd", tracking_uri=f"{server}/postgres")
+    refused("cannot reach", "odd", tracking_uri=f"{server}/no_such_database")
+    refused("has no experiment|no experiment", "none", tracking_uri=odd_postgres)
+    with pytest.raises(AdvisorError, match="read-only"), postgres.connect(locate(odd_postgres)) as connection:
+        connection.execute("DELETE FROM metrics")
 
 
 def test_a_server_gives_the_same(odd_database: Path, start_server: Callable[[str], str]) -> None:
@@ -292,9 +313,9 @@ def test_credentials_are_masked(uri: str, shown: str) -> None:
 def test_a_locked_store_is_said_after_a_wait(
     odd_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from advisor.tracking import sql
+    from advisor.tracking import sqlite
 
-    monkeypatch.setattr(sql, "_WAIT_S", 0.2)
+    monkeypatch.setattr(sqlite, "_WAIT_S", 0.2)
     path = shutil.copy(odd_database, tmp_path / "mlflow.db")
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN EXCLUSIVE")

@@ -9,19 +9,17 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from advisor import contract
 from advisor.errors import AdvisorError
-from advisor.tracking import collect
+from advisor.tracking import collect, rows
 from advisor.tracking.location import Location, require_local
 from advisor.tracking.lookup import Listed, choose
 from advisor.tracking.runs import Experiment, Run
-from advisor.tracking.sidecar import Source, prefer, read_sidecars
+from advisor.tracking.sidecar import prefer, read_sidecars
 
 _TABLES = {
     "experiments": {"experiment_id", "name", "lifecycle_stage"},
@@ -35,11 +33,8 @@ _TABLES = {
 _INDEX = "index_metrics_run_uuid"
 _WAIT_S = 10.0
 """How long to wait for a program that is writing."""
-_POINTS_AT_ONCE = 250_000
-"""Points read by one query: a writer waits for one query to end, never for the whole reading."""
 _NAN = float(np.nextafter(collect.LARGEST, 0.0))
 """Stands for NaN on the way from SQLite, which would make it NULL, to NumPy; no metric is that large."""
-_POINT = np.dtype([("group", np.int64), ("step", np.int64), ("value", np.float64), ("time", np.int64)])
 
 
 def list_experiments(location: Location) -> list[Listed]:
@@ -59,7 +54,7 @@ def read(
     """The experiment of that name or id; see `store.read_experiment`."""
     with connect(location) as connection:
         chosen = choose(experiment, _listed(connection), location)
-        rows = connection.execute(
+        found = connection.execute(
             "SELECT run_uuid, name, status, start_time, end_time, artifact_uri, user_id FROM runs "
             "WHERE experiment_id = ? AND lifecycle_stage = 'active' ORDER BY start_time, run_uuid",
             (int(chosen.id),),
@@ -67,12 +62,12 @@ def read(
         if filter:
             from advisor.tracking.filtering import matching
 
-            rows = matching(connection, rows, filter)
-        _note_wanted_runs(connection, [row[0] for row in rows])
-        runs = _runs(connection, rows)
+            found = matching(connection.execute, found, filter)
+        _note_wanted_runs(connection, [row[0] for row in found])
+        runs = _runs(connection, found)
         collector = _points(connection, len(runs), system_metrics, on_progress)
         full, warnings = read_sidecars(
-            _sidecars(connection, runs, [row[5] for row in rows]),
+            rows.sources(runs, [row[5] for row in found], _latest(connection)),
             tracking_uri=None,
             reducing=False,
             on_progress=on_progress,
@@ -133,7 +128,7 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     if not {"experiments", "runs", "alembic_version"} <= tables:
         raise AdvisorError(f"{path} is a SQLite database but no MLflow store; pass the one that your runs log to")
     versions = connection.execute("SELECT version_num FROM alembic_version").fetchall()
-    known = _known_versions()
+    known = rows.known_versions()
     if known and versions and versions[0][0] not in known:
         raise AdvisorError(
             f"{path} was written by a newer MLflow than the one installed here; run: pip install --upgrade mlflow-skinny"
@@ -163,17 +158,6 @@ def _too_old(path: Path) -> str:
     return f"{path} has the schema of an older MLflow; back it up and run: mlflow db upgrade sqlite:///{path}"
 
 
-def _known_versions() -> set[str]:
-    """The schema versions that the installed MLflow has a migration to; read from its files' names, as importing it is slow."""
-    spec = find_spec("mlflow")
-    folders = spec.submodule_search_locations if spec is not None else None
-    return {
-        file.name.split("_", 1)[0]
-        for folder in folders or ()
-        for file in Path(folder, "store", "db_migrations", "versions").glob("[0-9a-f]*_*.py")
-    }
-
-
 def _explained(error: sqlite3.Error, path: Path) -> AdvisorError:
     text = str(error)
     if "locked" in text or "busy" in text:
@@ -197,8 +181,8 @@ def _explained(error: sqlite3.Error, path: Path) -> AdvisorError:
 
 
 def _listed(connection: sqlite3.Connection) -> list[Listed]:
-    rows = connection.execute("SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id")
-    return [Listed(id=str(id), name=name, deleted=stage == "deleted") for id, name, stage in rows]
+    found = connection.execute("SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id")
+    return [Listed(id=str(id), name=name, deleted=stage == "deleted") for id, name, stage in found]
 
 
 def _note_wanted_runs(connection: sqlite3.Connection, ids: Sequence[str]) -> None:
@@ -209,18 +193,18 @@ def _note_wanted_runs(connection: sqlite3.Connection, ids: Sequence[str]) -> Non
     connection.execute("COMMIT")
 
 
-def _runs(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> tuple[Run, ...]:
+def _runs(connection: sqlite3.Connection, found: Sequence[tuple[Any, ...]]) -> tuple[Run, ...]:
     params = collect.text_maps(
         connection.execute(
             "SELECT w.i, p.key, substr(p.value, 1, ?) FROM wanted_run w CROSS JOIN params p ON p.run_uuid = w.id",
             (collect.MAX_TEXT,),
         ),
-        len(rows),
+        len(found),
     )
-    tags = collect.text_maps(_tags(connection), len(rows))
+    tags = collect.text_maps(_tags(connection), len(found))
     return tuple(
         collect.make_run(id=id, name=name, status=status, start_ms=start, end_ms=end, params=params[i], tags=tags[i])
-        for i, (id, name, status, start, end, *_) in enumerate(rows)
+        for i, (id, name, status, start, end, *_) in enumerate(found)
     )
 
 
@@ -258,37 +242,19 @@ def _points(
     metrics = [key for (key,) in found if system_metrics or not key.startswith(collect.SYSTEM_PREFIX)]
     connection.execute("CREATE TEMP TABLE wanted_metric (name TEXT PRIMARY KEY, i INTEGER NOT NULL) WITHOUT ROWID")
     connection.executemany("INSERT INTO wanted_metric VALUES (?, ?)", [(name, i) for i, name in enumerate(metrics)])
-    collector = collect.Collector()
-    done, at_once = 0, 16
-    while done < runs:
-        block = _block(connection, len(metrics), done, done + at_once)
-        _split(block, metrics, collector)
-        done = min(done + at_once, runs)
-        on_progress(done, runs)
-        at_once = max(1, min(4 * at_once, at_once * _POINTS_AT_ONCE // max(len(block), 1)))
-    return collector
+    return rows.gather(runs, metrics, lambda start, stop: _block(connection, len(metrics), start, stop), on_progress)
 
 
-def _sidecars(connection: sqlite3.Connection, runs: Sequence[Run], roots: Sequence[str | None]) -> list[Source | None]:
-    """Where to look for curves at full resolution: for the runs of which this store has only windows of some."""
-    stored: list[dict[str, int]] = [{} for _ in runs]
-    for i, key, time in connection.execute(
+def _latest(connection: sqlite3.Connection) -> Iterator[tuple[int, str, int]]:
+    """(run, metric, time of its last point)."""
+    yield from connection.execute(
         "SELECT w.i, m.key, ifnull(m.timestamp, 0) FROM wanted_run w CROSS JOIN latest_metrics m ON m.run_uuid = w.id"
-    ):
-        stored[i][key] = time
-    return [
-        Source(run.tags[contract.TAG_SIDECAR], root or "", mine)
-        if contract.TAG_SIDECAR in run.tags
-        and run.status not in ("RUNNING", "SCHEDULED")
-        and any(key + contract.MAX_SUFFIX in mine for key in mine)
-        else None
-        for run, root, mine in zip(runs, roots, stored, strict=True)
-    ]
+    )
 
 
-def _block(connection: sqlite3.Connection, metrics: int, start: int, stop: int) -> np.ndarray[Any, Any]:
-    """The points of the runs `start` to `stop`, as rows of `_POINT`; group is run * metrics + metric."""
-    rows = connection.execute(
+def _block(connection: sqlite3.Connection, metrics: int, start: int, stop: int) -> rows.Block:
+    """The points of the runs `start` to `stop`, as `rows.POINT`."""
+    points = connection.execute(
         """
         SELECT w.i * :metrics + k.i, m.step, CASE WHEN m.is_nan OR m.value IS NULL THEN :nan ELSE m.value END,
                ifnull(m.timestamp, 0)
@@ -298,19 +264,6 @@ def _block(connection: sqlite3.Connection, metrics: int, start: int, stop: int) 
         """,
         {"metrics": metrics, "nan": _NAN, "start": start, "stop": stop},
     )
-    return np.fromiter(rows, dtype=_POINT)
-
-
-def _split(block: np.ndarray[Any, Any], metrics: Sequence[str], collector: collect.Collector) -> None:
-    if not len(block):
-        return
-    runs, metric = np.divmod(block["group"], len(metrics))
-    order = np.argsort(metric.astype(np.int16 if len(metrics) < 2**15 else np.int64), kind="stable")
-    runs, values = runs[order], block["value"][order]
-    values[values == _NAN] = np.nan
-    steps, times = block["step"][order], block["time"][order]
-    ends = np.searchsorted(metric[order], np.arange(len(metrics) + 1))
-    for i, name in enumerate(metrics):
-        part = slice(ends[i], ends[i + 1])
-        if ends[i] < ends[i + 1]:
-            collector.add(name, runs[part], steps[part], values[part], times[part])
+    block = np.fromiter(points, dtype=rows.POINT)
+    block["value"][block["value"] == _NAN] = np.nan
+    return block

@@ -1,0 +1,88 @@
+"""What reading a database by SQL is the same for whichever database it is: blocks of runs, points by metric, sidecars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from advisor import contract
+from advisor.tracking import collect
+from advisor.tracking.runs import Run
+from advisor.tracking.sidecar import Source
+
+POINTS_AT_ONCE = 250_000
+"""Points read by one query: a writer waits for one query to end, never for the whole reading."""
+_FIRST_RUNS = 16
+
+POINT = np.dtype([("group", np.int64), ("step", np.int64), ("value", np.float64), ("time", np.int64)])
+"""The group is run * metrics + metric; the time is in milliseconds."""
+Block = np.ndarray[Any, Any]
+"""Points, shape (n,)."""
+
+
+def gather(
+    runs: int,
+    metrics: Sequence[str],
+    read: Callable[[int, int], Block],
+    on_progress: Callable[[int, int], None],
+    *,
+    points_at_once: int = POINTS_AT_ONCE,
+) -> collect.Collector:
+    """All points, by blocks of runs; `read` gives the points of the runs from its first argument on, up to its second."""
+    collector = collect.Collector()
+    done, at_once = 0, _FIRST_RUNS
+    while done < runs:
+        block = read(done, done + at_once)
+        _split(block, metrics, collector)
+        done = min(done + at_once, runs)
+        on_progress(done, runs)
+        at_once = max(1, min(4 * at_once, at_once * points_at_once // max(len(block), 1)))
+    return collector
+
+
+def _split(block: Block, metrics: Sequence[str], collector: collect.Collector) -> None:
+    if not len(block):
+        return
+    runs, metric = np.divmod(block["group"], len(metrics))
+    order = np.argsort(metric.astype(np.int16 if len(metrics) < 2**15 else np.int64), kind="stable")
+    runs, values, steps, times = runs[order], block["value"][order], block["step"][order], block["time"][order]
+    ends = np.searchsorted(metric[order], np.arange(len(metrics) + 1))
+    for i, name in enumerate(metrics):
+        part = slice(ends[i], ends[i + 1])
+        if ends[i] < ends[i + 1]:
+            collector.add(name, runs[part], steps[part], values[part], times[part])
+
+
+def sources(
+    runs: Sequence[Run], roots: Sequence[str | None], latest: Iterable[tuple[int, str, int]]
+) -> list[Source | None]:
+    """Where to look for curves at full resolution: for the runs of which the store has only windows of some.
+
+    roots: the runs' artifact folders. latest: (run, metric, milliseconds of its last point).
+    """
+    stored: list[dict[str, int]] = [{} for _ in runs]
+    for i, key, time in latest:
+        stored[i][key] = time
+    return [
+        Source(run.tags[contract.TAG_SIDECAR], root or "", mine)
+        if contract.TAG_SIDECAR in run.tags
+        and run.status not in ("RUNNING", "SCHEDULED")
+        and any(key + contract.MAX_SUFFIX in mine for key in mine)
+        else None
+        for run, root, mine in zip(runs, roots, stored, strict=True)
+    ]
+
+
+def known_versions() -> set[str]:
+    """The schema versions that the installed MLflow has a migration to; read from its files' names, as importing it is slow."""
+    spec = find_spec("mlflow")
+    folders = spec.submodule_search_locations if spec is not None else None
+    return {
+        file.name.split("_", 1)[0]
+        for folder in folders or ()
+        for file in Path(folder, "store", "db_migrations", "versions").glob("[0-9a-f]*_*.py")
+    }
