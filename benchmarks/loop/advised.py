@@ -1,0 +1,136 @@
+"""This project's loop as a contender: three rounds, each in the space that the analysis of the rounds before it wrote.
+
+Nothing is chosen here: the space, the number of steps, the schedule and what is searched are those of the first study of the plan.
+Only the number of trials is the benchmark's, a third of what is left of the budget in steps, so that training longer means
+fewer trials. The last round is drawn by results, as the playbook exploits, whatever the plan's sampler.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from advisor.adaptive import Past, suggest
+from advisor.engine import judge
+from advisor.plans import plan
+from advisor.registry import load_rules
+from advisor.rule import Rule
+from advisor.sampling import sample
+from advisor.space import Value
+from advisor.spec import Sampler, StudySpec
+from loop.contenders import Chosen
+from loop.record import study
+from loop.task import Outcome, Setting, Task
+
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class _Trial:
+    setting: Setting
+    outcome: Outcome
+    seed: int
+
+
+@lru_cache(maxsize=1)
+def _rules() -> tuple[Rule, ...]:
+    return tuple(load_rules())
+
+
+def advised(task: Task, seed: int) -> Chosen:
+    """Three rounds."""
+    spec = task.start.model_copy(update={"sampler": Sampler(seed=seed)})
+    left = task.trials * (spec.max_train_steps or 1)
+    done: list[_Trial] = []
+    told: list[str] = []
+    space = spec
+    for number in range(1, ROUNDS + 1):
+        if spec.searched:
+            space = spec
+        share = left // (ROUNDS - number + 1)
+        before = len(done)
+        if not spec.searched and number < ROUNDS:
+            _repeat(task, spec, done, share, seed)
+        elif number < ROUNDS:
+            _explore(task, space, done, share, seed)
+        else:
+            _exploit(task, space, done, share, seed)
+        left -= sum(t.setting.steps for t in done[before:])
+        told.append(f"{len(done) - before} trials in {_told(spec)}; best {_best(done).outcome.cost:.5g}")
+        if number < ROUNDS:
+            spec = _next(task, space, done, seed + number, told)
+    best = _best(done)
+    return Chosen(best.setting, best.outcome.cost, len(done), sum(t.setting.steps for t in done), tuple(told))
+
+
+def _explore(task: Task, spec: StudySpec, done: list[_Trial], budget: int, seed: int) -> None:
+    plain = spec.model_copy(update={"sampler": Sampler(seed=spec.sampler.seed)})
+    for params in sample(plain, budget // _steps(spec)):
+        _run(task, spec, params, done, seed)
+
+
+def _exploit(task: Task, spec: StudySpec, done: list[_Trial], budget: int, seed: int) -> None:
+    adaptive = spec.model_copy(update={"sampler": Sampler(kind="adaptive", seed=spec.sampler.seed)})
+    for _ in range(budget // _steps(spec)):
+        history = [
+            Past(dict(t.outcome.params), t.outcome.cost if math.isfinite(t.outcome.cost) else None)
+            for t in within(spec, done)
+        ]
+        _run(task, spec, suggest(adaptive, history)[0], done, seed)
+
+
+def _repeat(task: Task, spec: StudySpec, done: list[_Trial], budget: int, seed: int) -> None:
+    params = {n: p.value for n, p in spec.parameters.items() if p.value is not None}
+    for _ in range(min(spec.seeds or 1, budget // _steps(spec))):
+        _run(task, spec, params, done, seed)
+
+
+def _run(task: Task, spec: StudySpec, params: dict[str, Value], done: list[_Trial], seed: int) -> None:
+    setting, own = Setting(params, _steps(spec), dict(spec.schedule or {})), 1000 * seed + len(done)
+    done.append(_Trial(setting, task.run(setting, own), own))
+
+
+def _next(task: Task, space: StudySpec, done: Sequence[_Trial], seed: int, told: list[str]) -> StudySpec:
+    """The first study of the plan for what was run so far; the same space again where it asks for none."""
+    counted = within(space, done)
+    made = study(space, [t.outcome for t in counted], [t.seed for t in counted])
+    verdicts = judge(made, _rules())
+    fired = [f"{f.rule}({f.subject or ''}{' ' + f.side if f.side else ''})" for v in verdicts for f in v.findings]
+    specs = plan(made, verdicts).specs
+    told.append(f"{', '.join(fired) or 'nothing fired'} → {specs[0].goal if specs else 'no study'}")
+    following = specs[0] if specs else space
+    return task.legal(following.model_copy(update={"sampler": Sampler(kind=following.sampler.kind, seed=seed)}))
+
+
+def within(spec: StudySpec, done: Sequence[_Trial]) -> list[_Trial]:
+    """The trials so far that lie in the space and were trained as it says: they count as its data."""
+    return [t for t in done if t.setting.steps == _steps(spec) and _lies_in(spec, t)]
+
+
+def _lies_in(spec: StudySpec, trial: _Trial) -> bool:
+    if trial.setting.schedule != dict(spec.schedule or {}):
+        return False
+    params = trial.outcome.params
+    return all(
+        name in params and (p.contains(params[name]) if p.role != "fixed" else params[name] == p.value)
+        for name, p in spec.parameters.items()
+    )
+
+
+def _steps(spec: StudySpec) -> int:
+    return spec.max_train_steps or 1
+
+
+def _best(done: Sequence[_Trial]) -> _Trial:
+    return min(done, key=lambda t: t.outcome.cost if math.isfinite(t.outcome.cost) else math.inf)
+
+
+def _told(spec: StudySpec) -> str:
+    """The space in a line."""
+    parts = [
+        f"{n} {p.low:g}..{p.high:g}" if p.numeric else f"{n} {list(p.options)}"
+        for n, p in spec.searched.items()
+    ]  # fmt: skip
+    return f"{', '.join(parts) or 'one setting'}, {_steps(spec)} steps" + (f", {dict(spec.schedule)}" if spec.schedule else "")

@@ -1,0 +1,181 @@
+"""Tasks that are real trainings: small networks on the data of the recorded studies, each from a starting space that is wrong.
+
+What is wrong is what people get wrong: learning rates of another project, a range of ten decades, half of a range that does not
+train, too few steps, no warmup where there must be one, a regulariser that is too strong or missing. A search is judged by the mean
+of `FRESH` more trainings of the setting that it chose, with seeds that no search has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from advisor.space import Value
+from advisor.spec import Objective, Parameter, StudySpec
+from loop.results import remembered
+from loop.task import FOREIGN, Outcome, Setting
+from recordings.training import Training
+
+FRESH = 4
+"""Trainings that a chosen setting is judged by."""
+BAD = {"val/loss": 10.0, "val/error": 1.0}
+"""What a training counts as that has no result."""
+VERSION = 1
+"""Of what a training is: another number, and all are made anew."""
+
+
+@dataclass(frozen=True)
+class TrainingTask:
+    """A search over a training's hyperparameters."""
+
+    name: str
+    fault: str
+    training: Training
+    space: Mapping[str, Parameter]
+    trials: int = 30
+    results: Path | None = field(default=None, repr=False)
+    """Folder in which trainings are kept; None: nowhere."""
+
+    @cached_property
+    def start(self) -> StudySpec:
+        """The starting space."""
+        return StudySpec(
+            study=self.name,
+            objective=Objective(metric=self.training.objective, direction="minimize"),
+            parameters=self.space,
+            trials=self.trials,
+            max_train_steps=self.training.max_train_steps,
+            evaluate_every=self.training.evaluate_every,
+        )
+
+    def run(self, setting: Setting, seed: int) -> Outcome:
+        """Train, unless the same was trained before."""
+        training = self._training(setting)
+        what = [VERSION, asdict(training), dict(setting.params), seed]
+        return remembered(self.results, what, lambda: self._made(training, setting, seed))
+
+    @staticmethod
+    def _made(training: Training, setting: Setting, seed: int) -> Outcome:
+        from loop.train import train
+
+        return train(training, setting.params, seed)
+
+    def _training(self, setting: Setting) -> Training:
+        changes: dict[str, Any] = {**self._schedule(setting.schedule), **setting.params}
+        every = max(round(self.training.evaluate_every * setting.steps / self.training.max_train_steps), 1)
+        return replace(self.training, **changes, max_train_steps=setting.steps, evaluate_every=every)
+
+    @staticmethod
+    def _schedule(asked: Mapping[str, Value]) -> dict[str, Value]:
+        known = {"kind": "schedule", "warmup_steps": "warmup_steps"}
+        return {known[key]: value for key, value in asked.items() if key in known}
+
+    def judge(self, setting: Setting, seed: int) -> float:
+        """Mean cost of the setting over seeds that no search has seen."""
+        made = [self.run(setting, FOREIGN + FRESH * seed + i) for i in range(FRESH)]
+        bad = BAD[self.training.objective]
+        return float(np.mean([done.cost if np.isfinite(done.cost) else bad for done in made]))
+
+    def legal(self, spec: StudySpec) -> StudySpec:
+        """The spec without hyperparameters that the training has not."""
+        able = {f.name for f in fields(Training)}
+        return spec.model_copy(update={"parameters": {n: p for n, p in spec.parameters.items() if n in able}})
+
+
+def _log(low: float, high: float) -> Parameter:
+    return Parameter(type="float", low=low, high=high, scale="log")
+
+
+def _linear(low: float, high: float) -> Parameter:
+    return Parameter(type="float", low=low, high=high)
+
+
+MLP = Training(depth=1, norm="none", n_valid=500, max_train_steps=120, evaluate_every=10, objective="val/loss")
+CNN = replace(MLP, task="digits-cnn", max_train_steps=96, evaluate_every=8)
+WALK = Training(
+    task="walk", optimizer="adam", norm="pre", width=32, batch_size=32, n_train=1600, n_valid=200, objective="val/loss",
+    dropout=0.0, max_train_steps=80, evaluate_every=8, learning_rate=3e-3, depth=1, warmup_steps=8,
+)  # fmt: skip
+NOISY = replace(MLP, n_train=300, wrong_labels=0.3, width=256, dropout=0.0, weight_decay=0.0)
+DECAY = {"weight_decay": _log(1e-6, 1e-2)}
+
+
+def tasks(results: Path | None = None) -> list[TrainingTask]:
+    """All tasks."""
+    return [
+        TrainingTask(
+            "mlp, rates too low",
+            "the best learning rate is a hundred times the highest",
+            MLP,
+            {"learning_rate": _log(1e-5, 1e-3), "momentum": _linear(0.5, 0.95), **DECAY},
+            results=results,
+        ),
+        TrainingTask(
+            "cnn, half of it unstable",
+            "the upper half of the learning rates does not train, and the best are below",
+            CNN,
+            {"learning_rate": _log(0.3, 30), "momentum": _linear(0.5, 0.95), **DECAY},
+            results=results,
+        ),
+        TrainingTask(
+            "mlp, too wide",
+            "ten decades of learning rates, most of them useless, and as wide a range of the others",
+            MLP,
+            {"learning_rate": _log(1e-7, 1e3), "momentum": _linear(0.0, 0.999), "weight_decay": _log(1e-9, 10)},
+            results=results,
+        ),
+        TrainingTask(
+            "mlp, dropout too strong",
+            "the best dropout is a third of the weakest",
+            MLP,
+            {"learning_rate": _log(0.01, 1), "dropout": _linear(0.5, 0.9), **DECAY},
+            results=results,
+        ),
+        TrainingTask(
+            "transformer, rates too low",
+            "the best learning rate is some thirty times the highest",
+            WALK,
+            {"learning_rate": _log(1e-6, 2e-4), "beta1": _linear(0.8, 0.98), "weight_decay": _log(1e-4, 0.1)},
+            results=results,
+        ),
+        TrainingTask(
+            "post-norm transformer without warmup",
+            "no warmup, and a network that needs one for the learning rates that are best",
+            replace(WALK, norm="post", depth=3, warmup_steps=0, schedule="constant"),
+            {"learning_rate": _log(1e-4, 1e-1), "beta1": _linear(0.8, 0.98)},
+            results=results,
+        ),
+        TrainingTask(
+            "mlp on wrong labels, no regulariser",
+            "the network learns wrong labels by heart, and nothing that is searched would stop it",
+            NOISY,
+            {"learning_rate": _log(0.01, 1), "momentum": _linear(0.5, 0.95)},
+            results=results,
+        ),
+        TrainingTask(
+            "cnn, too few steps",
+            "a quarter of the steps that it takes",
+            replace(CNN, max_train_steps=24, evaluate_every=2),
+            {"learning_rate": _log(0.01, 1), "momentum": _linear(0.5, 0.95), **DECAY},
+            results=results,
+        ),
+        TrainingTask(
+            "mlp, right",
+            "",
+            MLP,
+            {"learning_rate": _log(0.01, 3), "momentum": _linear(0.5, 0.95), **DECAY},
+            results=results,
+        ),
+        TrainingTask(
+            "cnn, right",
+            "",
+            CNN,
+            {"learning_rate": _log(0.005, 1.5), "momentum": _linear(0.5, 0.95), **DECAY},
+            results=results,
+        ),
+    ]
