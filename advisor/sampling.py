@@ -12,6 +12,7 @@ from itertools import islice
 
 import numpy as np
 
+from advisor import formula
 from advisor.errors import AdvisorError
 from advisor.space import FloatArray, Value
 from advisor.spec import StudySpec
@@ -71,7 +72,9 @@ def trial_at(spec: StudySpec, position: FloatArray | Sequence[float]) -> dict[st
     single = {n: p.options[0] for n, p in spec.parameters.items() if n not in values and p.options}
     trial = spec.completed(_existing(spec, {**values, **single}))
     for name, parameter in spec.parameters.items():
-        if parameter.formula is not None and name not in trial and _exists(spec, name, trial):
+        if parameter.formula is None or name in trial or not _exists(spec, name, trial):
+            continue
+        if formula.parse(parameter.formula).names <= trial.keys():
             raise AdvisorError(
                 f"{name!r} has no finite value by its formula {parameter.formula!r} in the trial {json.dumps(trial)}"
             )

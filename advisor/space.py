@@ -133,12 +133,15 @@ class Domain(BaseModel):
     def draw(self, position: float) -> Value:
         """The value for a uniform `position` in [0, 1): as `from_unit`, but every integer of a range gets its fair share.
 
-        Integers on a log scale get shares in proportion to the logarithm of the interval that rounds to them.
+        Integers on a log scale get shares in proportion to the logarithm of the interval that rounds to them. Other numbers have 12
+        significant digits, so that they do not depend on the last bit of a platform's logarithm.
         """
-        if not (self.numeric and self.type == "int"):
+        if not self.numeric:
             return self.from_unit(position)
         assert self.low is not None
         assert self.high is not None
+        if self.type != "int":
+            return min(max(float(f"{self.from_unit(position):.12g}"), self.low), self.high)
         low, high = math.ceil(self.low), math.floor(self.high)
         if self.scale == "log":
             edges = math.log(low - 0.5), math.log(high + 0.5)
@@ -158,6 +161,13 @@ def along(values: FloatArray, scale: Scale) -> FloatArray:
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(values) if scale == "log" else -np.log1p(-values)
     return np.where(np.isfinite(logs), logs, np.nan)
+
+
+def rounded(value: float, digits: int = 3) -> float:
+    """`value` to so many significant digits; what is just below 1 to so many of its distance from there: 0.9995, not 1."""
+    if 0.99 < value < 1:
+        return round(1 - float(f"{1 - value:.{digits}g}"), 15)
+    return float(f"{value:.{digits}g}")
 
 
 def as_number(value: object) -> float:

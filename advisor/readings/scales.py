@@ -37,6 +37,8 @@ def read(study: Study, tried: Settings, span: float) -> list[OtherScale]:
             continue
         values = np.array([as_number(group[0].params.get(name)) for group in tried.trials])
         domain = study.spec.parameters[name]
+        if domain.scale == "reverse-log":  # nobody chooses it by default, so that there is no slip to tell of
+            continue
         low, high = domain.low or 0.0, domain.high or 0.0
         positive = values[values > 0]
         if low == 0 and hard_limits(name, domain.type)[0] == 0 and len(positive):

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from advisor.space import Value
+from advisor.space import Value, rounded
 
 MISSING = "–"
 _REPLACEMENT = "\ufffd"
@@ -60,6 +60,8 @@ def number(value: float | None, digits: int = 4) -> str:
 
 def trimmed(value: float | None, digits: int = 4) -> str:
     """As `number`, without zeros at the end: for hyperparameters, where they carry no information."""
+    if value is not None and 0.99 < value < 1:
+        return f"{rounded(value, digits):.12g}"
     text = number(value, digits)
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 

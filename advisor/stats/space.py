@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import rankdata
 
-from advisor.space import Domain, FloatArray, IntArray, hard_limits
+from advisor.space import Domain, FloatArray, IntArray, along, hard_limits, rounded
 from advisor.stats import surface
 from advisor.stats.outliers import Side
 
@@ -241,14 +241,15 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
 def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, float] | None:
     """The range (low, high) with one side moved out by `step` widths; None where a hard limit leaves nothing beyond.
 
-    At least half of the range, on a log scale with a range of a decade or more at least one decade; at most the range again, on a
-    log scale two decades. Where a hard limit is in the way, nine tenths of the way to it (a beta of 0.99 becomes 0.999).
+    At least half of the range, on a logarithmic scale with a range of a decade or more at least one decade; at most the range
+    again, on a logarithmic scale two decades. Where a hard limit is in the way, nine tenths of the way to it (a beta of 0.99 becomes 0.999).
     """
     assert domain.low is not None
     assert domain.high is not None
     least, most = 0.5, 1.0
-    if domain.scale == "log":
-        decades = math.log10(domain.high) - math.log10(domain.low)
+    if domain.scale != "linear":
+        ends = along(np.array([domain.low, domain.high]), domain.scale)
+        decades = float(ends[1] - ends[0]) / math.log(10)
         least = min(max(decades / 2, 1 if decades >= 0.9 else 0), 2) / decades
         most = max(min(decades, 2) / decades, least)
     share = min(max(step, least), most)
@@ -273,4 +274,4 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
 
 def tidy(value: float, domain: Domain) -> float:
     """The value to three significant digits; whole in an int domain."""
-    return float(round(value)) if domain.type == "int" else float(f"{value:.3g}")
+    return float(round(value)) if domain.type == "int" else rounded(value)

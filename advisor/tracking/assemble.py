@@ -238,6 +238,9 @@ def _trials(
     """The trials, and warnings of what their parameters and metrics repeat or count in a way of their own."""
     runs = [experiment.runs[i] for i in keep]
     params = infer.parse_params([run.params for run in runs])
+    spec = spec or declared.noted(experiment, params)
+    if spec is not None:
+        params = [spec.completed(trial) for trial in params]
     facts = [_facts(run) for run in runs]
     ends = axes.last_steps(blocks)
     _add_stated(facts, params, ends.tolist())

@@ -50,7 +50,7 @@ def noted(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> Stud
     text = study_file.text_of(experiment.tags)
     try:
         spec = None if text is None else spec_yaml.loads(text)
-        parameters(spec, params)
+        parameters(spec, [spec.completed(trial) for trial in params] if spec is not None else params)
     except AdvisorError:
         return None
     return spec

@@ -11,7 +11,7 @@ import numpy as np
 from advisor.finding import Advise, AxisEvidence, Change, FigureEvidence, Finding, Goal, Line, MissingData, SetRange
 from advisor.readings import instability, settings
 from advisor.rule import Factor, Rule, Share
-from advisor.space import Domain
+from advisor.space import Domain, along
 from advisor.stats import outliers
 from advisor.study import Study
 
@@ -80,7 +80,8 @@ class SpaceBoundaryInfeasible(Rule):
         """Distances in the unit range: close to the threshold, and the farthest that the next trial may be."""
         if domain.scale == "linear" or domain.low is None or domain.high is None:
             return self.reach, 2 * self.reach
-        decades = math.log10(domain.high / domain.low)
+        ends = along(np.array([domain.low, domain.high]), domain.scale)
+        decades = float(ends[1] - ends[0]) / math.log(10)
         return math.log10(self.factor) / decades, 1 / decades
 
     def _finding(

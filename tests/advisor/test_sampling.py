@@ -5,7 +5,7 @@ from scipy.stats import qmc
 
 from advisor.errors import AdvisorError
 from advisor.sampling import sample
-from advisor.spec import Sampler, StudySpec
+from advisor.spec import Bounds, Region, Sampler, StudySpec
 from advisor.spec_yaml import loads
 
 SPEC = loads(
@@ -29,8 +29,11 @@ def test_a_study_has_one_sequence_and_more_trials_continue_it():
 
 
 def test_the_sequence_is_the_same_on_every_platform():
-    rates = [trial["learning_rate"] for trial in sample(SPEC, 3)]
-    assert rates == pytest.approx([0.009025380833820271, 1.9444593559131267e-05, 0.0004189210689736295], rel=1e-12)
+    assert list(sample(SPEC, 3)) == [
+        {"learning_rate": 0.00902538083382, "layers": 2, "optimizer": "adam", "width": 64},
+        {"learning_rate": 1.94445935591e-05, "layers": 4, "optimizer": "adam", "width": 64},
+        {"learning_rate": 0.000418921068974, "layers": 3, "optimizer": "sgd", "momentum": 0.652692764631, "width": 64},
+    ]
 
 
 def test_the_order_of_the_parameters_does_not_matter():
@@ -69,6 +72,66 @@ def test_it_is_more_uniform_than_random_points():
     halton = [discrepancy("halton", seed) for seed in range(20)]
     random = [discrepancy("random", seed) for seed in range(20)]
     assert max(halton) < np.median(random)
+
+
+REPARAMETRISED = loads(
+    """
+study: s
+objective: {metric: val/loss, direction: minimize}
+parameters:
+  learning_rate: {role: derived, formula: effective_learning_rate * (1 - momentum)}
+  effective_learning_rate: {low: 1e-3, high: 10, scale: log, equals: learning_rate / (1 - momentum)}
+  momentum: {low: 0.5, high: 0.999, scale: reverse-log, when: {optimizer: sgd}}
+  optimizer: {choices: [sgd, adam]}
+forbidden:
+  - where: {learning_rate: {low: 0.5}}
+    why: diverged
+  - where: {optimizer: {choices: [sgd]}, momentum: {high: 0.6}}
+"""
+)
+
+
+def test_derived_parameters_are_computed_where_what_they_are_made_of_exists():
+    for trial in sample(REPARAMETRISED, 100):
+        assert ("learning_rate" in trial) == (trial["optimizer"] == "sgd")
+        if trial["optimizer"] == "sgd":
+            assert trial["learning_rate"] == pytest.approx(trial["effective_learning_rate"] * (1 - trial["momentum"]))
+
+
+def test_forbidden_regions_are_left_out_and_the_rest_of_the_sequence_stays():
+    free = REPARAMETRISED.model_copy(update={"forbidden": ()})
+    allowed = [t for t in sample(free, 300) if REPARAMETRISED.forbids(t) is None]
+    assert 100 < len(allowed) < 300
+    drawn = list(sample(REPARAMETRISED, 100))
+    assert drawn == allowed[:100]
+    assert list(sample(REPARAMETRISED, 30, skip=40)) == drawn[40:70]
+    assert all(t.get("momentum", 1) > 0.6 and t.get("learning_rate", 0) < 0.5 for t in drawn)
+
+
+def test_a_space_that_is_forbidden_altogether_is_an_error():
+    everything = Region(where={"effective_learning_rate": Bounds(low=1e-3)})
+    with pytest.raises(AdvisorError, match="next to nothing of its space"):
+        list(sample(REPARAMETRISED.model_copy(update={"forbidden": (everything,)}), 1))
+
+
+def test_a_formula_without_a_value_is_an_error():
+    spec = loads(
+        "study: s\nobjective: {metric: m, direction: minimize}\nparameters:\n  a: {choices: [0]}\n"
+        "  b: {role: derived, formula: 1 / a}\n"
+    )
+    with pytest.raises(AdvisorError, match="'b' has no finite value by its formula '1 / a'"):
+        list(sample(spec, 1))
+
+
+def test_an_adaptive_sampler_has_no_sequence():
+    with pytest.raises(AdvisorError, match="from the results so far"):
+        sample(SPEC.model_copy(update={"sampler": Sampler(kind="adaptive")}), 1)
+
+
+@pytest.mark.parametrize("kind", ["halton", "random"])
+def test_long_sequences_continue_across_blocks(kind):
+    spec = SPEC.model_copy(update={"sampler": Sampler(kind=kind)})
+    assert list(sample(spec, 200, skip=400)) == list(sample(spec, 600))[400:]
 
 
 def test_a_study_that_searches_nothing_repeats_its_setting():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from advisor.space import Domain, counts_training, hard_limits, is_learning_rate
+from advisor.space import Domain, counts_training, hard_limits, is_learning_rate, rounded
 
 
 def test_positions_are_measured_on_the_domains_own_scale():
@@ -21,6 +21,22 @@ def test_what_cannot_stand_on_the_scale_is_nan():
     assert np.isnan(log.to_unit([0.0, -1.0, "word"])).all()
 
 
+def test_a_reverse_log_scale_is_logarithmic_in_what_is_left_to_one():
+    momentum = Domain(type="float", low=0.9, high=0.999, scale="reverse-log")
+    assert momentum.to_unit([0.9, 0.99, 0.999, 0.9999]) == pytest.approx([0, 0.5, 1, 1.5])
+    assert [momentum.from_unit(u) for u in (0, 0.5, 1, 1.5)] == pytest.approx([0.9, 0.99, 0.999, 0.9999])
+    assert np.isnan(momentum.to_unit([1.0, 2.0, "word"])).all()
+    assert momentum.contains(0.95)
+    assert not momentum.contains(1.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.99954321, 0.999543), (0.9473, 0.947), (1234.5, 1230.0), (1 - 1e-9, 1 - 1e-9)]
+)
+def test_what_is_just_below_one_is_not_rounded_to_it(value, shown):
+    assert rounded(value) == shown
+
+
 def test_choices_have_positions_in_their_order():
     domain = Domain(type="categorical", choices=("a", "b", "c"))
     assert domain.to_unit(["a", "b", "c"]) == pytest.approx([0, 0.5, 1])
@@ -32,6 +48,13 @@ def test_choices_have_positions_in_their_order():
 def test_there_and_back_again(low, factor, scale, position):
     domain = Domain(type="float", low=low, high=low * factor, scale=scale)
     assert domain.to_unit([domain.from_unit(position)])[0] == pytest.approx(position, abs=1e-6)
+
+
+@given(st.floats(1e-6, 10), st.floats(1.001, 1e3), st.floats(0, 1))
+def test_there_and_back_again_in_reverse(left, factor, position):
+    domain = Domain(type="float", low=1 - left * factor, high=1 - left, scale="reverse-log")
+    assert domain.to_unit([domain.from_unit(position)])[0] == pytest.approx(position, abs=1e-6)
+    assert domain.low <= domain.draw(position) <= domain.high
 
 
 @pytest.mark.parametrize("scale", ["linear", "log"])
@@ -52,6 +75,8 @@ def test_every_integer_gets_its_share(scale):
         ({"low": 1.0}, "both low and high"),
         ({"low": 2.0, "high": 1.0}, "less than high"),
         ({"low": 0.0, "high": 1.0, "scale": "log"}, "log scale needs low > 0"),
+        ({"low": 0.9, "high": 1.0, "scale": "reverse-log"}, "reverse-log scale needs high < 1"),
+        ({"type": "int", "low": -3, "high": 0, "scale": "reverse-log"}, "not for an int"),
         ({"low": 0.0, "high": 1.0, "choices": (1, 2)}, "not both"),
         ({"choices": ()}, "must not be empty"),
         ({"low": 0.0, "high": float("inf")}, "finite"),

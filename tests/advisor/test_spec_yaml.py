@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.errors import AdvisorError
-from advisor.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.spec import Bounds, Checkpoints, Objective, Parameter, Region, Sampler, StudySpec
 from advisor.spec_yaml import dump, load, loads
 
 HEAD = "study: s\nobjective: {metric: val/loss, direction: minimize}\n"
@@ -19,7 +19,7 @@ values = st.one_of(st.booleans(), st.integers(-(10**12), 10**12), finite, texts)
 @st.composite
 def parameters(draw):
     why = draw(st.none() | texts)
-    kind = draw(st.sampled_from(["float", "int", "choices", "fixed", "bool"]))
+    kind = draw(st.sampled_from(["float", "int", "reverse", "choices", "fixed", "bool"]))
     if kind == "fixed":
         return Parameter(role="fixed", value=draw(values), why=why)
     role = draw(st.sampled_from(["nuisance", "scientific"]))
@@ -33,21 +33,44 @@ def parameters(draw):
         )
     low = draw(st.floats(1e-10, 1e3))
     scale = draw(st.sampled_from(["linear", "log"]))
+    if kind == "reverse":
+        return Parameter(role=role, low=1 - 2 * low, high=1 - low, scale="reverse-log", why=why)
     if kind == "int":
         return Parameter(role=role, type="int", low=math.ceil(low), high=math.ceil(low) + 7, scale=scale, why=why)
     return Parameter(role=role, type="float", low=low, high=low * 10, scale=scale, why=why)
 
 
 @st.composite
+def regions(draw, names):
+    bounds = st.one_of(
+        st.builds(Bounds, low=finite),
+        st.floats(-1e6, 1e6).map(lambda low: Bounds(low=low, high=low + 1)),
+        st.builds(Bounds, choices=st.lists(values, min_size=1, max_size=3).map(tuple)),
+    )
+    where = draw(st.dictionaries(st.sampled_from(names), bounds, min_size=1, max_size=2))
+    return Region(where=where, why=draw(st.none() | texts))
+
+
+@st.composite
 def specs(draw):
     names = draw(st.lists(texts, max_size=4, unique=True))
+    searched = {name: draw(parameters()) for name in names}
+    derived = {}
+    if names and "derived" not in names and "equal" not in names and not set("{}") & set(names[0]) and names[0].strip():
+        formula = f"2 * {{{names[0]}}}" if names[0] == names[0].strip() else "2 * 3"
+        derived["derived"] = Parameter(role="derived", formula=formula, why=draw(st.none() | texts))
+        derived["equal"] = Parameter(low=0.0, high=1.0, equals="derived / 2")
     return StudySpec(
         study=draw(texts),
         goal=draw(st.text(st.characters(codec="utf-8"), max_size=30)),
         round=draw(st.integers(1, 9)),
         parent=draw(st.none() | texts),
         objective=Objective(metric=draw(texts), direction=draw(st.sampled_from(["minimize", "maximize"]))),
-        parameters={name: draw(parameters()) for name in names},
+        parameters=searched | derived,
+        forbidden=tuple(draw(st.lists(regions(names), max_size=2))) if names else (),
+        checkpoints=draw(
+            st.none() | st.builds(Checkpoints, keep_best=st.none() | st.integers(1, 9), every=st.just(100))
+        ),
         trials=draw(st.none() | st.integers(1, 500)),
         sampler=Sampler(seed=draw(st.integers(0, 10))),
         max_train_steps=draw(st.none() | st.integers(1, 10**6)),
@@ -121,6 +144,30 @@ def test_a_comment_says_what_the_round_before_did():
         (HEAD + "parameters:\n  a: {type: int, role: fixed, value: 2.5}\n", "cannot have the value 2.5"),
         (HEAD + "parameters:\n  a: {choices: [1, 1]}\n", "there twice"),
         (HEAD + "parameters:\n  a: {low: -1.7e308, high: 1.7e308}\n", "too wide"),
+        (HEAD + "parameters:\n  a: {role: derived}\n", "line 4, parameters.a: a derived parameter needs a formula"),
+        (
+            HEAD + "parameters:\n  a: {role: derived, formula: b}\n",
+            "line 4, parameters.a.formula: 'b' names 'b', which is not",
+        ),
+        (HEAD + "parameters:\n  a: {low: 0, high: 1, equals: b}\n", "line 4, parameters.a.equals: 'b' names 'b'"),
+        (HEAD + "parameters:\n  a: {low: 0, high: 1, equals: 2 * a}\n", "is made of 'a' itself"),
+        (
+            HEAD + "parameters:\n  a: {role: derived, formula: b}\n  b: {role: derived, formula: a}\n",
+            "runs in a circle",
+        ),
+        (HEAD + "parameters:\n  a: {role: derived, formula: a.b()}\n", "holds more than numbers"),
+        (HEAD + "parameters:\n  a: {role: fixed, value: 1, equals: '2'}\n", "only a searched parameter"),
+        (
+            HEAD + "forbidden:\n- why: x\n  where:\n    lr: {low: 1}\n",
+            "line 6, forbidden.0.where.lr: 'lr' is not in the",
+        ),
+        (HEAD + "forbidden:\n- where: {}\n", "line 4, forbidden.0.where"),
+        (
+            HEAD + "parameters:\n  a: {low: 0, high: 1}\nforbidden:\n- where: {a: {}}\n",
+            "line 6.*give low, high or both",
+        ),
+        (HEAD + "checkpoints: {keep_best: 0}\n", "line 3, checkpoints.keep_best"),
+        (HEAD + "sampler: {kind: sobol}\n", "line 3, sampler.kind"),
         ("study: s\nobjective: {metric: m, direction: up}\n", "line 2, objective.direction"),
         ("objective: {metric: m, direction: minimize}\n", "study: Field required"),
         ("a: &a [1]\nb: *a\n", "aliases are not allowed"),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 from advisor.report.diff import describe
-from advisor.report.figures.scale import Scale, padded, tick_label
+from advisor.report.figures.scale import Scale, spanning, tick_label
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt
 from advisor.report.model import Report
 from advisor.report.text import capital, clean, shorten, spelled
-from advisor.space import as_number
+from advisor.space import as_number, rounded
 from advisor.spec import Parameter
 
 BEST = 5
@@ -51,11 +49,8 @@ def _draw_row(
     frame: Frame, report: Report, name: str, before: Parameter | None, after: Parameter | None, top: float
 ) -> None:
     numeric = [p for p in (after, before) if p is not None and p.numeric]
-    log = numeric[0].scale == "log"
     ends = [v for p in (before, after) if p is not None for v in (p.low, p.high, as_number(p.value))]
-    usable = [v for v in ends if v is not None and math.isfinite(v) and (v > 0 or not log)]
-    limits = padded(min(usable), max(usable), log=log, by=0.01)
-    scale = limits.scale(_LEFT, _RIGHT)
+    scale = spanning([v for v in ends if v is not None], numeric[0].scale, by=0.01).scale(_LEFT, _RIGHT)
     frame.text(_LEFT, top + 11, shorten(clean(name), 40), "strong", title=name)
     frame.text(_RIGHT, top + 11, _change(before, after), anchor="end")
     _bar(frame, scale, before, top + 18, 6, "old")
@@ -88,7 +83,8 @@ def _ends(parameter: Parameter | None) -> str:
 
 
 def _brief(value: float) -> str:
-    return tick_label(float(f"{value:.3g}"))
+    short = rounded(value)
+    return f"{short:.12g}" if 0.99 < short < 1 else tick_label(short)
 
 
 def _bar(frame: Frame, scale: Scale, parameter: Parameter | None, y: float, height: float, cls: str) -> None:

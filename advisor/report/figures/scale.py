@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
-from advisor.space import FloatArray
+from advisor.space import FloatArray, along
+from advisor.space import Scale as SpaceScale
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Scale:
     start: float
     end: float
     log: bool = False
+    reverse: bool = False
+    """Logarithmic in 1 - value."""
 
     def __call__(self, value: float) -> float:
         """The pixel of a value; beyond the ends it is that of the end. Values that cannot stand on the scale raise ValueError."""
@@ -28,17 +31,20 @@ class Scale:
         return self.start + min(max(part, 0.0), 1.0) * (self.end - self.start)
 
     def _turn(self, value: float) -> float:
-        return math.log10(value) if self.log else value
+        return -math.log10(1 - value) if self.reverse else math.log10(value) if self.log else value
 
     def __contains__(self, value: float) -> bool:
         return math.isfinite(value) and self.low <= value <= self.high
 
     def takes(self, value: float) -> bool:
         """Whether the value can stand on the scale at all."""
-        return math.isfinite(value) and (value > 0 or not self.log)
+        return math.isfinite(value) and (value > 0 or not self.log) and (value < 1 or not self.reverse)
 
     def ticks(self, most: int = 6) -> list[tuple[float, str]]:
         """(value, label) of at most about `most` round values within the scale."""
+        if self.reverse:
+            below = [round(1 - v, 12) for v in reversed(_log_ticks(1 - self.high, 1 - self.low, most))]
+            return [(v, f"{v:.12g}") for v in below]
         values = _log_ticks(self.low, self.high, most) if self.log else _linear_ticks(self.low, self.high, most)
         return [(v, label) for v, label in zip(values, _labels(values, log=self.log), strict=True)]
 
@@ -102,10 +108,11 @@ class Limits:
     low: float
     high: float
     log: bool
+    reverse: bool = False
 
     def scale(self, start: float, end: float) -> Scale:
         """The scale over these limits."""
-        return Scale(self.low, self.high, start, end, self.log)
+        return Scale(self.low, self.high, start, end, self.log, self.reverse)
 
     def beyond(self, values: FloatArray) -> int:
         """How many finite values lie outside."""
@@ -117,14 +124,26 @@ _WIDE = 30
 """Ratio of large to small values from which positive values stand on a log scale."""
 
 
-def padded(low: float, high: float, *, log: bool, by: float = 0.04) -> Limits:
+def padded(low: float, high: float, *, log: bool, reverse: bool = False, by: float = 0.04) -> Limits:
     """Limits with some room at both ends; a range without extent gets one."""
+    if reverse and high < 1:
+        turned = padded(1 - high, 1 - low, log=True, by=by)
+        return Limits(1 - turned.high, 1 - turned.low, log=False, reverse=True)
     if log and low > 0:
         a, b = math.log10(low), math.log10(high)
         room = (b - a) * by or 0.2
         return Limits(10 ** (a - room), 10 ** (b + room), True)
     room = (high - low) * by or abs(high) * 0.1 or 1.0
     return Limits(low - room, high + room, False)
+
+
+def spanning(values: Sequence[float], scale: SpaceScale, *, by: float = 0.04) -> Limits:
+    """Limits that take in all values that can stand on the scale, with some room at both ends."""
+    on = np.array([v for v in values if math.isfinite(v)])
+    on = on[np.isfinite(along(on, scale))]
+    if not len(on):
+        return Limits(0.0, 1.0, False)
+    return padded(float(on.min()), float(on.max()), log=scale == "log", reverse=scale == "reverse-log", by=by)
 
 
 def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
@@ -147,6 +166,12 @@ def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
     ends = sorted((float(best), float(worst)) if minimize else (float(-best), float(-worst)))
     low, high = (10 ** ends[0], 10 ** ends[1]) if log else (ends[0], ends[1])
     return padded(low, high, log=log, by=0.06)
+
+
+def reaching(limits: Limits, values: Sequence[float]) -> Limits:
+    """The limits, moved outwards to take in values that must be seen."""
+    seen = [v for v in values if abs(v) < HUGE and (v > 0 or not limits.log)]
+    return replace(limits, low=min([limits.low, *seen]), high=max([limits.high, *seen]))
 
 
 def curve_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()) -> Limits:

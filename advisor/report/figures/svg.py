@@ -107,7 +107,8 @@ class Frame:
                 continue
             edge = at + half
             self.text(min(at, WIDTH - half - 1), bottom + 17, tick, anchor="middle")
-        self.x_name(label + (" (log)" if self.x.log else ""), (low + high) / 2)
+        turned = " (log of 1 - value)" if self.x.reverse else " (log)" if self.x.log else ""
+        self.x_name(label + turned, (low + high) / 2)
 
     def x_name(self, label: str, middle: float) -> None:
         """The name of the axis below its labels."""
@@ -140,7 +141,7 @@ class Frame:
 
 
 def _describe(scale: Scale) -> str:
-    kind = "log" if scale.log else "lin"
+    kind = "rev" if scale.reverse else "log" if scale.log else "lin"
     return f"{kind} {scale.low!r} {scale.high!r} {fmt(scale.start)} {fmt(scale.end)}"
 
 

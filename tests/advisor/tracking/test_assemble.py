@@ -1,10 +1,12 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from advisor.errors import AdvisorError
 from advisor.spec import Objective, Parameter, StudySpec
+from advisor.tracking import study_file
 from advisor.tracking.assemble import assemble
 from advisor.tracking.runs import Experiment, Points, Run
 
@@ -193,6 +195,22 @@ def test_the_declared_space_wins_and_the_rest_is_inferred():
     assert study.searched["wd"].scale == "linear"
     assert study.spec.parameters["model"].value == "cnn"
     assert study.inferred == {"wd": "range inferred from the trials", "model": "the same in every trial"}
+
+
+def test_trials_of_another_form_are_read_in_the_form_that_is_searched():
+    runs = [run(i, learning_rate=0.1 * (i + 1), momentum=0.9) for i in range(4)]
+    spec = declared(
+        rate=Parameter(low=0.1, high=10, scale="log", equals="learning_rate / (1 - momentum)"),
+        momentum=Parameter(role="fixed", value=0.9),
+        learning_rate=Parameter(role="derived", formula="rate * (1 - momentum)"),
+    )
+    data = experiment(runs, val__loss=points(*((i, 1, 1.0, 1) for i in range(4))))
+    study = assemble(data, spec=spec)
+    assert [t.params["rate"] for t in study.trials] == pytest.approx([1.0, 2.0, 3.0, 4.0])
+    assert list(study.searched) == ["rate"]
+    noted = experiment(runs, val__loss=points(*((i, 1, 1.0, 1) for i in range(4))))
+    noted = replace(noted, tags={**noted.tags, **study_file.tags_of(spec)})
+    assert assemble(noted).spec.parameters == study.spec.parameters
 
 
 def test_seeds_and_facts_are_kept_apart_from_hyperparameters():

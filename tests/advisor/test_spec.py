@@ -1,0 +1,71 @@
+import pytest
+
+from advisor.spec import Bounds, Checkpoints, Region
+from advisor.spec_yaml import loads
+
+SPEC = loads(
+    """
+study: s
+objective: {metric: val/loss, direction: minimize}
+parameters:
+  momentum: {low: 0.5, high: 0.999, scale: reverse-log, when: {optimizer: sgd}}
+  optimizer: {choices: [sgd, adam]}
+  effective_learning_rate: {low: 1e-3, high: 10, scale: log, equals: learning_rate / (1 - momentum)}
+  learning_rate: {role: derived, formula: effective_learning_rate * (1 - momentum)}
+  double_rate: {role: derived, formula: 2 * learning_rate}
+  batch_size: {role: derived, type: int, formula: 8 * double_rate}
+trials: 10
+seeds: 3
+max_train_steps: 100
+checkpoints: {keep_best: 2}
+"""
+)
+
+
+def test_a_trial_is_completed_by_its_formulas_in_whatever_order_they_stand():
+    trial = SPEC.completed({"effective_learning_rate": 1.0, "momentum": 0.75, "optimizer": "sgd"})
+    assert trial["learning_rate"] == 0.25
+    assert trial["double_rate"] == 0.5
+    assert trial["batch_size"] == 4
+    assert isinstance(trial["batch_size"], int)
+
+
+def test_a_trial_of_another_form_is_read_in_this_one():
+    assert SPEC.completed({"learning_rate": 0.5, "momentum": 0.75})["effective_learning_rate"] == 2.0
+    assert SPEC.completed({"learning_rate": 0.5}) == {"learning_rate": 0.5, "double_rate": 1.0, "batch_size": 8}
+    assert SPEC.completed({"learning_rate": 0.5, "momentum": 1.0}).keys().isdisjoint({"effective_learning_rate"})
+
+
+def test_what_a_trial_has_stays():
+    logged = {"learning_rate": 0.5, "momentum": 0.75, "effective_learning_rate": 7.0}
+    assert SPEC.completed(logged)["effective_learning_rate"] == 7.0
+
+
+def test_a_region_holds_where_all_its_bounds_do():
+    region = Region(
+        where={"lr": Bounds(low=0.3), "optimizer": Bounds(choices=("sgd",)), "m": Bounds(low=0.5, high=0.9)}
+    )
+    trial = {"lr": 0.3, "optimizer": "sgd", "m": 0.9}
+    assert region.holds(trial)
+    for other in ({"lr": 0.2}, {"optimizer": "adam"}, {"m": 0.95}, {"m": 0.4}, {"lr": "high"}):
+        assert not region.holds({**trial, **other})
+    assert not region.holds({"lr": 1.0, "optimizer": "sgd"})
+    assert SPEC.model_copy(update={"forbidden": (region,)}).forbids(trial) == region
+    assert SPEC.forbids(trial) is None
+
+
+def test_the_budget_is_told_where_it_is_known():
+    assert SPEC.total_train_steps == 3000
+    assert SPEC.model_copy(update={"seeds": None}).total_train_steps == 1000
+    assert SPEC.model_copy(update={"trials": None}).total_train_steps is None
+    assert SPEC.checkpoints == Checkpoints(keep_best=2)
+
+
+def test_derived_parameters_are_not_searched():
+    assert set(SPEC.searched) == {"momentum", "optimizer", "effective_learning_rate"}
+
+
+@pytest.mark.parametrize("fields", [{}, {"low": 1.0, "choices": (1,)}, {"low": 2.0, "high": 1.0}, {"choices": ()}])
+def test_bounds_are_a_range_or_choices(fields):
+    with pytest.raises(ValueError, match=r"give low|must not exceed|at least 1"):
+        Bounds(**fields)
