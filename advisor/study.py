@@ -95,6 +95,8 @@ class Trial:
     started: float | None = None
     """Seconds since the epoch."""
     ended: float | None = None
+    round: int | None = None
+    """The earlier round that the trial is of; None for a trial of the study itself."""
 
     def fact(self, name: str) -> float:
         """The fact `name` as a number; NaN if it is missing or not a number."""
@@ -130,7 +132,7 @@ class Study:
         """Whether lower values of the objective are better."""
         return self.spec.objective.direction == "minimize"
 
-    @property
+    @cached_property
     def probe(self) -> str | None:
         """What probe the runs are, see `advisor.contract.TAG_PROBE`; None where they are trials."""
         kinds = {trial.facts.get("probe", self.spec.probe) for trial in self.trials}
@@ -222,7 +224,14 @@ class Study:
 
     def ranked(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
         """The feasible trials (or those of `trials` that are), best first."""
-        chosen = [t for t in (self.trials if trials is None else trials) if self.feasible[t.index]]
+        return list(self._ranked) if trials is None else self._sorted(trials)
+
+    @cached_property
+    def _ranked(self) -> list[Trial]:
+        return self._sorted(self.trials)
+
+    def _sorted(self, trials: Sequence[Trial]) -> list[Trial]:
+        chosen = [t for t in trials if self.feasible[t.index]]
         return sorted(chosen, key=lambda t: (self.costs[t.index], t.index))
 
     def objective_value(self, cost: float) -> float:

@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import lapack
 from scipy.optimize import minimize
 
 from advisor.space import FloatArray
@@ -89,13 +90,15 @@ def _matters(y: FloatArray, distances: FloatArray, start: FloatArray, positions:
 
 def _kernel(distances: FloatArray, at: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
     """Covariance of the response at n points, and the inverse of that of the noisy values; both (n, n)."""
-    signal, noise = np.exp(at[-2:])
-    similar = (
-        signal * np.exp(-0.5 * np.tensordot(np.exp(at[:-2]), distances, 1))
-        if len(distances)
-        else np.full((n, n), signal)
-    )
-    return similar, np.linalg.inv(similar + (noise + _JITTER) * np.eye(n))
+    similar = _similar(distances, at, n)
+    return similar, _inverted(similar, np.exp(at[-1]) + _JITTER)[1]
+
+
+def _similar(distances: FloatArray, at: FloatArray, n: int) -> FloatArray:
+    signal = np.exp(at[-2])
+    if not len(distances):
+        return np.full((n, n), signal)
+    return np.asarray(signal * np.exp(-0.5 * np.tensordot(np.exp(at[:-2]), distances, 1)), dtype=np.float64)
 
 
 def _prior(count: int) -> tuple[FloatArray, FloatArray]:
@@ -122,21 +125,33 @@ def fit(y: FloatArray, distances: FloatArray, start: FloatArray) -> FloatArray:
 
 def loss_and_slopes(at: FloatArray, y: FloatArray, distances: FloatArray) -> tuple[float, FloatArray]:
     """Minus the logarithm of the penalised likelihood, and its slopes."""
-    n, relevance, (signal, noise) = len(y), np.exp(at[:-2]), np.exp(at[-2:])
-    similar = (
-        signal * np.exp(-0.5 * np.tensordot(relevance, distances, 1)) if len(relevance) else np.full((n, n), signal)
-    )
-    root = np.linalg.cholesky(similar + (noise + _JITTER) * np.eye(n))
-    inverse = np.linalg.inv(root)
-    precision = inverse.T @ inverse
+    n, relevance, noise = len(y), np.exp(at[:-2]), np.exp(at[-1])
+    similar = _similar(distances, at, n)
+    root, precision = _inverted(similar, noise + _JITTER)
     weights = precision @ y
     pull = np.outer(weights, weights) - precision
     shared = pull * similar
-    slopes = [0.25 * r * np.sum(shared * d) for r, d in zip(relevance, distances, strict=True)]
+    slopes = 0.25 * relevance * (distances.reshape(len(relevance), n * n) @ shared.ravel())
     gradient = np.array([*slopes, -0.5 * shared.sum(), -0.5 * noise * np.trace(pull)])
     mean, variance = _prior(len(relevance))
     loss = 0.5 * y @ weights + np.log(np.diag(root)).sum() + _penalty(at)
     return float(loss), gradient + (at - mean) / variance
+
+
+def _inverted(similar: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
+    """The root of a covariance with noise of this variance added, lower triangular, and its inverse; both (n, n).
+
+    By LAPACK's own routines for symmetric matrices: half the time of a general inverse. Raises LinAlgError if it is not definite.
+    """
+    noisy = similar.copy()
+    noisy[np.diag_indices(len(noisy))] += noise
+    root, failed = lapack.dpotrf(noisy, lower=1)
+    if failed:
+        raise np.linalg.LinAlgError("the covariance is not positive definite")
+    half = np.tril(lapack.dpotri(root, lower=1)[0])
+    precision = half + half.T
+    precision[np.diag_indices(len(noisy))] /= 2
+    return root, precision
 
 
 def _at_ends(
