@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ import click
 from advisor.cli.options import tracking_option
 
 if TYPE_CHECKING:
-    from advisor.launch import Job, Launch, Summary
+    from advisor.launch import Launch, Summary
+    from advisor.launch.engines import Engine
     from advisor.launch.launcher import Tell
     from advisor.spec import StudySpec
 
@@ -34,10 +36,29 @@ if TYPE_CHECKING:
     "-j",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Trials at a time.  [default: one, or one for each GPU]",
+    help="Trials at a time.  [default: one, or one for each GPU; as many as a cluster takes]",
 )
 @click.option(
-    "--gpus-per-trial", type=click.IntRange(min=0), default=1, show_default=True, help="0: trials share all GPUs."
+    "--gpus-per-trial",
+    type=click.IntRange(min=0),
+    metavar="K",
+    help="0: trials share all GPUs.  [default: 1 where there are GPUs; with SLURM what the queue gives]",
+)
+@click.option(
+    "--on",
+    type=click.Choice(["local", "ray", "slurm"]),
+    default="local",
+    show_default=True,
+    help="Where to train: this machine, a Ray cluster, SLURM.",
+)
+@click.option(
+    "--ray-address", metavar="ADDRESS", help="The Ray cluster.  [default: RAY_ADDRESS, or a new one on this machine]"
+)
+@click.option(
+    "--cpus-per-trial", type=click.FloatRange(min=0), default=1.0, show_default=True, help="On a Ray cluster or SLURM."
+)
+@click.option(
+    "--slurm", "slurm", multiple=True, metavar="NAME=VALUE", help="An option of sbatch: partition=gpu. Repeatable."
 )
 @click.option(
     "--timeout",
@@ -66,7 +87,11 @@ def run(
     trials: int | None,
     seed: int,
     parallel: int | None,
-    gpus_per_trial: int,
+    gpus_per_trial: int | None,
+    on: str,
+    ray_address: str | None,
+    cpus_per_trial: float,
+    slurm: tuple[str, ...],
     timeout: float | None,
     out: Path,
     no_args: bool,
@@ -81,52 +106,114 @@ def run(
     advisor run study.yaml -- python train.py                  appends --learning_rate 0.1 ... to the command
     advisor run study.yaml -- python train.py --config {json}  a JSON file with all of them
     advisor run study.yaml -j 4 --timeout 60 -- ./train.sh {args}
+    advisor run study.yaml --on ray --ray-address auto -- python train.py
+    advisor run study.yaml --on slurm --timeout 60 --slurm partition=gpu --gpus-per-trial 1 -- python train.py
 
     The training logs into the MLflow run that it finds in its environment, as TuningLogger and mlflow.start_run() do by themselves
     (MLFLOW_TRACKING_URI, MLFLOW_RUN_ID; also ADVISOR_PARAMS, ADVISOR_SEED and others). Crashes, lack of memory, timeouts and
     non-finite results are recorded as what they are. Ctrl-C stops cleanly; the same command goes on where it was left, also after a
     kill -9 or on another machine: what has ended is never trained again. More trials with --trials continue the same sequence.
     """
-    from advisor.launch import Launch, jobs, launch
-    from advisor.launch.devices import gpus, slots
-    from advisor.launch.launcher import folder_of
+    from advisor.launch import Launch, Ledger, launch
+    from advisor.launch.given import check, folder_of
+    from advisor.launch.sources import source_of
     from advisor.spec_yaml import load
     from advisor.tracking.location import default_for_writing, locate
 
     spec = load(study)
-    wanted, folder = jobs(spec, trials, first_seed=seed), folder_of(out, spec.study)
+    check(spec, command)
+    folder = folder_of(out, spec.study)
     if dry_run:
-        _print(spec, wanted, command, folder, append=not no_args)
+        _print(spec, trials, seed, command, folder, append=not no_args)
         return
+    timeout_s = None if timeout is None else 60 * timeout
+    where = _Where(on, gpus_per_trial, cpus_per_trial, parallel, ray_address, slurm)
+    location, name = locate(tracking_uri) if tracking_uri else default_for_writing(), experiment or spec.study
+    engine = _engine(spec, where, folder, timeout_s)
+    ledger = Ledger(location, name, spec)
     plan = Launch(
         spec=spec,
-        jobs=wanted,
+        source=source_of(spec, trials, first_seed=seed, earlier=ledger.earlier),
         words=command,
-        location=locate(tracking_uri) if tracking_uri else default_for_writing(),
-        experiment=experiment or spec.study,
+        location=location,
+        experiment=name,
         folder=folder,
-        slots=slots(gpus(), gpus_per_trial, parallel),
-        timeout_s=None if timeout is None else 60 * timeout,
+        engine=engine,
+        timeout_s=timeout_s,
         append=not no_args,
         keep_going=keep_going,
     )
-    with _watching(plan, enabled=not quiet) as tell:
-        summary = launch(plan, tell)
+    with _watching(plan, seed, enabled=not quiet) as tell:
+        summary = launch(plan, ledger, tell)
     if not quiet:
-        _conclude(plan, summary)
+        _conclude(plan, summary, seed)
 
 
-def _print(spec: StudySpec, jobs: Sequence[Job], command: Sequence[str], folder: Path, *, append: bool) -> None:
+@dataclass(frozen=True)
+class _Where:
+    """The options that say where to train."""
+
+    on: str
+    gpus_per_trial: int | None
+    cpus_per_trial: float
+    parallel: int | None
+    ray_address: str | None
+    slurm: tuple[str, ...]
+
+
+def _engine(spec: StudySpec, where: _Where, folder: Path, timeout_s: float | None) -> Engine:
+    """The engine that the options ask for; each is imported only where it is used."""
+    if where.on == "ray":
+        from advisor.launch.engines.ray import Ray
+
+        return Ray(
+            where.ray_address,
+            gpus_per_trial=where.gpus_per_trial,
+            cpus_per_trial=where.cpus_per_trial,
+            parallel=where.parallel,
+        )
+    if where.on == "slurm":
+        from advisor.launch.engines.slurm import Slurm
+
+        options = {
+            "cpus_per_task": str(max(1, round(where.cpus_per_trial))),
+            **dict(_pair(text) for text in where.slurm),
+        }
+        at_a_time = (where.parallel or 1) if spec.sampler.kind == "adaptive" else None
+        return Slurm(
+            folder.absolute() / "slurm",
+            gpus_per_trial=where.gpus_per_trial or 0,
+            parallel=where.parallel,
+            timeout_s=timeout_s,
+            options=options,
+            at_a_time=at_a_time,
+        )
+    from advisor.launch.devices import gpus, slots
+    from advisor.launch.engines.local import Local
+
+    return Local(slots(gpus(), 1 if where.gpus_per_trial is None else where.gpus_per_trial, where.parallel))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--slurm")
+    return name, value
+
+
+def _print(
+    spec: StudySpec, trials: int | None, seed: int, command: Sequence[str], folder: Path, *, append: bool
+) -> None:
     """The commands, as a shell takes them."""
-    from advisor.launch.launcher import check, words_of
+    from advisor.launch import jobs
+    from advisor.launch.given import words_of
 
-    check(spec, command)
-    for job in jobs:
+    for job in jobs(spec, trials, first_seed=seed):
         click.echo(shlex.join(words_of(spec, job, command, folder / f"{job.name}.json", append=append)))
 
 
 @contextmanager
-def _watching(plan: Launch, *, enabled: bool) -> Iterator[Tell]:
+def _watching(plan: Launch, seed: int, *, enabled: bool) -> Iterator[Tell]:
     """A progress bar with the best so far, on standard error; without a terminal, a line for each trial that went wrong."""
     from rich.console import Console
     from rich.progress import (
@@ -148,33 +235,35 @@ def _watching(plan: Launch, *, enabled: bool) -> Iterator[Tell]:
     )
     shown = enabled and console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
-        task = bar.add_task("", total=len(plan.jobs))
+        task = bar.add_task("", total=plan.source.total)
 
         def tell(summary: Summary, news: str) -> None:
-            bar.update(task, completed=len(summary.outcomes) + summary.elsewhere, description=_state(plan, summary))
+            bar.update(task, completed=len(summary.outcomes), description=_state(plan, summary, seed))
             if news and enabled:
                 console.print(news, markup=False, highlight=False, soft_wrap=True)
 
         yield tell
 
 
-def _state(plan: Launch, summary: Summary) -> str:
+def _state(plan: Launch, summary: Summary, seed: int) -> str:
     """The best so far and how many did not end well, in a few words."""
+    from advisor.launch.jobs import name_of
+
     best = summary.best
-    said = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({best[0]})"] if best else []
+    said = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({name_of(best[0], seed)})"] if best else []
     said += [f"{count} {status}" for status, count in sorted(summary.counts().items()) if status != "complete"]
     return ", ".join(said)
 
 
-def _conclude(plan: Launch, summary: Summary) -> None:
+def _conclude(plan: Launch, summary: Summary, seed: int) -> None:
     """What came out, and the command that reads it."""
-    state = _state(plan, summary)
+    from advisor.tracking.location import masked
+
+    state, left = _state(plan, summary, seed), summary.total - len(summary.outcomes)
     click.echo(f"{len(summary.outcomes)} of {summary.total} trainings have ended{': ' + state if state else ''}.")
-    if summary.elsewhere:
-        click.echo(
-            f"{summary.elsewhere} are left to other launchers; run the same command again to see that all have ended."
-        )
+    if left:
+        click.echo(f"{left} are left to other launchers; run the same command again to see that all have ended.")
     words = ["advisor", "analyze", plan.experiment]
-    if "@" not in plan.location.uri:  # never print a password
+    if masked(plan.location.uri) == plan.location.uri:  # never print a password
         words += ["--tracking-uri", plan.location.uri]
     click.echo(f"Next: {shlex.join(words)}")

@@ -1,10 +1,12 @@
-"""Runs a study: each of its trials as a process of its own, with MLflow as the record of what was begun and how it ended.
+"""Runs a study: each of its trials as a training of its own, with MLflow as the record of what was begun and how it ended.
 
-jobs -> command -> process
-   \\______ledger______/   launcher: hands jobs to processes, keeps the ledger, stops cleanly
+sources -> launcher -> engines (this machine, Ray, SLURM)      sources: which job is next; engines: start, poll, stop
+              |
+           ledger -> MLflow                                    who has which job, and how it ended
 """
 
 from advisor.launch.jobs import Job, jobs
 from advisor.launch.launcher import Launch, Summary, launch
+from advisor.launch.ledger import Ledger
 
-__all__ = ["Job", "Launch", "Summary", "jobs", "launch"]
+__all__ = ["Job", "Launch", "Ledger", "Summary", "jobs", "launch"]

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from advisor.errors import AdvisorError
 from advisor.sampling import sample
 from advisor.space import Value
 from advisor.spec import StudySpec
+
+Key: TypeAlias = tuple[int, int]
+"""Number of a trial and which of its repeats: what tells a job from the study's others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +30,10 @@ class Job:
     @property
     def name(self) -> str:
         """As the run is called."""
-        return f"trial-{self.number}" if self.repeat == 0 else f"trial-{self.number}-seed-{self.seed}"
+        return name_of(self.key, self.seed - self.repeat)
 
     @property
-    def key(self) -> tuple[int, int]:
+    def key(self) -> Key:
         """What tells it from the study's other jobs."""
         return (self.number, self.repeat)
 
@@ -43,12 +47,22 @@ def jobs(spec: StudySpec, trials: int | None = None, *, first_seed: int = 0) -> 
 
     All trials have the same seeds, so that trials differ by their hyperparameters alone. Raises AdvisorError without a number.
     """
-    count = trials if trials is not None else spec.trials
-    if count is None:
-        raise AdvisorError(f"study {spec.study!r} does not say how many trials it has; pass --trials")
-    drawn = list(sample(spec, count))
+    drawn = list(sample(spec, counted(spec, trials)))
     return tuple(
         Job(number, repeat, first_seed + repeat, params)
         for repeat in range(spec.seeds or 1)
         for number, params in enumerate(drawn)
     )
+
+
+def counted(spec: StudySpec, trials: int | None) -> int:
+    """How many trials; AdvisorError where nobody says."""
+    count = trials if trials is not None else spec.trials
+    if count is None:
+        raise AdvisorError(f"study {spec.study!r} does not say how many trials it has; pass --trials")
+    return count
+
+
+def name_of(key: Key, first_seed: int = 0) -> str:
+    """As the run of a job is called whose study's first seed is this."""
+    return f"trial-{key[0]}" if key[1] == 0 else f"trial-{key[0]}-seed-{first_seed + key[1]}"

@@ -1,28 +1,33 @@
-"""Hands the jobs of a study to processes until all have ended, and stops cleanly when it is asked to."""
+"""Hands the jobs of a study to an engine until all have ended, keeps the record, and stops cleanly when it is asked to."""
 
 from __future__ import annotations
 
-import re
-import signal
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from advisor.errors import AdvisorError
-from advisor.launch import command
-from advisor.launch.jobs import Job
-from advisor.launch.ledger import HEARTBEAT_S, Ledger, Outcome
-from advisor.launch.process import Running
+from advisor.launch import endings
+from advisor.launch.claims import HEARTBEAT_S
+from advisor.launch.engines import Ended, Engine, Task, Training
+from advisor.launch.given import check, environment_of, words_of
+from advisor.launch.jobs import Job, Key
+from advisor.launch.ledger import DeliveringError, LaterError, Ledger, Outcome, RefusedError
+from advisor.launch.sources import Source
+from advisor.launch.stopping import Asked
 from advisor.spec import StudySpec
 from advisor.tracking.location import Location
 
 PAUSE_S = 0.1
 GIVE_UP = 3
 """So many first trials that all fail, or log nothing: the rest would as well."""
+LOST_OFTEN = 3
+"""So many times a job is begun anew whose machine was lost; then it is recorded as stopped."""
+PATIENCE_S = 600.0
+"""How long to wait for a store that does not answer, once nothing is left to train without it."""
+_LONGEST_PAUSE_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -30,15 +35,14 @@ class Launch:
     """What to run, where and how."""
 
     spec: StudySpec
-    jobs: Sequence[Job]
+    source: Source
     words: Sequence[str]
     """The command, with placeholders."""
     location: Location
     experiment: str
     folder: Path
     """For each job's output and its hyperparameters as a file."""
-    slots: Sequence[Mapping[str, str]]
-    """The environment of each place in which a trial can run."""
+    engine: Engine
     timeout_s: float | None = None
     append: bool = True
     """Whether a command without placeholders gets the hyperparameters as options at its end."""
@@ -51,20 +55,17 @@ class Summary:
     """What became of the study's jobs."""
 
     total: int
-    outcomes: dict[tuple[int, int], Outcome] = field(default_factory=dict)
-    names: dict[tuple[int, int], str] = field(default_factory=dict)
-    elsewhere: int = 0
-    """Jobs that others are training."""
+    outcomes: dict[Key, Outcome] = field(default_factory=dict)
     maximize: bool = False
 
     @property
-    def best(self) -> tuple[str, float] | None:
-        """Name and value of the best job so far."""
-        found = [(o.best, self.names[key]) for key, o in self.outcomes.items() if o.best is not None]
+    def best(self) -> tuple[Key, float] | None:
+        """Key and best value of the best job so far."""
+        found = [(o.best, key) for key, o in self.outcomes.items() if o.best is not None]
         if not found:
             return None
-        value, name = (max if self.maximize else min)(found)
-        return name, value
+        value, key = (max if self.maximize else min)(found)
+        return key, value
 
     def counts(self) -> dict[str, int]:
         """How many ended how."""
@@ -74,43 +75,42 @@ class Summary:
         return out
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+@dataclass
+class _Begun:
+    """A job that was begun here."""
+
     job: Job
     run_id: str
-    process: Running
-
-
-class _Stop(BaseException):
-    """Somebody asked this process to end."""
+    training: Training
+    log: Path
+    until: float | None
+    ended: Ended | None = None
+    ended_at: float = 0.0
+    try_at: float = 0.0
 
 
 Tell = Callable[[Summary, str], None]
 """Told of the state, and of what just happened in one line (empty where nothing is worth a line)."""
 
 
-def launch(plan: Launch, tell: Tell) -> Summary:
+def launch(plan: Launch, ledger: Ledger, tell: Tell) -> Summary:
     """Train all jobs that have not ended yet. Raises KeyboardInterrupt after a clean stop; AdvisorError where going on is no use.
 
     What has ended stays as it is, so calling it again goes on where it was left, also after a `kill -9`.
     """
     check(plan.spec, plan.words)
     plan.folder.mkdir(parents=True, exist_ok=True)
-    ledger = Ledger(plan.location, plan.experiment, plan.spec)
-    summary = Summary(len(plan.jobs), maximize=plan.spec.objective.direction == "maximize")
-    summary.names = {job.key: job.name for job in plan.jobs}
-    summary.outcomes = {k: o for k, o in ledger.finished().items() if k in summary.names}
-    tell(summary, f"{len(summary.outcomes)} of {summary.total} had ended before." if summary.outcomes else "")
+    summary = Summary(plan.source.total, maximize=plan.spec.objective.direction == "maximize")
     work = _Work(plan, ledger, summary, tell)
-    with _asked_to_stop():
+    asked = Asked()
+    with asked.listening():
         try:
-            work.run(deque(job for job in plan.jobs if job.key not in summary.outcomes))
-        except (_Stop, KeyboardInterrupt):
-            work.stop()
-            raise KeyboardInterrupt from None
-        except BaseException:
-            work.stop()
-            raise
+            work.recall()
+            work.run(asked)
+        finally:
+            work.stop(asked)
+    if asked.times:
+        raise KeyboardInterrupt
     return summary
 
 
@@ -119,65 +119,205 @@ class _Work:
 
     def __init__(self, plan: Launch, ledger: Ledger, summary: Summary, tell: Tell) -> None:
         self._plan, self._ledger, self._summary, self._tell = plan, ledger, summary, tell
-        self._places: list[_Place | None] = [None] * len(plan.slots)
-        self._beat = time.monotonic()
+        self._begun: list[_Begun] = []
+        self._beat_at = time.monotonic() + HEARTBEAT_S
+        self._silent_since: float | None = None
+        self._try_at = 0.0
+        self._lost: dict[Key, int] = {}
         self._fresh: list[Outcome] = []
         """Outcomes of this call."""
 
-    def run(self, waiting: deque[Job]) -> None:
-        """Until no job waits and none runs."""
-        while waiting or any(self._places):
-            for i, place in enumerate(self._places):
-                if place is None and waiting:
-                    self._start(i, waiting.popleft())
+    def recall(self) -> None:
+        """What had ended before this call, also what an earlier launcher could not record."""
+        for name, run_id, ended in endings.kept(self._plan.folder):
+            try:
+                self._ledger.ended(run_id, ended)
+            except RefusedError:
+                pass  # its run was deleted meanwhile
+            except LaterError as error:
+                raise _unanswered(error) from None
+            endings.forget(self._plan.folder, name)
+        try:
+            self._ledger.stop_overdue()
+        except LaterError as error:
+            raise _unanswered(error) from None
+        self._read()
+        had = len(self._summary.outcomes)
+        self._tell(self._summary, f"{had} of {self._summary.total} had ended before." if had else "")
+
+    def _read(self) -> None:
+        """Take over what the record says of jobs that ended, whoever trained them."""
+        try:
+            entries = self._ledger.entries()
+        except LaterError as error:
+            raise _unanswered(error) from None
+        repeats = self._plan.spec.seeds or 1
+        inside = (e for e in entries if e.key[1] < repeats and e.key[0] * repeats < self._summary.total)
+        self._summary.outcomes |= {e.key: e.outcome for e in inside if e.outcome is not None}
+
+    def run(self, asked: Asked) -> None:
+        """Until no job is left to begin and none runs, or until it is asked to stop."""
+        while not asked.times:
+            more = self._begin()
             self._collect()
-            if time.monotonic() - self._beat > HEARTBEAT_S:
-                self._beat = time.monotonic()
-                for place in filter(None, self._places):
-                    self._ledger.started(place.run_id, place.process.pid)
+            self._heartbeat()
+            if not more and not self._begun:
+                self._read()
+                return
+            self._give_up_waiting()
             time.sleep(PAUSE_S)
 
-    def _start(self, slot: int, job: Job) -> None:
-        run_id = self._ledger.claim(job)
-        if run_id is None:
-            self._summary.elsewhere += 1
-            self._tell(self._summary, f"{job.name} is trained, or was, by another launcher.")
-            return
-        log, file = self._plan.folder / f"{job.name}.log", self._plan.folder / f"{job.name}.json"
-        file.write_text(job.params_json(), encoding="utf-8")
-        words = words_of(self._plan.spec, job, self._plan.words, file, run_id, append=self._plan.append)
-        process = Running(
-            words, {**self._environment(job, run_id), **self._plan.slots[slot]}, log, self._plan.timeout_s
-        )
-        self._places[slot] = _Place(job, run_id, process)
-        self._ledger.started(run_id, process.pid)
+    # --- beginning --------------------------------------------------------------------------------------------------------------
 
-    def _environment(self, job: Job, run_id: str) -> dict[str, str]:
-        """What the training finds in its environment: enough for MLflow and our hook to log into the job's run."""
-        spec = self._plan.spec
-        return {
-            "MLFLOW_TRACKING_URI": self._plan.location.uri,
-            "MLFLOW_RUN_ID": run_id,
-            "MLFLOW_EXPERIMENT_NAME": self._plan.experiment,
-            "ADVISOR_STUDY": spec.study,
-            "ADVISOR_TRIAL": str(job.number),
-            "ADVISOR_SEED": str(job.seed),
-            "ADVISOR_PARAMS": job.params_json(),
-            **{f"ADVISOR_{name.upper()}": value for name, value in _given(spec).items() if name != "study"},
-        }
+    def _begin(self) -> bool:
+        """Begin as many jobs as there is room for; whether there may be more."""
+        if time.monotonic() < self._try_at:
+            return True
+        claimed: list[tuple[Job, str]] = []
+        room, more = self._plan.engine.room(), True
+        try:
+            while room > len(claimed):
+                job = self._plan.source.next(self._ledger.entries)
+                if job is None:
+                    more = self._plan.source.waits()
+                    break
+                if job.key not in self._summary.outcomes:
+                    claimed += self._claimed(job)
+            self._well()
+        except LaterError:
+            self._unwell()
+        self._start(claimed)
+        return more
+
+    def _claimed(self, job: Job) -> list[tuple[Job, str]]:
+        try:
+            got = self._ledger.claim(job)
+        except LaterError:
+            self._plan.source.again(job)
+            raise
+        if got not in ("done", "busy", "silent"):
+            return [(job, got)]
+        self._plan.source.refused(job, got)  # type: ignore[arg-type]
+        if got != "silent":
+            self._tell(self._summary, f"{job.name} is trained, or was, by another launcher.")
+        return []
+
+    def _start(self, claimed: Sequence[tuple[Job, str]]) -> None:
+        if not claimed:
+            return
+        tasks = [self._task(job, run_id) for job, run_id in claimed]
+        try:
+            started = self._plan.engine.start(tasks)
+        except BaseException:
+            for _, run_id in claimed:
+                self._release(run_id)
+            raise
+        until = None if self._plan.timeout_s is None else time.time() + self._plan.timeout_s
+        begun = [
+            _Begun(job, run_id, training, task.log, until)
+            for (job, run_id), training, task in zip(claimed, started, tasks, strict=True)
+        ]
+        self._begun += begun
+        for one in begun:
+            self._beat(one)
+
+    def _release(self, run_id: str) -> None:
+        with suppress(LaterError, RefusedError):  # this launcher will be dead, and so is its claim
+            self._ledger.release(run_id)
+
+    def _task(self, job: Job, run_id: str) -> Task:
+        plan = self._plan
+        log, file = plan.folder / f"{job.name}.log", plan.folder / f"{job.name}.json"
+        words = words_of(plan.spec, job, plan.words, file, run_id, append=plan.append)
+        environment = environment_of(plan.spec, job, run_id, plan.location, plan.experiment)
+        return Task(job.name, words, environment, log.absolute(), file.absolute(), job.params_json(), plan.timeout_s)
+
+    # --- keeping the record -----------------------------------------------------------------------------------------------------
+
+    def _heartbeat(self) -> None:
+        if time.monotonic() < max(self._beat_at, self._try_at):
+            return
+        self._beat_at = time.monotonic() + HEARTBEAT_S
+        for one in self._begun:
+            if one.ended is None and not self._beat(one):
+                return
+
+    def _beat(self, one: _Begun) -> bool:
+        """Tell the record that a job is trained; whether the store answered."""
+        note = {**one.training.note(), **({} if one.until is None else {"until": one.until})}
+        try:
+            self._ledger.beat(one.run_id, note)
+            self._well()
+        except RefusedError:
+            pass  # its run was deleted: said when it ends
+        except LaterError:
+            self._unwell()
+            return False
+        return True
 
     def _collect(self) -> None:
-        for i, place in enumerate(self._places):
-            ended = None if place is None else place.process.poll()
-            if place is None or ended is None:
-                continue
-            self._places[i] = None
-            outcome = self._ledger.ended(place.run_id, ended)
-            if outcome is not None:
-                self._summary.outcomes[place.job.key] = outcome
-                self._tell(self._summary, _said(place, outcome))
-                self._fresh.append(outcome)
-                self._check()
+        """Record what has ended."""
+        for one in list(self._begun):
+            if one.ended is None:
+                one.ended = one.training.poll()
+                if one.ended is None:
+                    continue
+                one.ended_at = time.monotonic()
+                endings.keep(self._plan.folder, one.job.name, one.run_id, one.ended)
+            if time.monotonic() >= max(one.try_at, self._try_at):
+                self._record(one, one.ended)
+
+    def _record(self, one: _Begun, ended: Ended) -> None:
+        lost, since = self._lost.get(one.job.key, 0), time.monotonic() - one.ended_at
+        try:
+            outcome = self._ledger.ended(one.run_id, ended, since_s=since, final=lost >= LOST_OFTEN)
+            self._well()
+        except RefusedError as error:
+            self._tell(self._summary, f"{one.job.name} cannot be recorded; the next launch begins it again: {error}")
+            outcome, ended = None, Ended(1, interrupted=True)
+        except DeliveringError:
+            one.try_at = time.monotonic() + 0.2
+            return
+        except LaterError:
+            self._unwell()
+            return
+        self._begun.remove(one)
+        endings.forget(self._plan.folder, one.job.name)
+        if outcome is not None:
+            self._conclude(one, outcome)
+        elif ended.lost:
+            self._lost[one.job.key] = lost + 1
+            self._tell(self._summary, f"{one.job.name}: {ended.reason}; it is begun again.")
+            self._plan.source.again(one.job)
+
+    def _conclude(self, one: _Begun, outcome: Outcome) -> None:
+        self._summary.outcomes[one.job.key] = outcome
+        self._tell(self._summary, _said(one, outcome))
+        self._fresh.append(outcome)
+        self._check()
+
+    def _well(self) -> None:
+        if self._silent_since is not None:
+            self._tell(self._summary, "The store answers again.")
+        self._silent_since, self._try_at = None, 0.0
+
+    def _unwell(self) -> None:
+        """The store does not answer: trainings go on, and it is asked again after a while, less and less often."""
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+            self._tell(
+                self._summary, "The store does not answer; trainings go on, and how they end is kept until it does."
+            )
+        self._try_at = now + min(max(1.0, (now - self._silent_since) / 4), _LONGEST_PAUSE_S)
+
+    def _give_up_waiting(self) -> None:
+        trains = any(one.ended is None for one in self._begun)
+        if self._silent_since is not None and not trains and time.monotonic() - self._silent_since > PATIENCE_S:
+            raise AdvisorError(
+                f"the store has not answered for {PATIENCE_S / 60:.0f} minutes; run the same command again when it does: "
+                f"how {len(self._begun)} trainings ended is kept in {self._plan.folder}"
+            )
 
     def _check(self) -> None:
         """Stop where the first trials show that the others would fail as well."""
@@ -195,66 +335,31 @@ class _Work:
                 f"MLFLOW_RUN_ID names (our hook does by itself, mlflow.start_run() too); their output is in {logs}"
             )
 
-    def stop(self) -> None:
+    def stop(self, asked: Asked) -> None:
         """Stop all that runs; what had not ended is begun anew the next time."""
-        running = [place for place in self._places if place is not None]
-        for place in running:
-            place.process.stop()
-        for place in running:
-            while (ended := place.process.poll()) is None:
-                time.sleep(PAUSE_S)
-            outcome = self._ledger.ended(place.run_id, ended)
-            if outcome is not None:
-                self._summary.outcomes[place.job.key] = outcome
-        self._places = [None] * len(self._places)
+        for one in self._begun:
+            if one.ended is None:
+                one.training.stop()
+        heard = asked.times
+        while any(one.ended is None for one in self._begun) or (self._begun and self._silent_since is None):
+            if asked.times > max(heard, 1):
+                heard = asked.times
+                for one in self._begun:
+                    if one.ended is None:
+                        one.training.stop()
+            self._collect()
+            time.sleep(PAUSE_S)
+        self._plan.engine.close()
 
 
-def check(spec: StudySpec, words: Sequence[str]) -> None:
-    """Raises AdvisorError for a placeholder of the command that nothing will fill."""
-    command.check(words, spec.parameters, {*_given(spec), "trial", "seed", "json", "args", "run_id"})
-
-
-def words_of(
-    spec: StudySpec, job: Job, words: Sequence[str], file: Path, run_id: str = "RUN_ID", *, append: bool = True
-) -> list[str]:
-    """The command of one job; `file` holds its hyperparameters."""
-    given = {"trial": str(job.number), "seed": str(job.seed), "json": str(file.resolve()), "run_id": run_id}
-    return command.fill(words, job.params, {**_given(spec), **given}, append=append)
-
-
-def _given(spec: StudySpec) -> dict[str, str]:
-    """Placeholders that are the same in all jobs."""
-    found: dict[str, Any] = {
-        "study": spec.study,
-        "max_train_steps": spec.max_train_steps,
-        "evaluate_every": spec.evaluate_every,
-    }
-    return {name: str(value) for name, value in found.items() if value is not None}
-
-
-def _said(place: _Place, outcome: Outcome) -> str:
+def _said(one: _Begun, outcome: Outcome) -> str:
     """One line for a job that did not end well."""
     if outcome.status == "complete":
         return ""
     why = f": {outcome.error}" if outcome.error else ""
     words = {"infeasible": "failed", "no_data": "logged no objective", "stopped": "was stopped"}
-    return f"{place.job.name} {words.get(outcome.status, outcome.status)}{why} ({place.process.log})"
+    return f"{one.job.name} {words.get(outcome.status, outcome.status)}{why} ({one.log})"
 
 
-def folder_of(base: Path, study: str) -> Path:
-    """Where a study's output goes."""
-    return base / (re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study")
-
-
-@contextmanager
-def _asked_to_stop() -> Iterator[None]:
-    """SIGTERM, as schedulers send it, stops as cleanly as Ctrl-C."""
-
-    def stop(*_: object) -> None:
-        raise _Stop
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _unanswered(error: Exception) -> AdvisorError:
+    return AdvisorError(f"the store does not answer: {error}; run the same command again when it does")

@@ -3,42 +3,54 @@
 A job is begun by creating its run, so any number of launchers, on any number of machines, agree on who trains what: one that finds
 a second claim to a job takes its own back, so that of two at least one gives way. A launcher that dies is missed by its heartbeat
 (on the same machine by its process), and its unfinished jobs are begun anew, their old runs deleted in MLflow's restorable way.
+
+Nothing here waits for a store that does not answer: it raises `LaterError`, and the launcher asks again while its trainings go on.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import random
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
-
-import psutil
+from typing import Any, TypeVar
 
 from advisor import contract
 from advisor.errors import AdvisorError
-from advisor.launch.jobs import Job
-from advisor.launch.process import Ended
+from advisor.launch import claims
+from advisor.launch.claims import Claimant, State
+from advisor.launch.engines.process import Ended
+from advisor.launch.jobs import Job, Key
+from advisor.space import Value
 from advisor.spec import StudySpec
 from advisor.tracking import study_file
-from advisor.tracking.client import IMPATIENT, PATIENT, one_line, open_client, quiet_mlflow
+from advisor.tracking.client import IMPATIENT, one_line, open_client, quiet_mlflow
 from advisor.tracking.location import Location
 
-HEARTBEAT_S = 30.0
-DEAD_S = 150.0
-"""A launcher on another machine that was silent for so long is taken for dead."""
 DELIVERY_S = 45.0
 """How long to wait for the hook to deliver what a training logged, once its process has ended."""
-PATIENCE_S = 600.0
-"""How long to try again while the store does not answer."""
+_BRISK = {**IMPATIENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+"""One attempt, long enough for a busy server; the launcher makes the next."""
+_FINAL = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE", "PERMISSION_DENIED", "UNAUTHENTICATED"}
+"""MLflow's codes of what no further attempt will change."""
+_PARAMS_AT_ONCE = 100
+_LONGEST = 5000
+"""Characters of a parameter's value that servers of all versions accept."""
 
-State = Literal["done", "busy", "open"]
-"""done: ended and counted · busy: somebody trains it now · open: begun and left, or never begun"""
 Result = TypeVar("Result")
+
+
+class LaterError(Exception):
+    """The store does not answer: ask again."""
+
+
+class DeliveringError(LaterError):
+    """The store answers, but has not all of a run yet."""
+
+
+class RefusedError(AdvisorError):
+    """The store refuses, and will again: a run or an experiment was deleted, a name is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +65,16 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
+class Entry:
+    """A job that was begun."""
+
     run_id: str
+    key: Key
     state: State
-    mine: bool
+    params: Mapping[str, str]
+    """As MLflow keeps them, as text."""
     outcome: Outcome | None = None
+    """Of one that is done."""
 
 
 class Ledger:
@@ -68,8 +85,9 @@ class Ledger:
 
         Raises AdvisorError if the store cannot be reached, or the experiment holds trials of another space under this study's name.
         """
-        self._spec, self._experiment = spec, experiment
-        self._me = {"host": socket.gethostname(), "pid": os.getpid(), "began": psutil.Process().create_time()}
+        self._spec, self._claimant = spec, Claimant()
+        self._held: set[str] = set()
+        """The runs of jobs that this launcher trains now."""
         from advisor_logging.store import one_at_a_time
 
         with quiet_mlflow(IMPATIENT), one_at_a_time(location.uri):
@@ -84,7 +102,12 @@ class Ledger:
     def _open(self, name: str, spec: StudySpec) -> str:
         found = self._client.get_experiment_by_name(name)
         if found is None:
-            return str(self._client.create_experiment(name, tags=study_file.tags_of(spec)))
+            try:
+                return str(self._client.create_experiment(name, tags=study_file.tags_of(spec)))
+            except Exception:
+                found = self._client.get_experiment_by_name(name)  # another launcher may have been faster
+                if found is None:
+                    raise
         if found.lifecycle_stage != "active":
             raise AdvisorError(f"experiment {name!r} was deleted; restore it in MLflow, or pass another --experiment")
         self._id = str(found.experiment_id)
@@ -100,73 +123,124 @@ class Ledger:
 
     def _same_trials(self, noted: StudySpec) -> bool:
         """Whether the noted study file draws the same trials as ours."""
-        return (noted.parameters, noted.sampler) == (self._spec.parameters, self._spec.sampler)
+        return all(getattr(noted, part) == getattr(self._spec, part) for part in ("parameters", "forbidden", "sampler"))
 
     # --- reading ----------------------------------------------------------------------------------------------------------------
 
-    def finished(self) -> dict[tuple[int, int], Outcome]:
-        """The jobs that ended, by key, and what became of them."""
-        claims = self._patiently(lambda: [(self._key(run), self._claim_of(run)) for run in self._runs()])
-        return {key: c.outcome for key, c in claims if key is not None and c.outcome is not None}
+    def entries(self) -> list[Entry]:
+        """All jobs that were begun, in the order of their numbers; of one begun twice, what is furthest."""
+        return self._once(lambda: self._entries(self._runs()))
+
+    def _entries(self, runs: Iterable[Any]) -> list[Entry]:
+        order = ("open", "silent", "busy", "done")
+        found: dict[Key, Entry] = {}
+        for run in runs:
+            entry = self._entry(run)
+            if entry and (entry.key not in found or order.index(found[entry.key].state) < order.index(entry.state)):
+                found[entry.key] = entry
+        return [found[key] for key in sorted(found)]
 
     def _runs(self, job: Job | None = None) -> Iterable[Any]:
-        wanted = f"tags.`{contract.TAG_STUDY}` = '{_quoted(self._spec.study)}'"
+        """The runs of the study, or of one of its jobs."""
+        wanted = f"tags.`{contract.TAG_STUDY}` = {_quoted(self._spec.study)}"
         if job is not None:
-            wanted += (
-                f" AND tags.`{contract.TAG_TRIAL}` = '{job.number}' AND tags.`{contract.TAG_REPEAT}` = '{job.repeat}'"
-            )
+            number, repeat = job.key
+            wanted += f" AND tags.`{contract.TAG_TRIAL}` = '{number}' AND tags.`{contract.TAG_REPEAT}` = '{repeat}'"
+        return self._found(self._id, wanted)
+
+    def _found(self, experiment: str, wanted: str) -> Iterable[Any]:
         token = None
         while True:
-            page = self._client.search_runs([self._id], wanted, max_results=1000, page_token=token)
+            page = self._client.search_runs([experiment], wanted, max_results=1000, page_token=token)
             yield from page
             token = page.token
             if not token:
                 return
 
-    @staticmethod
-    def _key(run: Any) -> tuple[int, int] | None:
+    def _entry(self, run: Any) -> Entry | None:
+        tags, run_id = run.data.tags, str(run.info.run_id)
         try:
-            return int(run.data.tags[contract.TAG_TRIAL]), int(run.data.tags[contract.TAG_REPEAT])
+            key = int(tags[contract.TAG_TRIAL]), int(tags[contract.TAG_REPEAT])
         except (KeyError, ValueError):
             return None
+        said = claims.read(tags.get(contract.TAG_LAUNCH))
+        state = self._claimant.state(run_id, said, run.info.status, held=run_id in self._held)
+        return Entry(run_id, key, state, run.data.params, self._outcome(run, said) if state == "done" else None)
 
-    def _claim_of(self, run: Any) -> _Claim:
-        launch = _object(run.data.tags.get(contract.TAG_LAUNCH))
-        mine = all(launch.get(name) == value for name, value in self._me.items())
-        if launch.get("state") == "done":
-            return _Claim(run.info.run_id, "done", mine, self._outcome(run))
-        if launch.get("state") != "interrupted" and self._alive(launch):
-            return _Claim(run.info.run_id, "busy", mine)
-        if run.info.status in ("FINISHED", "FAILED"):  # it ended by itself after its launcher had died
-            return _Claim(run.info.run_id, "done", mine, self._outcome(run))
-        return _Claim(run.info.run_id, "open", mine)
+    def earlier(self) -> list[Entry]:
+        """The trials of the study's parent, oldest first, from this experiment or the one named like it, as far as they compare:
+        the same objective, as many steps."""
+        return [] if self._spec.parent is None else self._once(lambda: self._earlier(str(self._spec.parent)))
 
-    def _alive(self, launch: Mapping[str, Any]) -> bool:
-        """Whether the launcher or the training of a claim still lives."""
-        if launch.get("host") != self._me["host"]:
-            return time.time() - float(launch.get("seen", 0.0)) < DEAD_S
-        return _lives(launch.get("pid"), launch.get("began")) or _lives(
-            launch.get("training"), launch.get("training_began")
-        )
+    def _earlier(self, parent: str) -> list[Entry]:
+        named = self._client.get_experiment_by_name(parent)
+        wanted = f"tags.`{contract.TAG_STUDY}` = {_quoted(parent)}"
+        runs = list(self._found(self._id, wanted))
+        if named is not None and str(named.experiment_id) != self._id:
+            runs += self._found(str(named.experiment_id), wanted)
+            runs = runs or list(self._found(str(named.experiment_id), ""))  # somebody's own sweep
+        runs.sort(key=lambda run: (run.info.start_time or 0, run.info.run_id))
+        return [
+            Entry(
+                str(run.info.run_id),
+                (i, 0),
+                "done",
+                run.data.params,
+                self._outcome(run, claims.read(run.data.tags.get(contract.TAG_LAUNCH))),
+            )
+            for i, run in enumerate(runs)
+            if self._compares(run)
+        ]
 
-    # --- writing ----------------------------------------------------------------------------------------------------------------
+    def _compares(self, run: Any) -> bool:
+        tags, steps = run.data.tags, self._spec.max_train_steps
+        ours = {
+            contract.TAG_OBJECTIVE: self._spec.objective.metric,
+            contract.TAG_DIRECTION: self._spec.objective.direction,
+        }
+        if steps is not None:
+            ours[contract.TAG_MAX_TRAIN_STEPS] = str(steps)
+        same = all(tags.get(tag, value) == value for tag, value in ours.items())
+        return same and run.info.status != "RUNNING" and contract.TAG_PROBE not in tags
 
-    def claim(self, job: Job) -> str | None:
-        """Begin a job: the id of its run; None where it has ended or somebody else trains it."""
-        return self._patiently(lambda: self._claim(job))
+    def _outcome(self, run: Any, said: Mapping[str, Any]) -> Outcome:
+        """What became of a run that ended earlier."""
+        best = said["best"] if "best" in said else self._best(run.info.run_id)
+        status = run.data.tags.get(contract.TAG_STATUS) or self._status(run)
+        return Outcome(status, best, run.data.tags.get(contract.TAG_ERROR))
 
-    def _claim(self, job: Job) -> str | None:
+    def _best(self, run_id: str) -> float | None:
+        """The best finite value of the objective over the training."""
+        objective = self._spec.objective
+        values = [m.value for m in self._client.get_metric_history(run_id, objective.metric) if math.isfinite(m.value)]
+        return (min if objective.direction == "minimize" else max)(values, default=None)
+
+    def _status(self, run: Any) -> str:
+        """What the logged objective says of a training that does not say it itself."""
+        last = run.data.metrics.get(self._spec.objective.metric)
+        return "no_data" if last is None else "complete" if math.isfinite(last) else "diverged"
+
+    # --- beginning --------------------------------------------------------------------------------------------------------------
+
+    def claim(self, job: Job) -> str | State:
+        """Begin a job: the id of its run; or its state, "done", "busy" or "silent", where it is not open to be begun."""
+        run_id = self._once(lambda: self._claim(job))
+        if run_id not in ("done", "busy", "silent"):
+            self._held.add(run_id)
+        return run_id
+
+    def _claim(self, job: Job) -> str:
         while True:
-            before = [self._claim_of(run) for run in self._runs(job)]
-            if any(c.state != "open" for c in before):
-                return None
+            before = [entry for run in self._runs(job) if (entry := self._entry(run))]
+            for state in ("done", "busy", "silent"):
+                if any(entry.state == state for entry in before):
+                    return state
             for left in before:
-                self._client.delete_run(left.run_id)
+                self._delete(left.run_id)
             mine = self._create(job)
-            others = [self._claim_of(run) for run in self._runs(job) if run.info.run_id != mine]
-            if not others:
+            if all(run.info.run_id == mine for run in self._runs(job)):
                 return mine
-            self._client.delete_run(mine)
+            self._delete(mine)
             time.sleep(random.uniform(0.05, 1.0))  # noqa: S311  two that give way to each other try again at different times
 
     def _create(self, job: Job) -> str:
@@ -180,119 +254,102 @@ class Ledger:
             contract.TAG_SEED: str(job.seed),
             contract.TAG_OBJECTIVE: objective.metric,
             contract.TAG_DIRECTION: objective.direction,
-            contract.TAG_LAUNCH: json.dumps({**self._me, "seen": time.time()}),
+            contract.TAG_LAUNCH: self._claimant.note({}),
         }
         if self._spec.max_train_steps is not None:
             tags[contract.TAG_MAX_TRAIN_STEPS] = str(self._spec.max_train_steps)
-        run = self._client.create_run(self._id, tags=tags, run_name=job.name)
-        params = [Param(name, str(value)) for name, value in job.params.items()]
-        self._client.log_batch(run.info.run_id, params=params)
-        return str(run.info.run_id)
-
-    def started(self, run_id: str, pid: int) -> None:
-        """Note which process trains it, and that this launcher lives; to be repeated every `HEARTBEAT_S`."""
+        run_id = str(self._client.create_run(self._id, tags=tags, run_name=job.name).info.run_id)
+        params = [Param(name, as_logged(value)) for name, value in job.params.items()]
         try:
-            began = psutil.Process(pid).create_time()
-        except psutil.Error:
-            began = 0.0
-        note = {**self._me, "seen": time.time(), "training": pid, "training_began": began}
-        self._patiently(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps(note)))
+            for i in range(0, len(params), _PARAMS_AT_ONCE):
+                self._client.log_batch(run_id, params=params[i : i + _PARAMS_AT_ONCE])
+        except Exception:
+            self._delete(run_id)  # a run without its hyperparameters would be a trial of nothing
+            raise
+        return run_id
 
-    def ended(self, run_id: str, ended: Ended) -> Outcome | None:
-        """Note how the job's process ended, beside what the training itself said of it; None for one to be begun again."""
-        return self._patiently(lambda: self._ended(run_id, ended))
+    def _delete(self, run_id: str) -> None:
+        if self._client.get_run(run_id).info.lifecycle_stage == "active":  # another launcher may have been faster
+            self._client.delete_run(run_id)
 
-    def _ended(self, run_id: str, ended: Ended) -> Outcome | None:
-        run = self._delivered(run_id)
-        status, error = run.data.tags.get(contract.TAG_STATUS), run.data.tags.get(contract.TAG_ERROR)
-        if ended.timed_out:
-            status, error = "stopped", ended.reason
-        elif not ended.fine and status not in ("infeasible", "diverged"):
-            status, error = "infeasible", ended.reason
-        elif status in (None, "running"):
-            status = self._status(run)
-        said = {contract.TAG_STATUS: status, contract.TAG_ERROR: error}
-        if ended.interrupted:
-            said = {}
-        for tag, text in said.items():
-            if text is not None:
-                self._client.set_tag(run_id, tag, text)
-        final = "FINISHED" if ended.fine else "KILLED" if ended.timed_out or ended.interrupted else "FAILED"
-        if run.info.status != final:
-            self._client.set_terminated(run_id, final)
-        outcome = None if ended.interrupted else Outcome(str(status), self._best(run_id), error)
-        note = {**self._me, "seen": time.time(), "state": "done" if outcome else "interrupted"}
-        if outcome is not None:
-            note["best"] = outcome.best  # so that a launcher that goes on need not read all curves again
-        self._client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps(note))
+    def release(self, run_id: str) -> None:
+        """Take back a claim to a job that could not be started."""
+        self._held.discard(run_id)
+        self._once(lambda: self._delete(run_id))
+
+    def beat(self, run_id: str, note: Mapping[str, Any]) -> None:
+        """Note what trains it, and that this launcher lives; to be repeated every `claims.HEARTBEAT_S`."""
+        self._once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.note(note)))
+
+    # --- ending -----------------------------------------------------------------------------------------------------------------
+
+    def ended(self, run_id: str, ended: Ended, *, since_s: float = math.inf, final: bool = False) -> Outcome | None:
+        """Note how the job's training ended, beside what it said of that itself; None for one that is to be begun again.
+
+        since_s: how long ago it ended; final: one whose machine was lost is not begun again. Raises DeliveringError while the hook
+        may still deliver.
+        """
+        outcome = self._once(lambda: self._ended(run_id, ended, since_s, final=final))
+        self._held.discard(run_id)
         return outcome
 
-    def _delivered(self, run_id: str) -> Any:
-        """The run, once the hook has delivered it; at once where no hook logged it."""
-        until = time.monotonic() + DELIVERY_S
-        while True:
-            run = self._client.get_run(run_id)
-            hooked = contract.TAG_SCHEMA in run.data.tags or contract.TAG_SPOOL in run.data.tags
-            if not hooked or run.info.status != "RUNNING" or time.monotonic() > until:
-                return run
-            time.sleep(0.2)
+    def _ended(self, run_id: str, ended: Ended, since_s: float, *, final: bool) -> Outcome | None:
+        run = self._client.get_run(run_id)
+        hooked = contract.TAG_SCHEMA in run.data.tags or contract.TAG_SPOOL in run.data.tags
+        if hooked and run.info.status == "RUNNING" and since_s < DELIVERY_S and not ended.lost:
+            raise DeliveringError
+        if ended.lost and run.info.status == "FINISHED":
+            ended = Ended(0)  # only the word of it was lost
+        again = ended.interrupted or (ended.lost and not final)
+        status, error = (None, None) if again else self._verdict(run, ended)
+        for tag, text in ((contract.TAG_STATUS, status), (contract.TAG_ERROR, error)):
+            if text is not None:
+                self._client.set_tag(run_id, tag, text[:_LONGEST])
+        run_status = "FINISHED" if ended.fine else "KILLED" if ended.timed_out or ended.lost or again else "FAILED"
+        if run.info.status != run_status:
+            self._client.set_terminated(run_id, run_status)
+        outcome = None if status is None else Outcome(status, self._best(run_id), error)
+        # The best value is noted, so that a launcher that goes on need not read all curves again.
+        note = {"state": "interrupted"} if outcome is None else {"state": "done", "best": outcome.best}
+        self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.note(note))
+        return outcome
 
-    def _status(self, run: Any) -> str:
-        """What the logged objective says of a training that does not say it itself."""
-        last = run.data.metrics.get(self._spec.objective.metric)
-        return "no_data" if last is None else "complete" if math.isfinite(last) else "diverged"
+    def _verdict(self, run: Any, ended: Ended) -> tuple[str, str | None]:
+        """Status and error of a job, from how its training ended and what it said itself."""
+        status, error = run.data.tags.get(contract.TAG_STATUS), run.data.tags.get(contract.TAG_ERROR)
+        if ended.timed_out or ended.lost:
+            return "stopped", ended.reason
+        if not ended.fine and status not in ("infeasible", "diverged"):
+            return "infeasible", ended.reason
+        return (self._status(run) if status in (None, "running") else str(status)), error
 
-    def _outcome(self, run: Any) -> Outcome:
-        """What became of a run that ended earlier."""
-        launch = _object(run.data.tags.get(contract.TAG_LAUNCH))
-        best = launch["best"] if "best" in launch else self._best(run.info.run_id)
-        status = run.data.tags.get(contract.TAG_STATUS) or self._status(run)
-        return Outcome(status, best, run.data.tags.get(contract.TAG_ERROR))
+    def stop_overdue(self) -> None:
+        """End trainings on this machine that lost their launcher and outlive their time, and record them as stopped."""
+        for run in self._once(lambda: [r for r in self._runs() if r.info.status == "RUNNING"]):
+            said = claims.read(run.data.tags.get(contract.TAG_LAUNCH))
+            if self._claimant.overdue(said):
+                claims.kill(said)
+                self.ended(str(run.info.run_id), Ended(-9, timed_out=True))
 
-    def _best(self, run_id: str) -> float | None:
-        """The best finite value of the objective over the training."""
-        objective = self._spec.objective
-        values = [m.value for m in self._client.get_metric_history(run_id, objective.metric) if math.isfinite(m.value)]
-        return (min if objective.direction == "minimize" else max)(values, default=None)
-
-    def _patiently(self, call: Callable[[], Result]) -> Result:
-        """The call's result; tried again while the store is unwell, because a training that has run must not be lost."""
-        until, pause = time.monotonic() + PATIENCE_S, 1.0
-        while True:
+    def _once(self, call: Callable[[], Result]) -> Result:
+        """The call's result, in one attempt."""
+        with quiet_mlflow(_BRISK):
             try:
-                with quiet_mlflow(PATIENT):
-                    return call()
-            except AdvisorError:
+                return call()
+            except (AdvisorError, LaterError):
                 raise
             except Exception as error:
-                if time.monotonic() + pause > until:
-                    raise AdvisorError(
-                        f"the store does not answer: {one_line(error)}; run the same command again when it does"
-                    ) from None
-                time.sleep(pause)
-                pause = min(2 * pause, 30.0)
+                refused = getattr(error, "error_code", None) in _FINAL
+                raise (RefusedError if refused else LaterError)(one_line(error)) from None
 
 
-def _lives(pid: object, began: object) -> bool:
-    """Whether the process that began then still runs."""
-    if not isinstance(pid, int) or not isinstance(began, int | float):
-        return False
-    try:
-        process = psutil.Process(pid)
-        return bool(abs(process.create_time() - began) < 1.0 and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
-
-
-def _object(text: str | None) -> dict[str, Any]:
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+def as_logged(value: Value) -> str:
+    """A hyperparameter as MLflow keeps it."""
+    return str(value)[:_LONGEST]
 
 
 def _quoted(text: str) -> str:
-    if "'" in text:
-        raise AdvisorError(f"the study's name {text!r} has an apostrophe, which MLflow cannot search for; rename it")
-    return text
+    for mark in ("'", '"'):
+        if mark not in text:
+            return f"{mark}{text}{mark}"
+    raise AdvisorError(f"the study's name {text!r} has both kinds of quotes, which MLflow cannot search for; rename it")

@@ -31,17 +31,25 @@ class Ended:
     interrupted: bool = False
     said: str = ""
     """The last line of what it printed that is not empty."""
+    lost: bool = False
+    """Whether nobody knows how, because the machine that it ran on is gone."""
 
     @property
     def fine(self) -> bool:
         """Whether it ended by itself and well."""
-        return self.code == 0 and not self.timed_out and not self.interrupted
+        return self.code == 0 and not (self.timed_out or self.interrupted or self.lost)
 
     @property
     def reason(self) -> str:
         """In words, for one that is not fine."""
         if self.timed_out:
             return "timeout"
+        if self.lost:
+            return (
+                f"the machine that trained it was lost: {self.said}"
+                if self.said
+                else "the machine that trained it was lost"
+            )
         if any(words in self.said.lower() for words in _OUT_OF_MEMORY):
             return f"out of memory: {self.said}"
         if self.code == -signal.SIGKILL:
@@ -79,19 +87,21 @@ class Running:
         return self._process.pid
 
     def stop(self, why: str = "interrupted") -> None:
-        """Ask it and what it started to stop; killed if they take longer than `GRACE_S`."""
-        if self._asked is None:
-            self._asked, self._why = time.monotonic(), why
-            self._signal(signal.SIGINT if why == "interrupted" else signal.SIGTERM)
+        """Ask it and what it started to stop; killed if they take longer than `GRACE_S`, or at once when asked again."""
+        if self._asked is not None:
+            self._signal(signal.SIGKILL)
+            return
+        self._asked, self._why = time.monotonic(), why
+        self._signal(signal.SIGINT if why == "interrupted" else signal.SIGTERM)
 
     def poll(self) -> Ended | None:
         """How it ended; None while it runs. Stops it when its time is up."""
         code = self._process.poll()
         now = time.monotonic()
         if code is None:
-            if self._timeout_s is not None and now - self.started > self._timeout_s:
+            if self._asked is None and self._timeout_s is not None and now - self.started > self._timeout_s:
                 self.stop("timeout")
-            if self._asked is not None and now - self._asked > GRACE_S:
+            elif self._asked is not None and now - self._asked > GRACE_S:
                 self._signal(signal.SIGKILL)
             return None
         self._signal(signal.SIGTERM)  # loaders' workers and the like that it left behind

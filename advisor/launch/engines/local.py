@@ -1,0 +1,84 @@
+"""Trainings as processes of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import psutil
+
+from advisor.launch.engines import Task
+from advisor.launch.engines.process import Ended, Running
+
+
+class Local:
+    """Processes in a number of places, each with an environment of its own, such as the GPU that it hands out."""
+
+    def __init__(self, places: Sequence[Mapping[str, str]]) -> None:
+        self._free = list(reversed(places))
+
+    def room(self) -> int:
+        """Places that nobody trains in."""
+        return len(self._free)
+
+    def start(self, tasks: Sequence[Task]) -> Sequence[LocalTraining]:
+        """Start each in a free place; all of them, or none."""
+        started: list[LocalTraining] = []
+        try:
+            for task in tasks:
+                started.append(self._start(task))
+        except BaseException:
+            for one in started:
+                one.stop()
+                one.stop()
+            raise
+        return started
+
+    def _start(self, task: Task) -> LocalTraining:
+        place = self._free.pop()
+        try:
+            running = begin(replace(task, environment={**task.environment, **place}))
+        except BaseException:
+            self._free.append(place)
+            raise
+        return LocalTraining(running, lambda: self._free.append(place))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class LocalTraining:
+    """A process in its place."""
+
+    def __init__(self, running: Running, leave: Any) -> None:
+        self._running, self._leave = running, leave
+        self._left = False
+
+    def poll(self) -> Ended | None:
+        """How it ended; the place is free from then on."""
+        ended = self._running.poll()
+        if ended is not None and not self._left:
+            self._left = True
+            self._leave()
+        return ended
+
+    def stop(self) -> None:
+        """Ctrl-C; the second time, kill."""
+        self._running.stop()
+
+    def note(self) -> Mapping[str, Any]:
+        """The process: its number and when it began, which no other process shares."""
+        try:
+            began = psutil.Process(self._running.pid).create_time()
+        except psutil.Error:
+            began = 0.0
+        return {"training": self._running.pid, "training_began": began}
+
+
+def begin(task: Task) -> Running:
+    """The task's process on this machine, with the file that its words may name."""
+    task.file.parent.mkdir(parents=True, exist_ok=True)
+    task.file.write_text(task.text, encoding="utf-8")
+    task.log.parent.mkdir(parents=True, exist_ok=True)
+    return Running(task.words, task.environment, task.log, task.timeout_s)

@@ -1,0 +1,173 @@
+"""Trainings as jobs of SLURM, through submitit: what is started at a time is one job array.
+
+The folder for the output must be one that the nodes see too. It is closed to others: what a job is given may hold a password.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from advisor.errors import AdvisorError
+from advisor.launch.engines import Task, worker
+from advisor.launch.engines.process import Ended, last_line
+
+_OWN = {"timeout_min", "mem_gb", "nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"}
+"""submitit's names for what all clusters know; everything else is SLURM's."""
+_BEYOND_MIN = 5
+"""Minutes that a job may take beyond its training's limit, to stop it and to say how it ended."""
+_EVERYTHING = 10_000
+
+
+class Slurm:
+    """Jobs of one cluster."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        gpus_per_trial: int,
+        parallel: int | None,
+        timeout_s: float | None,
+        options: Mapping[str, str],
+        cluster: str = "slurm",
+        at_a_time: int | None = None,
+    ) -> None:
+        """folder: for submitit's files; options: of `sbatch`, without their dashes; cluster: "local" runs jobs on this machine.
+
+        parallel: jobs of an array that run at a time. at_a_time: jobs to hand over at a time, where each follows from results;
+        None: all. Raises AdvisorError without submitit, SLURM, or a limit of time, which SLURM's queue goes by.
+        """
+        submitit = _submitit()
+        if cluster == "slurm" and shutil.which("sbatch") is None:
+            raise AdvisorError("SLURM's sbatch is not on this machine; run the same command where you submit jobs")
+        if timeout_s is None and not {"time", "timeout_min"} & set(options):
+            raise AdvisorError(
+                "SLURM's queue goes by how long a job takes: pass --timeout MINUTES, or --slurm time=MINUTES"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        self._executor = submitit.AutoExecutor(folder / "%j", cluster=cluster)
+        self._executor.update_parameters(**_parameters(gpus_per_trial, parallel, timeout_s, options))
+        self._local, self._at_a_time = cluster != "slurm", at_a_time
+        self._begun: list[SlurmTraining] = []
+
+    def room(self) -> int:
+        """All that there are, unless each is to follow from results: SLURM keeps the queue."""
+        if self._at_a_time is None:
+            return _EVERYTHING
+        return self._at_a_time - sum(not training.ended for training in self._begun)
+
+    def start(self, tasks: Sequence[Task]) -> Sequence[SlurmTraining]:
+        """Submit them as one array."""
+        for task in tasks:
+            _stop_file(task).unlink(missing_ok=True)
+            task.log.unlink(missing_ok=True)
+        with self._executor.batch():
+            jobs = [self._executor.submit(_train, task) for task in tasks]
+        started = [SlurmTraining(job, task, local=self._local) for job, task in zip(jobs, tasks, strict=True)]
+        self._begun += started
+        return started
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class SlurmTraining:
+    """A job."""
+
+    def __init__(self, job: Any, task: Task, *, local: bool) -> None:
+        self._job, self._task, self._local, self._asked = job, task, local, 0
+        self.ended = False
+
+    def poll(self) -> Ended | None:
+        """How it ended; None while it waits or runs."""
+        if not self._job.done():
+            return None
+        self.ended = True
+        try:
+            ended: Ended = self._job.result()
+        except (
+            Exception
+        ) as error:  # whatever submitit makes of a job that left no result, or of a result that cannot be read
+            said = last_line(self._task.log) if self._task.log.exists() else ""
+            ended = Ended(1, lost=True, said=said or str(error).strip().split("\n", 1)[0])
+        return replace(ended, interrupted=True, lost=False) if self._asked else ended
+
+    def stop(self) -> None:
+        """Ask the training, by a file, as Ctrl-C does; cancel the job where it still waits, or when asked again."""
+        self._asked += 1
+        with _stop_file(self._task).open("a") as file:
+            file.write("stop\n")
+        if self._asked > 1 or not self._task.log.exists():
+            self._job.cancel(check=False)
+
+    def note(self) -> Mapping[str, Any]:
+        """The job's number; on this machine that of its process."""
+        if not self._local:
+            return {"slurm": str(self._job.job_id)}
+        try:
+            began = psutil.Process(int(self._job.job_id)).create_time()
+        except psutil.Error:
+            began = 0.0
+        return {"training": int(self._job.job_id), "training_began": began}
+
+
+def lives(said: Mapping[str, Any]) -> bool:
+    """Whether SLURM still has the job that a claim names; False where there is no SLURM to ask."""
+    job, tool = said.get("slurm"), shutil.which("squeue")
+    if not isinstance(job, str) or tool is None:
+        return False
+    try:
+        asked = subprocess.run(
+            [tool, "-h", "-j", job, "-o", "%T"], capture_output=True, text=True, check=False, timeout=30
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return asked.returncode == 0 and bool(asked.stdout.strip())
+
+
+def _train(task: Task) -> Ended:
+    def asked() -> int:
+        file = _stop_file(task)
+        return len(file.read_text().split()) if file.exists() else 0
+
+    return worker.train(task, asked)
+
+
+def _stop_file(task: Task) -> Path:
+    return task.log.with_suffix(".stop")
+
+
+def _parameters(
+    gpus_per_trial: int, parallel: int | None, timeout_s: float | None, options: Mapping[str, str]
+) -> dict[str, Any]:
+    """What submitit is told, by its names."""
+    told: dict[str, Any] = {"slurm_job_name": "advisor"}
+    if gpus_per_trial:
+        told["gpus_per_node"] = gpus_per_trial
+    if parallel is not None:
+        told["slurm_array_parallelism"] = parallel
+    if timeout_s is not None:
+        told["timeout_min"] = math.ceil(timeout_s / 60) + _BEYOND_MIN
+    for option, text in options.items():
+        name = option.lstrip("-").replace("-", "_")
+        told[name if name in _OWN else f"slurm_{name}"] = int(text) if text.isdigit() else text
+    if "slurm_time" in told:
+        told.pop("timeout_min", None)
+    return told
+
+
+def _submitit() -> Any:
+    try:
+        import submitit
+    except ImportError:
+        raise AdvisorError('--on slurm needs submitit: pip install "tuning-advisor[slurm]"') from None
+    return submitit

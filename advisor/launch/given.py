@@ -1,0 +1,64 @@
+"""What a job is given: its words, its environment, its folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from advisor.launch import command
+from advisor.launch.jobs import Job
+from advisor.spec import StudySpec
+from advisor.tracking.location import Location
+
+
+def check(spec: StudySpec, words: Sequence[str]) -> None:
+    """Raises AdvisorError for a placeholder of the command that nothing will fill."""
+    command.check(words, spec.parameters, {*_given(spec), "trial", "seed", "json", "args", "run_id"})
+
+
+def words_of(
+    spec: StudySpec, job: Job, words: Sequence[str], file: Path, run_id: str = "RUN_ID", *, append: bool = True
+) -> list[str]:
+    """The command of one job; `file` holds its hyperparameters."""
+    given = {"trial": str(job.number), "seed": str(job.seed), "json": str(file.resolve()), "run_id": run_id}
+    return command.fill(words, job.params, {**_given(spec), **given}, append=append)
+
+
+def environment_of(spec: StudySpec, job: Job, run_id: str, location: Location, experiment: str) -> dict[str, str]:
+    """What the training finds in its environment: enough for MLflow and our hook to log into the job's run."""
+    return {
+        "MLFLOW_TRACKING_URI": from_anywhere(location),
+        "MLFLOW_RUN_ID": run_id,
+        "MLFLOW_EXPERIMENT_NAME": experiment,
+        "ADVISOR_STUDY": spec.study,
+        "ADVISOR_TRIAL": str(job.number),
+        "ADVISOR_SEED": str(job.seed),
+        "ADVISOR_PARAMS": job.params_json(),
+        **{f"ADVISOR_{name.upper()}": value for name, value in _given(spec).items() if name != "study"},
+    }
+
+
+def from_anywhere(location: Location) -> str:
+    """The store's URI for a process that may work in another folder: a database's file in full."""
+    if location.kind != "sqlite" or location.path is None:
+        return location.uri
+    scheme, _, rest = location.uri.partition(":")
+    _, mark, options = rest.partition("?")
+    return f"{scheme}:///{location.path}{mark}{options}"
+
+
+def _given(spec: StudySpec) -> dict[str, str]:
+    """Placeholders that are the same in all jobs."""
+    found: dict[str, Any] = {
+        "study": spec.study,
+        "max_train_steps": spec.max_train_steps,
+        "evaluate_every": spec.evaluate_every,
+    }
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
+def folder_of(base: Path, study: str) -> Path:
+    """Where a study's output goes."""
+    return base / (re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study")

@@ -1,0 +1,189 @@
+"""Which job comes next: from a list that is known beforehand, or one by one from the results so far."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Protocol
+
+from advisor import adaptive
+from advisor.adaptive import Past
+from advisor.launch.claims import State
+from advisor.launch.jobs import Job, Key, counted, jobs
+from advisor.launch.ledger import Entry, Outcome, as_logged
+from advisor.space import Value
+from advisor.spec import Parameter, StudySpec
+
+_ASK_AGAIN_S = 15.0
+"""How long to leave a job alone whose launcher is silent."""
+
+Entries = Callable[[], Sequence[Entry]]
+
+
+class Source(Protocol):
+    """The jobs of a study, one after another."""
+
+    total: int
+    """How many there are."""
+
+    def next(self, entries: Entries) -> Job | None:
+        """The job to begin now; None where there is none. `entries` reads what was begun so far."""
+
+    def refused(self, job: Job, state: State) -> None:
+        """That a job was not to be had, being in this state."""
+
+    def again(self, job: Job) -> None:
+        """That a job is to be begun again."""
+
+    def waits(self) -> bool:
+        """Whether there may be a job later though there is none now."""
+
+
+def source_of(
+    spec: StudySpec, trials: int | None, *, first_seed: int = 0, earlier: Callable[[], Sequence[Entry]]
+) -> Source:
+    """The jobs of a study: `trials` of them (None: as many as the study says), with as many seeds each as it says.
+
+    earlier: reads the trials of its parent, for samplers that learn. Raises AdvisorError without a number of trials.
+    """
+    if spec.sampler.kind != "adaptive":
+        return Listed(jobs(spec, trials, first_seed=first_seed))
+    adaptive.check()
+    return Adaptive(spec, counted(spec, trials), first_seed, known_of(spec, earlier()))
+
+
+class Listed:
+    """Jobs that are all known."""
+
+    def __init__(self, all_jobs: Sequence[Job]) -> None:
+        self.total = len(all_jobs)
+        self._waiting = deque(all_jobs)
+        self._silent: deque[tuple[float, Job]] = deque()
+
+    def next(self, entries: Entries) -> Job | None:  # noqa: ARG002
+        """In their order; those whose launcher was silent are asked for again, last."""
+        if self._waiting:
+            return self._waiting.popleft()
+        if self._silent and self._silent[0][0] <= time.monotonic():
+            return self._silent.popleft()[1]
+        return None
+
+    def refused(self, job: Job, state: State) -> None:
+        """Forgotten, unless it may be free before long."""
+        if state == "silent":
+            self._silent.append((time.monotonic() + _ASK_AGAIN_S, job))
+
+    def again(self, job: Job) -> None:
+        """First of all."""
+        self._waiting.appendleft(job)
+
+    def waits(self) -> bool:
+        """Whether some launcher is silent."""
+        return bool(self._silent)
+
+
+class Adaptive:
+    """Jobs that follow from results: those of this study, whichever launcher had them, and those of its parent."""
+
+    def __init__(self, spec: StudySpec, trials: int, first_seed: int, earlier: Sequence[Past]) -> None:
+        self._spec, self._trials, self._seed, self._earlier = spec, trials, first_seed, earlier
+        self._repeats = spec.seeds or 1
+        self.total = trials * self._repeats
+        self._ask_at, self._silent = 0.0, False
+
+    def next(self, entries: Entries) -> Job | None:
+        """The first that nobody has; all repeats of a trial before the next trial."""
+        if time.monotonic() < self._ask_at:
+            return None
+        begun = {entry.key: entry for entry in entries()}
+        self._silent = any(entry.state == "silent" for entry in begun.values())
+        taken = {key for key, entry in begun.items() if entry.state != "open"}
+        free = ((n, r) for n in range(self._trials) for r in range(self._repeats) if (n, r) not in taken)
+        key = next(free, None)
+        if key is None:
+            self._ask_at = time.monotonic() + _ASK_AGAIN_S
+            return None
+        number, repeat = key
+        params = self._params(number, begun) if repeat else None
+        if params is None:
+            (params,) = adaptive.suggest(self._spec, [*self._earlier, *self._history(begun, number)])
+        return Job(number, repeat, self._seed + repeat, params)
+
+    def refused(self, job: Job, state: State) -> None:
+        """It will be seen among what was begun."""
+
+    def again(self, job: Job) -> None:
+        """So will that it is open."""
+
+    def waits(self) -> bool:
+        """Whether some launcher is silent."""
+        return self._silent
+
+    def _params(self, number: int, begun: Mapping[Key, Entry]) -> dict[str, Value] | None:
+        first = begun.get((number, 0))
+        return None if first is None else in_space(self._spec, first.params)
+
+    def _history(self, begun: Mapping[Key, Entry], number: int) -> Iterable[Past]:
+        """The study's trials so far, in their order, but for the one that is to be suggested."""
+        for n in range(self._trials):
+            found = [begun[n, r] for r in range(self._repeats) if (n, r) in begun and begun[n, r].state != "open"]
+            params = in_space(self._spec, found[0].params) if found and n != number else None
+            if params is None:
+                continue
+            ended = [entry.outcome for entry in found if entry.outcome is not None]
+            yield Past(params, _value(ended), running=len(ended) < self._repeats)
+
+
+def known_of(spec: StudySpec, entries: Iterable[Entry]) -> list[Past]:
+    """Trials of another study as history of this one: those that lie in its space."""
+    read = ((in_space(spec, entry.params), entry.outcome) for entry in entries)
+    return [Past(params, _value([outcome])) for params, outcome in read if params is not None and outcome is not None]
+
+
+def _value(outcomes: Sequence[Outcome]) -> float | None:
+    """The mean over a trial's trainings; None where one of them failed: a setting that may fail is not one to ship."""
+    values = [o.best for o in outcomes if o.best is not None and o.status in ("complete", "stopped")]
+    return fmean(values) if values and len(values) == len(outcomes) else None
+
+
+def in_space(spec: StudySpec, texts: Mapping[str, str]) -> dict[str, Value] | None:
+    """A trial's hyperparameters from the texts that MLflow keeps; None where they do not lie in the study's space."""
+    found: dict[str, Value] = {}
+    for name, parameter in spec.parameters.items():
+        if name not in texts:
+            continue
+        value = _typed(parameter, texts[name])
+        if value is None:
+            return None
+        found[name] = value
+    missing = [n for n, p in spec.parameters.items() if n not in found and p.role != "derived" and _exists(p, found)]
+    return None if missing or spec.forbids(found) is not None else found
+
+
+def _exists(parameter: Parameter, found: Mapping[str, Value]) -> bool:
+    return all(found.get(parent) == wanted for parent, wanted in (parameter.when or {}).items())
+
+
+def _typed(parameter: Parameter, text: str) -> Value | None:
+    """The value that a text stands for; None where the parameter cannot have it."""
+    allowed = (parameter.value,) if parameter.role == "fixed" and parameter.value is not None else parameter.options
+    if allowed:
+        return next((value for value in allowed if _same(value, text)), None)
+    try:
+        value = int(text) if parameter.type == "int" else float(text)
+    except ValueError:
+        return None
+    return value if parameter.role == "derived" or (parameter.numeric and parameter.contains(value)) else None
+
+
+def _same(value: Value, text: str) -> bool:
+    """Whether a text says the value, also as another program writes it: 1e-3 for 0.001, true for True."""
+    if as_logged(value) == text or (isinstance(value, bool) and str(value).lower() == text.lower()):
+        return True
+    try:
+        return not isinstance(value, bool | str) and math.isclose(float(text), float(value), rel_tol=1e-9)
+    except ValueError:
+        return False
