@@ -30,10 +30,11 @@
 
   const scale = (text) => {
     const [kind, low, high, start, end] = text.split(" ").map((part, i) => (i ? Number(part) : part));
-    const turn = kind === "log" ? Math.log10 : (v) => v;
+    const turn = { log: Math.log10, rev: (v) => -Math.log10(1 - v) }[kind] || ((v) => v);
+    const back = { log: (v) => 10 ** v, rev: (v) => 1 - 10 ** -v }[kind] || ((v) => v);
     return (pixel) => {
       const value = turn(low) + ((pixel - start) / (end - start)) * (turn(high) - turn(low));
-      return kind === "log" ? 10 ** value : value;
+      return back(value);
     };
   };
   const number = (value) => Number(value.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 });
@@ -58,6 +59,17 @@
       const trials = path.dataset.t.split(" ").map(Number);
       if (path.classList.contains("crv")) {
         for (const [x, y] of walk(path)) points.push({ x, y, trial: trials[0], path });
+      } else if (path.classList.contains("pc")) {
+        // A line through the axes is met anywhere along it, and ringed where it crosses one.
+        walk(path).forEach(([x, y, command], i, all) => {
+          if (command !== "M") {
+            const [a, b] = all[i - 1];
+            for (const part of [0.25, 0.5, 0.75]) {
+              points.push({ x: a + part * (x - a), y: b + part * (y - b), trial: trials[0], path, between: true });
+            }
+          }
+          points.push({ x, y, trial: trials[0], path });
+        });
       } else {
         const shift = Number(path.dataset.c || 0);
         const every = shift ? 4 : 2; // a cross is four pieces of path, a dot two
@@ -79,10 +91,10 @@
     for (const lit of $$(".lit")) lit.classList.remove("lit");
     if (trial === null) return;
     for (const plot of plots) {
-      for (const path of plot.svg.querySelectorAll(`path.crv[data-t="${trial}"]`)) path.classList.add("lit");
+      for (const path of plot.svg.querySelectorAll(`path:is(.crv, .pc)[data-t="${trial}"]`)) path.classList.add("lit");
       if (!plot.svg.checkVisibility()) continue;
       for (const p of plot.points()) {
-        if (p.trial !== trial || p.path.classList.contains("crv")) continue;
+        if (p.trial !== trial || p.between || p.path.classList.contains("crv")) continue;
         const ring = document.createElementNS(SVG, "circle");
         for (const [k, v] of Object.entries({ class: "ring", cx: p.x, cy: p.y, r: 7 })) ring.setAttribute(k, v);
         plot.svg.append(ring);
@@ -127,7 +139,7 @@
   for (const svg of $$(".plot > svg")) {
     if (!$("path[data-t]", svg)) continue;
     let cache = null;
-    const plot = { svg, points: () => (cache ??= read(svg)), x: scale(svg.dataset.x || "lin 0 1 0 1"), y: scale(svg.dataset.y), at: -1 };
+    const plot = { svg, points: () => (cache ??= read(svg)), x: scale(svg.dataset.x || "lin 0 1 0 1"), y: scale(svg.dataset.y || "lin 0 1 0 1"), at: -1 };
     plots.push(plot);
     svg.setAttribute("tabindex", "0");
     svg.addEventListener("pointermove", (event) => {

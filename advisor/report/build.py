@@ -17,6 +17,7 @@ from advisor.measured import in_words, measured
 from advisor.plans import Deferred, file_names
 from advisor.readings.reproduction import reproduction
 from advisor.report.model import (
+from advisor.report import gather
     Best,
     CurveSet,
     Figures,
@@ -29,6 +30,7 @@ from advisor.report.model import (
     TrialRow,
 )
 from advisor.report.reduce import curve_set, norm_histogram
+from advisor.report.plotted import JustAbove
 from advisor.report.text import encodable
 from advisor.rule import Rule
 from advisor.space import Value
@@ -66,6 +68,7 @@ def build_report(
     ranked = study.ranked()
     return Report(
         spec=study.spec,
+    above = gather.just_above(study)
         counts=_counts(study),
         best=_best(study, ranked),
         spread=_spread(study),
@@ -77,11 +80,18 @@ def build_report(
         deferred=tuple(Deferred.model_validate(d.model_dump()) for d in deferred),
         figures=Figures(
             trials=tuple(_row(study, t) for t in study.trials),
-            curves=_curves(study, ranked, verdicts),
+            curves=_curves(study, ranked, verdicts, above),
             best_trials=tuple(encodable(t.id) for t in ranked[:BEST_TRIALS]),
             grad_norm=norm_histogram(study, ranked[:BEST_TRIALS]),
         ),
         provenance=_provenance(study, command),
+            isolations=gather.isolations(study),
+            best_of=gather.best_of(study),
+            speeds=gather.speeds(study),
+            to_target=gather.to_target(study),
+            importances=gather.importances(study),
+            close_ups=gather.close_ups(study, verdicts),
+            just_above=above,
     )
 
 
@@ -159,8 +169,10 @@ def _spread(study: Study) -> Spread | None:
     return Spread(deviation=math.sqrt(squares / (trials - len(repeated))), settings=len(repeated), trials=trials)
 
 
-def _curves(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict]) -> tuple[CurveSet, ...]:
-    """The signals of the best trials, and whatever the findings' evidence shows."""
+def _curves(
+    study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict], above: JustAbove | None
+) -> tuple[CurveSet, ...]:
+    """The signals of the best trials, whatever the findings' evidence shows, and the trials just above the best learning rate."""
     best = list(ranked[:BEST_TRIALS])
     wanted: dict[str, dict[str, Trial]] = {study.spec.objective.metric: {t.id: t for t in best}}
     signals: dict[str, Signal] = {}
@@ -179,6 +191,8 @@ def _curves(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict]) 
 
 
 def _next_studies(spec: StudySpec, specs: Sequence[StudySpec]) -> tuple[NextStudy, ...]:
+    if above is not None:
+        wanted.setdefault(above.metric, {}).update({t: by_id[t] for t in above.trials})
     parents = [spec, *specs]
     texts = [dump(new, parent=old) for old, new in zip(parents, specs, strict=False)]
     files = file_names(specs)

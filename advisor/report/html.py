@@ -13,7 +13,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
 from advisor import resources
-from advisor.report import headline, text, view
+from advisor.report import all_plots, headline, text, view
 from advisor.report.figures.ranges import range_figure
 from advisor.report.model import Report
 
@@ -44,8 +44,8 @@ def render_html(report: Report) -> str:
         steps=view.steps(report),
         ranges=range_figure(report, "ranges"),
         todo=[c for c in cards if c.put_off is None],
-        groups=view.groups(report),
-        gaps=view.gaps(report),
+        groups=all_plots.groups(report),
+        gaps=all_plots.gaps(report),
         table=view.table(report),
         sheet=view.sheet(report),
         space=view.space(report),

@@ -18,6 +18,7 @@ from advisor.causes import first_cause
 from advisor.finding import Finding, Goal, Verdict, by_priority
 from advisor.plans import Deferred
 from advisor.report.text import encodable
+from advisor.report.plotted import BestOf, CloseUp, Importances, Isolation, JustAbove, Speed, ToTarget
 from advisor.space import Value
 from advisor.spec import Objective, StudySpec
 from advisor.study import Signal, Status
@@ -97,6 +98,10 @@ class NormHistogram(_Value):
 class Figures(_Value):
     """What the pictures show."""
 
+    clip: float | None = None
+    """Norm from which on all of these trials clip their gradients; None where it is unknown or differs."""
+    clipped: float | None = None
+    """Share of their updates that was clipped."""
     trials: tuple[TrialRow, ...]
     """In the order of the study."""
     curves: tuple[CurveSet, ...] = ()
@@ -108,6 +113,13 @@ class Figures(_Value):
     def by_id(self) -> dict[str, TrialRow]:
         """The trials by id."""
         return {t.id: t for t in self.trials}
+    isolations: tuple[Isolation, ...] = ()
+    best_of: BestOf | None = None
+    speeds: tuple[Speed, ...] = ()
+    to_target: ToTarget | None = None
+    importances: Importances | None = None
+    close_ups: tuple[CloseUp, ...] = ()
+    just_above: JustAbove | None = None
 
 
 # --- the rest of a report -------------------------------------------------------------------------------------------------------

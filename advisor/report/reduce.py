@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from advisor.readings import clipping
 from advisor.report.model import CurveSet, NormHistogram, TrialCurve
 from advisor.space import FloatArray, IntArray
 from advisor.study import Signal, Study, Trial
@@ -49,7 +50,7 @@ def reduce_curve(
 
 def curve_set(study: Study, metric: str, signal: Signal | None, trials: list[Trial]) -> CurveSet | None:
     """The metric of these trials for a plot; None if none of them logged it."""
-    logged = [(t, *_with_extremes(study, t, metric)) for t in trials]
+    logged = [(t, *with_extremes(study, t, metric)) for t in trials]
     logged = [(t, steps, values) for t, steps, values in logged if len(steps)]
     if not logged:
         return None
@@ -71,7 +72,7 @@ def _largest_gap(steps: IntArray) -> float:
     return float(np.diff(logs).max() / (logs[-1] - logs[0]))
 
 
-def _with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, FloatArray]:
+def with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, FloatArray]:
     """A curve with the extremes of its windows, where windows were logged, at the steps of their means."""
     curve = study.metric(trial, metric)
     parts = [curve] + [c for suffix in (".min", ".max") if len(c := study.metric(trial, metric + suffix))]
@@ -105,4 +106,14 @@ def norm_histogram(study: Study, trials: list[Trial], bins: int = 40) -> NormHis
         p90=float(np.quantile(usable, 0.9)),
         trials=len(logged),
         left_out=len(values) - len(usable),
+        **_clip(study, trials),
     )
+
+
+def _clip(study: Study, trials: list[Trial]) -> dict[str, float]:
+    """Where all of the trials clip and how much of their updates, as far as that is known and the same."""
+    limits = {clipping.threshold(t) for t in trials}
+    if len(limits) != 1 or not all(map(math.isfinite, limits)):
+        return {}
+    shares = [c.share for t in trials if (c := clipping.read(study, t)) is not None and math.isfinite(c.share)]
+    return {"clip": limits.pop(), **({"clipped": float(np.mean(shares))} if shares else {})}

@@ -7,22 +7,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from advisor.finding import AxisEvidence, CurveEvidence, FigureEvidence, Finding, HistogramEvidence, Line, Verdict
+from advisor.finding import AxisEvidence, CurveEvidence, FigureEvidence, Finding, HistogramEvidence, Verdict
 from advisor.report.diff import DiffRow, advice, describe, diff_changes, diff_specs, reasons
 from advisor.report.figures import Figure
 from advisor.report.figures.axis import axis_figure
 from advisor.report.figures.curves import curve_figures
-from advisor.report.figures.histogram import best_step_figure, histogram_figure
-from advisor.report.headline import best_positions
+from advisor.report.figures.histogram import histogram_figure
 from advisor.report.model import NextStudy, Report, TrialRow
-from advisor.report.text import clean, confidence, count, number, setting
+from advisor.report.text import clean, confidence, number, setting
 from advisor.spec import StudySpec
 
 MOST_ROWS = 500
 """Trials listed in the table."""
-
-MOST_AXES = 24
-"""Hyperparameters drawn one by one."""
 
 SEVERITY_WORDS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
@@ -58,16 +54,6 @@ class Step:
     ident: str
     study: NextStudy
     diff: tuple[DiffRow, ...]
-
-
-@dataclass(frozen=True)
-class Group:
-    """Plots under one heading."""
-
-    title: str
-    figures: tuple[Figure, ...]
-    open: bool = False
-    note: str | None = None
 
 
 def cards(report: Report) -> tuple[Card, ...]:
@@ -140,101 +126,6 @@ def _as_run(report: Report) -> StudySpec:
     following = report.next_studies[0].spec if report.next_studies else spec
     every = spec.evaluate_every or following.evaluate_every
     return spec.model_copy(update={"trials": spec.trials or ended, "evaluate_every": every})
-
-
-# --- all plots ------------------------------------------------------------------------------------------------------------------
-
-
-def groups(report: Report) -> tuple[Group, ...]:
-    """All plots by heading; headings without a plot are left out, and what is missing is among `gaps`."""
-    made = (_axes(report), _training(report), _gradients(report), _best_steps(report))
-    return tuple(g for g in made if g.figures)
-
-
-def gaps(report: Report) -> tuple[str, ...]:
-    """Which plots there are not, and why, one sentence each."""
-    said = []
-    if not report.spec.searched:
-        said.append("No hyperparameter is varied, so there is no plot of the objective against one.")
-    if not report.figures.curves:
-        said.append("No trial with a result logged a curve.")
-    if report.figures.grad_norm is None:
-        said.append("No gradient norm was logged, so it cannot be drawn; `TuningLogger` logs it.")
-    if not best_positions(report):
-        said.append("No trial has more than one evaluation, so the best step is not known.")
-    return tuple(said)
-
-
-def _axes(report: Report) -> Group:
-    names = list(report.spec.searched)
-    shown = names[:MOST_AXES]
-    figures = tuple(
-        axis_figure(report, _axis_evidence(report, n), f"axis-{i}", isolate=True) for i, n in enumerate(shown)
-    )
-    note = f"The first {MOST_AXES} of {len(names)} hyperparameters are drawn." if len(names) > MOST_AXES else None
-    return Group("Objective against each hyperparameter", figures, open=True, note=note)
-
-
-def _axis_evidence(report: Report, name: str) -> AxisEvidence:
-    old = report.spec.parameters[name]
-    new = report.next_studies[0].spec.parameters.get(name) if report.next_studies else None
-    low = high = None
-    lines: tuple[Line, ...] = ()
-    if new is not None and new.numeric and (new.low, new.high) != (old.low, old.high):
-        low, high = new.low, new.high
-    elif new is not None and new.role == "fixed" and isinstance(new.value, int | float):
-        lines = (Line(value=new.value, label=f"next: fixed at {setting(new.value)}"),)
-    best = report.best
-    at = f"; the best trial has {setting(best.params[name])}" if best is not None and name in best.params else ""
-    caption = f"{clean(name)}: {describe(old)}{at}."
-    return AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=high, lines=lines)
-
-
-def _training(report: Report) -> Group:
-    figures: list[Figure] = []
-    chosen = [s for s in report.figures.curves if s.signal not in (None, "grad_norm")]
-    for i, s in enumerate(chosen):
-        caption = f"{clean(s.metric)} of the best {count(len(report.figures.best_trials), 'trial')}."
-        # The best trials differ at their end; how all of them start would squeeze that into a line.
-        figures += _curves_of_best(report, s.metric, caption, f"train-{i}", late=s.signal == "objective")
-    return Group("Training curves of the best trials", tuple(figures))
-
-
-def _curves_of_best(
-    report: Report, metric: str, caption: str, ident: str, lines: tuple[Line, ...] = (), *, late: bool = False
-) -> list[Figure]:
-    evidence = CurveEvidence(metrics=(metric,), caption=caption, trials=report.figures.best_trials, lines=lines)
-    return curve_figures(report, evidence, ident, late=late)
-
-
-def _gradients(report: Report) -> Group:
-    histogram = report.figures.grad_norm
-    if histogram is None:
-        return Group("Gradient norm", ())
-    figures: list[Figure] = []
-    mark = (Line(value=histogram.p90, label=f"90th percentile {number(histogram.p90, 3)}"),)
-    for s in report.figures.curves:
-        if s.signal == "grad_norm":
-            figures += _curves_of_best(report, s.metric, "Gradient norm of the best trials.", "norm", mark)
-    caption = f"Nine of ten gradient norms of the best {count(histogram.trials, 'trial')} are below {number(histogram.p90, 3)}."
-    if histogram.left_out:
-        caption += f" {histogram.left_out:,} that were zero or not finite are left out."
-    evidence = HistogramEvidence(
-        quantity="gradient norm",
-        caption=caption,
-        edges=histogram.edges,
-        counts=histogram.counts,
-        lines=mark,
-        log=histogram.log,
-    )
-    drawn = histogram_figure(evidence, "norm-histogram")
-    return Group("Gradient norm", (*figures, *((drawn,) if drawn else ())))
-
-
-def _best_steps(report: Report) -> Group:
-    positions = best_positions(report)
-    figures = (best_step_figure(positions, "best-step"),) if positions else ()
-    return Group("Best step", figures)
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------------------

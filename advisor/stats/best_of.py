@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,20 @@ def chance_of_none(total: int, drawn: int, marked: int) -> float:
 
 def _log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+
+def chance_of_an_empty_part(sizes: Sequence[int], drawn: int) -> float:
+    """Probability that `drawn` of all trials, drawn without replacement, leave out one of the parts of these sizes or more.
+
+    Exact, by inclusion and exclusion over the parts: the p-value of a part whose best trial comes only after `drawn` of others.
+    """
+    signs = {0: 1}
+    for size in sizes:
+        for left_out, sign in list(signs.items()):
+            signs[left_out + size] = signs.get(left_out + size, 0) - sign
+    total = sum(sizes)
+    none = math.fsum(sign * chance_of_none(total, drawn, left_out) for left_out, sign in signs.items())
+    return min(max(1 - none, 0.0), 1.0)
 
 
 @dataclass(frozen=True)
@@ -64,6 +79,17 @@ def expected_best(costs: FloatArray, n: float) -> float:
     """
     ordered = _ordered(costs)
     return float(ordered[0] + _chance_worse(len(ordered), n) @ np.diff(ordered))
+
+
+def quantiles_of_best(costs: FloatArray, n: int, levels: FloatArray) -> FloatArray:
+    """Quantiles (k,), at levels (k,) in 0..1, of the best of n trials drawn with replacement from these, costs (N,), N >= 1.
+
+    What a bootstrap of endless draws gives: the best is among the k best of N with probability 1 - (1 - k/N)^n. Infinite where that
+    trial failed.
+    """
+    ordered = np.sort(np.where(np.isnan(costs), np.inf, costs))
+    ranks = np.ceil(-len(ordered) * np.expm1(np.log1p(-levels) / n) - 1e-9)
+    return ordered[np.clip(ranks, 1, len(ordered)).astype(np.int64) - 1]
 
 
 def halving(costs: FloatArray) -> Halving:

@@ -191,7 +191,7 @@ def test_arrow_keys_step_through_points_and_say_them(open_page: Open, page_file:
 def test_a_curve_tells_step_and_value(open_page: Open, page_file: Path, report: Report) -> None:
     page, _ = open_page(page_file)
     page.evaluate(OPEN_ALL)
-    svg = page.locator("#plots .group").nth(1).locator("svg[role=img]").first
+    svg = page.locator("#plots .group", has_text="Training curves").locator("svg[role=img]").first
     svg.focus()
     page.keyboard.press("End")
     said = page.locator("#live").inner_text()

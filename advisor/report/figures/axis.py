@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.finding import AxisEvidence
-from advisor.report.figures.scale import Limits, Scale, objective_limits, padded
-from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, crosses, dots, fmt, left_margin, text_width
+from advisor.report.figures.scale import Limits, Scale, objective_limits, spanning
+from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, crosses, dots, left_margin, text_width
 from advisor.report.model import Report, TrialRow
 from advisor.report.text import clean, count, setting, shorten
 from advisor.space import Domain, Value, as_number
@@ -19,10 +18,6 @@ from advisor.spec import Parameter
 
 MOST_DOTS = 1500
 """Dots in one picture; beyond it, those that lie on others are left out."""
-
-LEAST_TO_ISOLATE = 20
-"""Usable trials from which the best of each tenth of a range says something."""
-TENTHS = 10
 
 _TOP, _LANE, _BOTTOM = 22.0, 24.0, 40.0
 _RIGHT = WIDTH - 12.0
@@ -40,12 +35,8 @@ class _Placed:
     x: float
 
 
-def axis_figure(report: Report, evidence: AxisEvidence, ident: str, *, isolate: bool = False) -> Figure:
-    """The plot that `evidence` asks for.
-
-    With `isolate`, the best trial of each tenth of the range, or of each choice, is underlined: what the hyperparameter does when
-    all others are tuned (the playbook's isolation plot).
-    """
+def axis_figure(report: Report, evidence: AxisEvidence, ident: str) -> Figure:
+    """The plot that `evidence` asks for."""
     name, rows = evidence.parameter, report.figures.trials
     domain = report.spec.parameters.get(name)
     minimize = report.spec.objective.direction == "minimize"
@@ -73,13 +64,10 @@ def axis_figure(report: Report, evidence: AxisEvidence, ident: str, *, isolate: 
         _draw_columns(frame, options, name, left, bottom)
     placed = [_Placed(i, r, x) for i, r in enumerate(rows) if (x := place(i, r.params.get(name))) is not None]
     notes = _draw_trials(frame, placed, evidence, report, left)
-    isolated = isolate and _draw_isolation(frame, placed, name, minimize=minimize)
     _draw_lines(frame, evidence, numeric=numeric, top=top, bottom=bottom)
     notes += _absent(rows, placed, name)
     title = f"{clean(report.spec.objective.metric)} against {clean(name)}"
     legend = _legend(report, evidence, domain, placed, numeric=numeric)
-    if isolated:
-        legend += (Key("k-iso", "best of each tenth" if numeric else "best of each choice"),)
     svg = frame.render(ident, title, f"{evidence.caption} {' '.join(notes)}")
     return Figure(svg=svg, caption=evidence.caption, legend=legend, notes=tuple(notes))
 
@@ -109,9 +97,7 @@ def _x_limits(domain: Domain | None, evidence: AxisEvidence, rows: Sequence[Tria
     ends += [v for v in (evidence.next_low, evidence.next_high) if v is not None]
     if domain is not None and domain.low is not None and domain.high is not None:
         ends += [domain.low, domain.high]
-    log = domain is not None and domain.scale == "log"
-    usable = [v for v in ends if math.isfinite(v) and (v > 0 or not log)]
-    return padded(min(usable), max(usable), log=log) if usable else Limits(0.0, 1.0, False)
+    return spanning(ends, domain.scale if domain is not None else "linear")
 
 
 def _on_scale(scale: Scale) -> _Place:
@@ -249,33 +235,6 @@ def _thin(
         if len(kept) <= MOST_DOTS:
             return sorted(kept, key=lambda p: p.index)
         cell *= 1.2
-
-
-def _draw_isolation(frame: Frame, placed: Sequence[_Placed], name: str, *, minimize: bool) -> bool:
-    """A bar at the best value of each part of the horizontal axis; whether there were trials enough for that."""
-    assert frame.y is not None
-    good = [p for p in placed if p.row.feasible and p.row.best is not None]
-    if len(good) < LEAST_TO_ISOLATE:
-        return False
-    start, end = min(p.x for p in good), max(p.x for p in good)
-    width = (end - start) / TENTHS or 1.0
-    parts: dict[str | int, list[_Placed]] = defaultdict(list)
-    for p in good:
-        part = setting(p.row.params[name]) if frame.x is None else min(int((p.x - start) / width), TENTHS - 1)
-        parts[part].append(p)
-    bars = []
-    for part, inside in parts.items():
-        values = [p.row.best for p in inside if p.row.best is not None]
-        best = min(values) if minimize else max(values)
-        if isinstance(part, int):
-            ends = (start + part * width + 1, start + (part + 1) * width - 1)
-        else:
-            middle = (min(p.x for p in inside) + max(p.x for p in inside)) / 2
-            ends = (middle - 24, middle + 24)
-        if best in frame.y:
-            bars.append(f"M{fmt(ends[0])} {fmt(frame.y(best))}H{fmt(ends[1])}")
-    frame.add("path", "iso", d="".join(bars))
-    return True
 
 
 def _draw_lines(frame: Frame, evidence: AxisEvidence, *, numeric: bool, top: float, bottom: float) -> None:

@@ -103,7 +103,7 @@ def _figure(
     frame.x_axis("step", bottom)
     indices = {r.id: i for i, r in enumerate(report.figures.trials)}
     for s in reversed(shown):
-        path = _path(s.curve, frame.x, frame.y)
+        path = curve_path(s.curve.steps, s.curve.values, frame.x, frame.y)
         frame.add("path", f"crv s{s.colour} d{s.dash}", d=path, data_t=str(indices.get(s.curve.trial, -1)))
     _draw_lines(frame, evidence.lines, left)
     _draw_marks(frame, evidence.marks, shown)
@@ -149,12 +149,12 @@ def _step_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:
     return Scale(low, float(max(last, low + 1)), left, _RIGHT)
 
 
-def _path(curve: TrialCurve, x: Scale, y: Scale) -> str:
+def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale) -> str:
     """A polyline in relative coordinates, interrupted where the value is not finite; off the scale it runs along the edge."""
     parts: list[str] = []
     last: tuple[int, int] | None = None
     pending = False  # whether the last move has no line yet: a point on its own is drawn as a dot
-    for step, value in zip(curve.steps, curve.values, strict=True):
+    for step, value in zip(steps, values, strict=True):
         if value is None or (y.log and value <= 0):
             if pending:
                 parts.append("h0")

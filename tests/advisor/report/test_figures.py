@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from advisor.finding import AxisEvidence, CurveEvidence, Finding, HistogramEvidence, Line, Mark, Verdict
 from advisor.report import Report
+from advisor.report.all_plots import groups
 from advisor.report.figures import Figure
 from advisor.report.figures.axis import MOST_DOTS, axis_figure
 from advisor.report.figures.curves import curve_figures
 from advisor.report.figures.histogram import best_step_figure, histogram_figure
 from advisor.report.figures.scale import Scale, curve_limits, objective_limits, tick_label
 from advisor.report.figures.svg import WIDTH
-from advisor.report.view import groups
 from advisor.spec import Objective, Parameter, StudySpec
 from advisor.study import Study
 from tests.advisor.report.studies import make_report, make_study
@@ -261,16 +261,6 @@ def test_one_quantity_on_two_sets_of_data_shares_a_plot_and_two_quantities_do_no
     (figure,) = curve_figures(made, made.findings[0].evidence[0], "x")  # type: ignore[arg-type]
     assert len(paths(figure, "crv")) == 6
     assert len(paths(figure, "d1")) == 3
-
-
-def test_the_best_of_each_tenth_is_underlined(report: Report) -> None:
-    figure = axis_figure(report, AxisEvidence(parameter="dropout", caption="c"), "x", isolate=True)
-    y = values(root(figure).get("data-y") or "")
-    (bars,) = paths(figure, "iso")
-    heights = [py for _, py in points(bars)]
-    assert len(heights) == 10
-    assert report.best is not None
-    assert max(heights) == pytest.approx(y(report.best.value), abs=0.06)
 
 
 def test_marks_that_lie_together_are_labelled_once(report: Report) -> None:

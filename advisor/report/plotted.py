@@ -1,0 +1,127 @@
+"""The data of the pictures that look at a study as a whole: computed before anything is drawn."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+
+class BestOf(_Value):
+    """How good the best of n trials is that are drawn from this study's: what another study of n trials might find."""
+
+    sizes: tuple[int, ...]
+    quantiles: tuple[tuple[float | None, ...], ...]
+    """For each size the values that the best reaches or beats in 5, 25, 50, 75 and 95 % of studies; None where it failed there."""
+
+
+class Slice(_Value):
+    """The trials in one part of a hyperparameter's range, or with one choice."""
+
+    label: str
+    low: float | None = None
+    high: float | None = None
+    """Least and largest value in it; None for a choice."""
+    trials: int
+    """Trials that ended."""
+    best: str | None
+    """Id of the best of them; None where all failed."""
+    value: float | None
+    """Its value of the objective."""
+    quantiles: tuple[float | None, float | None, float | None]
+    """What the best of as many trials as the smallest slice has reaches or beats in 5, 50 and 95 % of draws; None for a failure."""
+
+
+class Isolation(_Value):
+    """The best trial for each value of a hyperparameter, all others chosen as well as they were."""
+
+    parameter: str
+    drawn: int
+    """Trials that are drawn from each slice, so that none has more chances than another."""
+    slices: tuple[Slice, ...]
+    p: float
+    """How often luck would leave some slice's best result as far behind as the worst one's is; adjusted for all of them."""
+
+
+class Speed(_Value):
+    """The throughput at one batch size."""
+
+    batch_size: float
+    examples_per_s: float
+    low: float | None
+    high: float | None
+    """Its 90 % interval; None where one trial says nothing of it."""
+    trials: tuple[str, ...]
+
+
+class Needed(_Value):
+    """How much training one batch size took to the target."""
+
+    batch_size: float
+    typical: float
+    """Epochs or examples: the median of repeats of one setting, or the least of several settings."""
+    seconds: float | None
+    trials: tuple[str, ...]
+
+
+class ToTarget(_Value):
+    """Batch sizes on their way to a value of the objective that all of them reach."""
+
+    unit: Literal["epochs", "examples"]
+    target: float | None
+    """Value of the objective; None where the objective itself counts what it took."""
+    repeats: bool
+    """Whether repeats of one setting are compared; otherwise the best of several settings."""
+    sizes: tuple[Needed, ...]
+
+
+class Importance(_Value):
+    """How much of the differences between trials goes with something, as shares with a 90 % interval."""
+
+    parameters: tuple[str, ...]
+    """One hyperparameter, alone and with others; or two, what they do only together."""
+    share: float
+    low: float
+    high: float
+    p: float | None = None
+    """Of two: how often effects that add up would seem to interact as much, adjusted for all pairs."""
+
+
+class Importances(_Value):
+    """What matters in the study."""
+
+    settings: int
+    p: float
+    """How often results that have nothing to do with the hyperparameters would show as much."""
+    each: tuple[Importance, ...]
+    """Largest share first."""
+    pairs: tuple[Importance, ...]
+    """The likeliest interaction first."""
+
+
+class CloseUp(_Value):
+    """Every logged point of a curve around a step that a finding points at."""
+
+    rule: str
+    trial: str
+    metric: str
+    step: int
+    label: str
+    steps: tuple[int, ...]
+    values: tuple[float | None, ...]
+
+
+class JustAbove(_Value):
+    """The trials whose learning rates lie next above the best trial's."""
+
+    parameter: str
+    metric: str
+    best: float
+    """The best trial's learning rate."""
+    trials: tuple[str, ...]
+    rates: tuple[float, ...]
+    failed: int
