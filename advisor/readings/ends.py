@@ -111,7 +111,7 @@ def asks_for_more(study: Study, alpha: float) -> bool:
 
 def typical_steps(study: Study, endings: Sequence[Ending]) -> int:
     """How long the trials were to train: the median."""
-    return max(round(float(np.median([_length(study, e.trial, e.steps) for e in endings]))), 1)
+    return max(round(float(np.median([length(study, e.trial, e.steps) for e in endings]))), 1)
 
 
 def round_up(steps: float) -> int:
@@ -120,7 +120,7 @@ def round_up(steps: float) -> int:
     return max(math.ceil(steps / unit) * unit, 1)
 
 
-def _length(study: Study, trial: Trial, last: int) -> int:
+def length(study: Study, trial: Trial, last: int) -> int:
     """Steps that the trial was to train; its `last` one if it noted none and ran to its end."""
     planned = study.planned_steps(trial)
     known = trial.status == "stopped" or math.isfinite(trial.fact("max_train_steps"))
@@ -146,61 +146,6 @@ def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: f
         train_left=trend.left_to_floor(train.values),
         starved=len(late) > 0 and float(np.median(late)) < STARVED * float(rates.values.max()),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class BestStep:
-    """Where one trial is at its best; places are shares of the steps that it was to train."""
-
-    trial: Trial
-    steps: int
-    """How many steps it was to train, or did train if that is unknown."""
-    place: float
-    """Of its best evaluation."""
-    tied: float
-    """Of the first evaluation that is as good within noise."""
-    at_start: bool
-    """Whether its first evaluation is its best."""
-
-    def chance_late(self, late: float) -> float:
-        """How likely a best step falls in the `late` last share of the steps if it may be anywhere, or anywhere on its plateau.
-
-        A plateau that begins in the second half is none: until then the trial improved beyond noise.
-        """
-        return late / (1 - self.tied) if self.tied <= 0.5 else late
-
-
-def best_steps(study: Study, best: int, reach: float, *, fewest: int) -> list[BestStep]:
-    """The best steps of the `best` good trials, best trial first; raises MissingData where there is no good trial.
-
-    Left out are a trial evaluated at fewer than `fewest` steps, whose best step had hardly a choice, and one that was cut short
-    soon after its best step: it might have had a better one later.
-    """
-    placed = []
-    for trial in good_trials(study, reach)[:best]:
-        curve = study.cost_curve(trial).finite
-        if len(np.unique(curve.steps)) < fewest:
-            continue
-        last = int(curve.steps[-1])
-        total = max(_length(study, trial, last), 1)
-        place, tied = trend.step_position(curve.steps, curve.values, total=total)
-        if study.cut_short(trial) and place * total > 0.5 * last:
-            continue
-        first = bool(curve.values[0] == curve.values.min())
-        placed.append(BestStep(trial=trial, steps=total, place=place, tied=tied, at_start=first))
-    return placed
-
-
-def late_gain(study: Study, placed: BestStep, late: float) -> float:
-    """Share of the trial's gain that only the `late` last share of its steps brought."""
-    curve = study.cost_curve(placed.trial).finite
-    return trend.gain_after(curve.steps, curve.values, after=(1 - late) * placed.steps)
-
-
-def objective_end(study: Study, trial: Trial) -> trend.End | None:
-    """How the trial's objective ends; None where it has too few evaluations or gained nothing beyond its noise."""
-    curve = study.cost_curve(trial).finite
-    return trend.read_end(curve.steps, curve.values, tail=TAIL)
 
 
 def rate_at_end(study: Study, trial: Trial) -> float:

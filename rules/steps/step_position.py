@@ -7,18 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from advisor.finding import (
-    Advise,
-    Evidence,
-    FigureEvidence,
-    Finding,
-    Goal,
-    HistogramEvidence,
-    Line,
-    MissingData,
-    SetField,
-)
-from advisor.readings import ends
+from advisor.finding import Advise, Evidence, Finding, Goal, MissingData, SetField
+from advisor.readings import best_steps, ends
+from advisor.readings.best_steps import BestStep, Late
 from advisor.rule import Count, Factor, Rule, Share
 from advisor.stats import trend
 from advisor.study import Study
@@ -29,34 +20,31 @@ class StepPosition(Rule):
 
     ## What it looks at
     For every good trial, that is each of the best five that gained at least half of what the best one gained, the step with the
-    best objective: the one that choosing a checkpoint afterwards finds, as a share of the steps that the trial was to train. One
-    trial says nothing; the rule asks whether more best steps lie in the first tenth, or in the last quarter, than chance would
-    put there. Where a curve is flat within its noise, any step of the flat part may come out best by luck, and chance is counted
-    accordingly. A trial evaluated at fewer than 6 steps says nothing either: its best step had hardly a choice.
+    best objective: the one that choosing a checkpoint afterwards finds, as a share of the steps that the trial was to train. The
+    rule asks whether more best steps lie in the first tenth, or in the last quarter, than chance would put there; where a curve is
+    flat within its noise, any step of the flat part may be best by luck. A trial evaluated at fewer than 6 steps says nothing.
 
     ## Why it matters
     If the best step is always in the first tenth, most of the compute is wasted. If it is consistently in the last quarter, the
-    trials may have ended before they were done. They need not have: a learning rate that decays to zero puts the best step of
-    every healthy training last.
+    trials may have ended before they were done. They need not have: a learning rate that decays to near zero puts the best step of
+    every healthy training last. So where that is known of most of them, a late best step alone is not worth a word.
 
     ## What to do
     First tenth: train for a fraction of the steps; but if the first evaluation is the best, training does not work at all, and
-    that comes first. Last quarter: a note, which proposes no other number of steps, unless the curves' ends show that more would
-    pay. They do where most of the good trials still improve, by the forecast of `curve-still-improving`; of a trial whose logged
-    learning rate ends below a tenth of its peak, the forecast must exceed five times as much for sure. Then train longer and tune
-    the decay of the learning rate again. Where `curve-still-improving` itself speaks, the number of steps is left to it.
+    that comes first. Last quarter: a warning, train longer and tune the decay again, where most of the good trials still improve
+    by the forecast of `curve-still-improving`; after a decay the forecast must exceed five times as much for sure. Where
+    `curve-still-improving` itself speaks, the number of steps is left to it. Else a note, which says how little the late steps
+    brought and proposes no other number of steps.
 
     ## How sure
-    Confidence: 1 minus the p-value of an exact test (Poisson binomial) that so many best steps lie there by chance, times the
-    share that does; of a note at most 0.95, so that it does not come before a finding on the same curves that proposes a number.
-    It takes 3 good trials to say "late" and 2 to say "early". Trials that share a schedule share its ups and downs, which the
-    test does not know. In 400 simulated studies each of 10 to 50 evaluations, it fired in 0.7 to 1.8 % of those whose best steps
-    lie anywhere and in 1.5 to 5 % of those on a noisy plateau (lag-1 correlation 0 to 0.5); promised are 5 %. Of 1,200 simulated
-    healthy studies with a cosine decay to zero (10 to 50 evaluations, learning rate logged or not) all got the note and none a
-    warning or another number of steps.
+    Confidence: 1 minus the p-value of an exact test (Poisson binomial) that so many best steps lie there by chance, times the share
+    that does; of a note at most 0.95. It takes 3 good trials to say "late" and 2 to say "early". In 400 simulated studies each of
+    10 to 50 evaluations, it fired in 0.7 to 1.8 % of those whose best steps lie anywhere and in 1.5 to 5 % of those on a noisy
+    plateau (lag-1 correlation 0 to 0.5). Of 1,200 simulated healthy studies with a cosine decay to zero none got more than the
+    note, and none even that where the learning rate was logged.
 
-    *Example:* "The best step lies in the last 25 % of training in 5 of the 5 good trials (median 99 %); the steps that late
-    brought 4.1 % of the gain."
+    *Example:* "The best step lies in the last 25 % of training in 5 of the 5 good trials (median 99 %), and the last
+    quarter brought 4.1 % of the gain."
     """
 
     playbook: ClassVar[str] = "Deciding how long to train when training is not compute-bound"
@@ -87,8 +75,8 @@ class StepPosition(Rule):
     """How often, per study, chance alone may raise a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
-        placed = ends.best_steps(study, self.best, self.reach, fewest=self.evaluations)
+        """Yield at most one finding about the study."""
+        placed = best_steps.read(study, self.best, self.reach, fewest=self.evaluations)
         if len(placed) < 2:
             raise MissingData(
                 f"only {len(placed)} good trials ran to their end with {study.spec.objective.metric} logged at {self.evaluations} "
@@ -100,9 +88,12 @@ class StepPosition(Rule):
         if max(p.place for p in placed) <= self.early and p_early <= self.false_alarms:
             yield self._early(placed, p_early)
         elif len(late) >= self.consistent * len(placed) and p_late <= self.false_alarms:
-            yield self._late(study, placed, late, p_late)
+            known = {"decayed": self.decayed, "material": self.material, "strong": self.strong}
+            found = best_steps.late_trials(study, placed, self.late, **known, alpha=self.false_alarms)
+            if found.longer or not found.decayed:  # else the schedule explains it
+                yield self._late(placed, found, p_late)
 
-    def _early(self, placed: Sequence[ends.BestStep], chance: float) -> Finding:
+    def _early(self, placed: Sequence[BestStep], chance: float) -> Finding:
         steps, last = round(np.median([p.steps for p in placed])), max(p.place for p in placed)
         fewer = min(ends.round_up(self.room * last * steps), steps)
         share = f"in the first {self.early:.0%} of training in all {len(placed)} good trials"
@@ -126,76 +117,47 @@ class StepPosition(Rule):
             changes=(Advise(text=action) if unlearned else SetField(field="max_train_steps", value=fewer, why=why),),
         )
 
-    def _late(
-        self, study: Study, placed: Sequence[ends.BestStep], late: Sequence[ends.BestStep], chance: float
-    ) -> Finding:
-        trials = [p.trial for p in late]
-        steps, middle = round(np.median([p.steps for p in late])), np.median([p.place for p in placed])
-        gain = float(np.median([ends.late_gain(study, p, self.late) for p in late]))
-        share = f"in the last {self.late:.0%} of training in {len(late)} of the {len(placed)} good trials"
-        readings = [ends.objective_end(study, t) for t in trials]
-        rates = [ends.rate_at_end(study, t) for t in trials]
-        paying = [e for e, r in zip(readings, rates, strict=True) if e is not None and self._pays(e, r)]
+    def _late(self, placed: Sequence[BestStep], late: Late, chance: float) -> Finding:
+        many, of = len(late.steps), len(placed)
+        share = f"in the last {self.late:.0%} of training in {many} of the {of} good trials"
+        middle = np.median([p.place for p in placed])
         change: Advise | SetField
-        if 2 * len(paying) > len(placed) and not ends.asks_for_more(study, self.false_alarms):
-            longer = ends.round_up(steps * float(np.median([e.stretch for e in paying])))
-            action = f"Train for {longer:,} steps instead of {steps:,} and tune the decay of the learning rate again."
-            why = f"The best step lies {share}, and {len(paying)} of these trials still improve when they end."
-            change = SetField(field="max_train_steps", value=longer, why=why)
-        else:
-            action = "Choose the training length by how the curves end, not by the late best step" + (
-                ": a learning rate that decays to near zero puts the best step last in any healthy training."
-                if any(r < self.decayed for r in rates)
-                else "."
+        if late.longer:
+            steps = round(np.median([p.steps for p in late.steps]))
+            action = (
+                f"Train for {late.longer:,} steps instead of {steps:,} and tune the decay of the learning rate again."
             )
+            why = f"The best step lies {share}, and {late.improving} of these trials still improve when they end."
+            change = SetField(field="max_train_steps", value=late.longer, why=why)
+        else:
+            action = _ADVICE[
+                "improving" if late.left_to_others else "known" if np.isfinite(late.rates).any() else "unknown"
+            ]
             change = Advise(text=action)
-        forecasts = ", ".join("unknown" if e is None else f"{e.forecast:.1%}" for e in readings)
-        ended = ", ".join("not logged" if np.isnan(r) else f"{r:.1%}" for r in rates)
-        caption = f"{len(late)} of {len(placed)} good trials are at their best late."
-        rows = (
-            ("forecast for as many steps again, share of the gain", forecasts),
-            ("learning rate at the end, share of its peak", ended),
-        )
-        sure, warns = (1 - chance) * len(late) / len(placed), isinstance(change, SetField)
+        sure = (1 - chance) * many / of
         return self.finding(
-            f"The best step lies {share} (median {middle:.0%}); the steps that late brought {gain:.1%} of the gain.",
+            f"The best step lies {share} (median {middle:.0%}), and the last quarter brought {late.gain:.1%} of the gain.",
             action=action,
-            severity="warning" if warns else "note",
-            confidence=sure if warns else min(sure, 1 - self.false_alarms),
+            severity="warning" if late.longer else "note",
+            confidence=sure if late.longer else min(sure, 1 - self.false_alarms),
             side="high",
-            trials=trials,
-            evidence=self._evidence(placed, chance, caption, rows),
+            trials=[p.trial for p in late.steps],
+            evidence=self._evidence(placed, chance, f"{many} of {of} good trials are at their best late.", late.rows),
             changes=(change,),
         )
 
-    def _pays(self, end: trend.End, rate: float) -> bool:
-        """Whether a trial that ends like this, at this share of its peak learning rate, shows that more steps would pay."""
-        sure = not rate < self.decayed or end.chance_above(self.strong) >= 1 - self.false_alarms
-        return sure and end.improving(self.material, self.false_alarms)
-
     def _evidence(
-        self, placed: Sequence[ends.BestStep], chance: float, caption: str, rows: tuple[tuple[str, str], ...] = ()
+        self, placed: Sequence[BestStep], chance: float, caption: str, rows: Sequence[tuple[str, str]] = ()
     ) -> tuple[Evidence, ...]:
-        at = np.array([p.place for p in placed])
-        counts, edges = np.histogram(at, bins=20, range=(0, 1))
-        return (
-            HistogramEvidence(
-                quantity="best step, as a share of the steps to train",
-                caption=caption,
-                edges=tuple(edges.tolist()),
-                counts=tuple(counts.tolist()),
-                lines=(Line(value=self.early, label="first tenth"), Line(value=1 - self.late, label="last quarter")),
-            ),
-            FigureEvidence(
-                rows=(
-                    ("good trials", str(len(at))),
-                    ("best steps, share of training", f"{at.min():.1%} to {at.max():.1%}, median {np.median(at):.1%}"),
-                    ("probability of so many by chance (exact)", f"{chance:.2g}"),
-                    (
-                        "thresholds",
-                        f"p at most {self.false_alarms:g}; all trials early, or {self.consistent:.0%} of them late",
-                    ),
-                    *rows,
-                )
-            ),
-        )
+        needed = f"p at most {self.false_alarms:g}; all trials early, or {self.consistent:.0%} of them late"
+        lines = {"first tenth": self.early, "last quarter": 1 - self.late}
+        told = (("probability of so many by chance (exact)", f"{chance:.2g}"), ("thresholds", needed))
+        return best_steps.evidence(placed, caption, lines, (*told, *rows))
+
+
+_ADVICE = {
+    "improving": "Choose the training length by how the curves end, which still improve.",
+    "known": "Leave the training length as it is: these curves end too flat for more steps to pay.",
+    "unknown": "Log the learning rate: if it decays to near zero, the best step is last in any healthy training.",
+}
+"""Of late best steps that ask for no other number: by whether `curve-still-improving` speaks, and the learning rate is known."""

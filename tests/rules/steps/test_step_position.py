@@ -44,16 +44,13 @@ def test_a_decayed_learning_rate_needs_stronger_evidence():
     bending = [1.3 + np.exp(-4 * T) + 1e-4 * bump for bump in np.random.default_rng(0).normal(0, 1, (4, N))]
     weak = [one_settled_of_five()[0], *bending]
     assert verdict(RULE, study(weak)).findings[0].severity == "warning"
-    assert note(weak, rates)
-    assert not note(one_settled_of_five(), rates)
+    assert decayed(weak, rates).status == "quiet"
+    (finding,) = decayed(one_settled_of_five(), rates).findings
+    assert (finding.side, finding.severity) == ("high", "warning")
 
 
-def note(curves, rates):
-    """Whether the late best step is a note that leaves the number of steps alone."""
-    metrics = {"val/loss": curves, "train/learning_rate": rates}
-    (finding,) = verdict(RULE, make_study([{"lr": 0.1}] * len(curves), metrics)).findings
-    assert finding.side == "high"
-    return finding.severity == "note" and all(c.kind == "advise" for c in finding.changes)
+def decayed(curves, rates):
+    return verdict(RULE, make_study([{"lr": 0.1}] * len(curves), {"val/loss": curves, "train/learning_rate": rates}))
 
 
 def test_the_number_is_left_to_curve_still_improving():
@@ -65,7 +62,7 @@ def test_the_number_is_left_to_curve_still_improving():
     assert [c.kind for c in finding.changes] == ["advise"]
 
 
-@pytest.mark.parametrize("logged", [True, False])
+@pytest.mark.parametrize("logged", ["rate", "schedule", "nothing"])
 def test_a_healthy_decay_to_zero_is_no_warning(logged):
     """Cosine schedules with an optimum inside the space: the best step is last by the schedule alone."""
     rng = np.random.default_rng(0)
@@ -76,10 +73,15 @@ def test_a_healthy_decay_to_zero_is_no_warning(logged):
         final = 0.12 + 0.06 * (np.log10(lr) + 2.5) ** 2 + rng.normal(0, 0.003, 24)
         noise = 0.004 * (1 - 0.7 * T) * rng.normal(0, 1, (24, N))
         metrics = {"val/loss": list(final[:, None] + (0.9 - final[:, None]) * shape + noise)}
-        if logged:
+        if logged == "rate":
             metrics["train/learning_rate"] = list(lr[:, None] * decay)
-        said += verdict(RULE, make_study([{"lr": float(x)} for x in lr], metrics)).findings
+        tags = [{"schedule": '{"kind": "warmup+cosine"}'}] * 24 if logged == "schedule" else None
+        said += verdict(RULE, make_study([{"lr": float(x)} for x in lr], metrics, tags=tags)).findings
+    if logged != "nothing":
+        assert said == []
+        return
     assert len(said) > 50
+    assert any("Log the learning rate" in f.action for f in said)
     assert {f.severity for f in said} == {"note"}
     assert {c.kind for f in said for c in f.changes} == {"advise"}
 
