@@ -169,6 +169,8 @@ class StudySpec(BaseModel):
     """What to do that a search space cannot say."""
     predictions: tuple[Prediction, ...] = ()
     """What the advice that this study follows predicts of it: `advisor analyze` judges it once the trials have ended."""
+    final_train_steps: Annotated[int, Field(ge=1)] | None = None
+    """Optimizer steps of the final model's training, where the trials are shorter than that: the playbook's production length."""
     probe: Probe | None = None
     """What the study measures instead of comparing settings, see `advisor.contract.TAG_PROBE`; absent from a study of trials."""
     baseline: StudySpec | None = None

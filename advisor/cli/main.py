@@ -12,6 +12,7 @@ import click
 
 from advisor.cli.compare import compare
 from advisor.cli.imports import import_
+from advisor.cli.init import init
 from advisor.cli.options import tracking_option
 from advisor.cli.run import run
 from advisor.cli.sync import sync
@@ -30,6 +31,7 @@ def cli() -> None:
     """Reads an MLflow study as an expert with the Deep Learning Tuning Playbook would, and writes the next one.
 
     \b
+    advisor init                           write the first study of a project
     advisor analyze my-experiment          read the study; writes advisor-report/report.html and next/*.yaml
     advisor run next/1-….yaml -- python train.py --lr {lr}
                                            train the next study's trials
@@ -209,6 +211,7 @@ def schema(what: str) -> None:
     click.echo(json.dumps(findings_schema() if what == "findings" else StudySpec.model_json_schema(), indent=2))
 
 
+cli.add_command(init)
 cli.add_command(run)
 cli.add_command(sync)
 cli.add_command(compare)

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from advisor.plans import roles
 from advisor.space import Value, is_learning_rate
 from advisor.spec import Parameter, StudySpec
 from advisor.study import Study
@@ -16,7 +17,7 @@ def base(study: Study) -> StudySpec:
     if study.spec.baseline is not None:
         return study.spec.baseline.model_copy(update={"round": study.spec.round + 1, "parent": study.spec.study})
     spec = study.spec
-    parameters = {name: _carried(p, name in study.inferred) for name, p in spec.parameters.items()}
+    parameters = {name: _carried(name, p, name in study.inferred) for name, p in spec.parameters.items()}
     return StudySpec(
         study=spec.study,
         round=spec.round + 1,
@@ -27,6 +28,7 @@ def base(study: Study) -> StudySpec:
         trials=spec.trials or max(int(study.ended.sum()), 1),
         sampler=spec.sampler,
         max_train_steps=spec.max_train_steps,
+        final_train_steps=spec.final_train_steps,
         evaluate_every=spec.evaluate_every or _evaluation_interval(study),
         checkpoints=spec.checkpoints,
         seeds=spec.seeds,
@@ -60,11 +62,11 @@ def digits(value: float, count: int = 3) -> float:
     return float(f"{value:.{count}g}")
 
 
-def _carried(parameter: Parameter, inferred: bool) -> Parameter:
+def _carried(name: str, parameter: Parameter, inferred: bool) -> Parameter:
     if parameter.role in ("fixed", "derived"):
         return parameter
-    why = "as in the round before, where the trials showed this range" if inferred else "as in the round before"
-    return parameter.model_copy(update={"why": why})
+    more = "as in the round before, where the trials showed this range" if inferred else "as in the round before"
+    return parameter.model_copy(update={"why": roles.why(name, parameter.role, more)})
 
 
 def _evaluation_interval(study: Study) -> int | None:

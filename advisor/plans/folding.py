@@ -22,6 +22,7 @@ from advisor.finding import (
     Change,
     Finding,
     FixParameter,
+    PlanName,
     RepeatTrial,
     RunPlan,
     SetField,
@@ -29,7 +30,7 @@ from advisor.finding import (
     Verdict,
     by_priority,
 )
-from advisor.plans import catalogue
+from advisor.plans import catalogue, exploit
 from advisor.plans.base import base, name_of_round
 from advisor.plans.reseed import REPEAT_GOAL, reseed
 from advisor.plans.stages import Stage, in_order
@@ -70,21 +71,31 @@ def _slug(text: str) -> str:
 
 def plan(study: Study, verdicts: Iterable[Verdict]) -> Plan:
     """The next studies for what was found in this one; with nothing to change, the best trial is repeated with other seeds."""
-    findings = by_priority(f for v in verdicts for f in v.findings)
+    said = tuple(verdicts)
+    findings = by_priority(f for v in said for f in v.findings)
     start = base(study)
     draft = _Draft(study, start, start, findings)
     for stage in in_order(study, findings):
         draft.add_stage(stage, [f for f in findings if f.goal in stage.goals])
-    specs = draft.specs or _nothing_to_change(study, draft.current)
+    specs = draft.specs or _nothing_to_change(study, said, draft.current)
     return Plan(specs=tuple(_with_notes(specs, draft.notes)), deferred=tuple(draft.deferred))
 
 
-def _nothing_to_change(study: Study, base: StudySpec) -> list[StudySpec]:
-    """What comes next where no rule asks for a change."""
+def _nothing_to_change(study: Study, said: Sequence[Verdict], base: StudySpec) -> list[StudySpec]:
+    """What comes next where no rule asks for a change: what was put off, a last search, long runs, or the best trial again."""
+    name = name_of_round(base, base.round)
     if study.spec.baseline is not None:
-        goal = f"Take up again what {study.name} prepared"
-        return [base.model_copy(update={"study": name_of_round(base, base.round), "goal": goal})]
-    again = None if study.probe is not None else reseed(study, base)
+        return [base.model_copy(update={"study": name, "goal": f"Take up again what {study.name} prepared"})]
+    if study.probe is not None:
+        return []
+    wanted: list[PlanName] = ["exploit"] if exploit.ready(study, said) else []
+    wanted += ["rounds"] if base.final_train_steps else []
+    for plan_name in wanted:
+        asked = RunPlan(plan=plan_name, why="nothing is left to change")
+        if studies := catalogue.made(asked, study, base)[0]:
+            sampler = Sampler(kind=studies[0].sampler.kind, seed=base.round)
+            return [studies[0].model_copy(update={"study": name, "sampler": sampler})]
+    again = reseed(study, base)
     return [] if again is None else [again]
 
 
@@ -138,9 +149,9 @@ class _Draft:
         """The change, or what the plan that it asks for makes of it; one with a study of its own waits for the stage's end."""
         if not isinstance(change, RunPlan):
             return (change,)
-        made = catalogue.PLANS[change.plan](change, self.study, self.current)
-        if not isinstance(made, StudySpec):
-            return made
+        studies, changes = catalogue.made(change, self.study, self.current)
+        if not studies:
+            return changes
         if all(change.plan == other.plan for other in self.asked):
             self.asked.append(change)
         else:
@@ -149,25 +160,28 @@ class _Draft:
 
     def _add_study(self, goal: str, findings: Sequence[Finding]) -> None:
         """The stage's study: the one that a plan designs, with the changes for the study after it, or the changes themselves."""
-        number = self.start.round if not self.specs else self.specs[-1].round + 1
-        place = {
-            "study": name_of_round(self.current, number),
-            "parent": self.start.parent if not self.specs else self.specs[-1].study,
-            "round": number,
-        }
-        sampler = Sampler(seed=number)
-        spec = self.current.model_copy(update={**place, "goal": goal, "sampler": sampler})
+        studies: tuple[StudySpec, ...] = (self.current.model_copy(update={"goal": goal}),)
         if self.asked:
-            own = catalogue.PLANS[self.asked[0].plan](self.asked[0], self.study, self.current)
-            assert isinstance(own, StudySpec)
-            update = place | {"sampler": sampler.model_copy(update={"kind": own.sampler.kind})}
-            spec = own.model_copy(update=update | ({"baseline": self.current} if own.probe else {}))
+            studies, _ = catalogue.made(self.asked[0], self.study, self.current)
         if self.specs:
             for finding in findings:
                 self._defer(finding, f"it comes after the goal “{self.specs[0].goal}”, which it would blur")
-        self.specs.append(spec)
-        if spec.probe is None:
-            self.current = spec
+        for spec in studies:
+            self.specs.append(self._placed(spec))
+        if self.specs[-1].probe is None and len(studies) == 1:
+            self.current = self.specs[-1]
+
+    def _placed(self, spec: StudySpec) -> StudySpec:
+        """The study in its round."""
+        number = self.start.round if not self.specs else self.specs[-1].round + 1
+        update = {
+            "study": name_of_round(self.current, number),
+            "parent": self.start.parent if not self.specs else self.specs[-1].study,
+            "round": number,
+            "sampler": Sampler(kind=spec.sampler.kind, seed=number),
+            "baseline": self.current if spec.probe else None,
+        }
+        return spec.model_copy(update=update)
 
     def _waits_for(self, finding: Finding) -> Finding | None:
         """The cause that comes first and is to be settled before what this finding asks for; None where there is none."""

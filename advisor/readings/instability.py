@@ -15,6 +15,8 @@ from advisor.study import Curve, Study, Trial
 
 EARLY = 0.1
 """Share of the planned steps that is early training: the playbook's longest warmup."""
+RAISE = 10.0
+"""Times the unstable learning rate that a warmup is to make possible: the playbook's order of magnitude."""
 PROBE_STEPS = 500
 """Steps of the playbook's probe for early instability."""
 LOG_NORM = (
@@ -192,10 +194,16 @@ def clip_lower_changes(threshold: float, norms: FloatArray) -> tuple[Change, ...
     return (RunPlan(plan="clip", numbers={"threshold": threshold, **known}, why=why),)
 
 
-def warmup_changes(unstable: float, times: float = 10.0) -> tuple[Change, ...]:
+def warmup_changes(unstable: float, times: float = RAISE) -> tuple[Change, ...]:
     """Ask for the shortest warmup that allows `times` the lowest unstable learning rate, NaN where that is unknown."""
     known = {"unstable_learning_rate": unstable, "times": times} if math.isfinite(unstable) else {}
     return (RunPlan(plan="warmup", numbers=known, why="Training is unstable early, which a warmup mends best"),)
+
+
+def rate_name(study: Study) -> str | None:
+    """The name of the study's learning rate: one that is searched before one that is not; None without one."""
+    named = [n for n in study.spec.parameters if is_learning_rate(n)]
+    return next((n for n in named if study.spec.parameters[n].searched), named[0] if named else None)
 
 
 def rate_of(trial: Trial) -> float:

@@ -1,0 +1,49 @@
+"""The plan `one-each`: one study for each value that is compared, or a combined one where there are many.
+
+Playbook: "Creating a set of studies".
+
+*What calls for it.* A scientific hyperparameter whose values were not tuned equally well (`unfair-comparison`), and `advisor init
+--compare`.
+
+*What it does.* Up to three values get a study each, the nuisance hyperparameters that exist under the value tuned in the same
+ranges and with as many trials: the best trials of the studies are then compared. More values than that stay in one space,
+quasi-random, so that each is sampled as often; so does a number, which has no end of values.
+"""
+
+from __future__ import annotations
+
+from advisor.finding import Change, RunPlan
+from advisor.space import Value
+from advisor.spec import Parameter, StudySpec
+from advisor.study import Study
+
+MOST = 3
+"""Values that get a study each; more are sampled in one. Ours: "a large number" in the playbook."""
+
+
+def design(ask: RunPlan, _study: Study, base: StudySpec) -> tuple[StudySpec, ...] | tuple[Change, ...]:
+    """A study for each value of the hyperparameter; no change where they stay in one."""
+    made = one_each(base, ask.parameter or "")
+    return made if len(made) > 1 else ()
+
+
+def one_each(spec: StudySpec, name: str) -> tuple[StudySpec, ...]:
+    """A study for each value of a scientific hyperparameter, with its share of the trials; the study itself if they are many."""
+    options = spec.parameters[name].options if name in spec.parameters else ()
+    if not 1 < len(options) <= MOST:
+        return (spec,)
+    return tuple(_with_value(spec, name, value, len(options)) for value in options)
+
+
+def _with_value(spec: StudySpec, name: str, value: Value, of: int) -> StudySpec:
+    reason = f"one study for each of its {of} values; their best trials are compared"
+    kept = {name: Parameter(role="fixed", value=value, why=reason)}
+    for other, parameter in spec.parameters.items():
+        when = dict(parameter.when or {})
+        if other == name or when.get(name, value) != value:
+            continue
+        when.pop(name, None)
+        kept[other] = parameter.model_copy(update={"when": when or None})
+    trials = None if spec.trials is None else max(spec.trials // of, 1)
+    goal = f"Compare {name}, {value} to begin with: tune what goes with it"
+    return spec.model_copy(update={"parameters": kept, "trials": trials, "goal": goal})

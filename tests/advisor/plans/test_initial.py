@@ -1,0 +1,185 @@
+"""`advisor init`: the first study, by options and on a terminal, and what `advisor run` makes of it."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from advisor.cli import main
+from advisor.plans.initial import LADDERS, Wish, initial
+from advisor.plans.one_each import one_each
+from advisor.sampling import sample
+from advisor.spec import Objective, Parameter
+from advisor.spec_yaml import dump, load, loads
+
+AIM = Objective(metric="valid/error", direction="minimize")
+KNOWN = ["--metric", "valid/error", "--direction", "minimize", "--max-train-steps", "5000"]
+
+
+def wish(optimizer="adam", trials=20, **more):
+    return Wish(study="s", objective=AIM, optimizer=optimizer, trials=trials, **{"max_train_steps": 5000, **more})
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "trials", "tuned"),
+    [
+        ("adam", 9, {"learning_rate"}),
+        ("adam", 10, {"learning_rate", "beta1"}),
+        ("adam", 24, {"learning_rate", "beta1"}),
+        ("adamw", 25, {"learning_rate", "beta1", "epsilon"}),
+        ("nadam", 60, {"learning_rate", "beta1", "epsilon", "beta2"}),
+        ("sgd", 9, {"learning_rate"}),
+        ("sgd", 20, {"learning_rate", "momentum"}),
+    ],
+)
+def test_the_number_of_trials_decides_what_is_tuned(optimizer, trials, tuned):
+    assert set(initial(wish(optimizer, trials)).searched) == tuned
+
+
+@pytest.mark.parametrize("optimizer", LADDERS)
+@pytest.mark.parametrize("trials", [5, 20, 100])
+def test_every_first_study_reads_back_and_gives_trials(optimizer, trials):
+    spec = initial(wish(optimizer, trials))
+    assert loads(dump(spec)) == spec
+    drawn = list(sample(spec, trials))
+    assert len(drawn) == trials
+    assert all(p.why for p in spec.parameters.values())
+    assert {r.name for r in LADDERS[optimizer]} == set(drawn[0])
+
+
+def test_what_is_close_to_one_is_searched_by_its_distance_from_it():
+    assert initial(wish("sgd")).parameters["momentum"].scale == "reverse-log"
+    assert initial(wish()).parameters["beta1"].scale == "reverse-log"
+
+
+def test_short_runs_take_a_tenth_of_the_final_ones():
+    spec = initial(wish(max_train_steps=None, final_train_steps=200_000))
+    assert (spec.max_train_steps, spec.final_train_steps) == (20_000, 200_000)
+    assert any("20,000 steps" in note for note in spec.notes)
+
+
+def test_the_users_own_range_stands():
+    spec = initial(wish(given={"learning_rate": Parameter(low=0.1, high=1.0), "dropout": Parameter(low=0, high=0.5)}))
+    assert (spec.parameters["learning_rate"].low, spec.parameters["dropout"].high) == (0.1, 0.5)
+    assert not any("regularisation" in note for note in spec.notes)
+
+
+def test_a_few_values_get_a_study_each_and_many_share_one():
+    few = initial(wish(given={"act": Parameter(role="scientific", choices=("relu", "gelu"))}))
+    relu, gelu = one_each(few, "act")
+    assert (relu.parameters["act"].value, gelu.parameters["act"].value, relu.trials) == ("relu", "gelu", 10)
+    assert set(relu.searched) == set(gelu.searched) == {"learning_rate", "beta1"}
+    many = initial(wish(given={"act": Parameter(role="scientific", choices=tuple("abcde"))}))
+    assert one_each(many, "act") == (many,)
+    assert many.sampler.kind == "halton"
+
+
+def test_conditional_hyperparameters_go_with_their_value():
+    given = {
+        "optimizer": Parameter(role="scientific", choices=("adam", "sgd")),
+        "momentum": Parameter(low=0.5, high=0.99, when={"optimizer": "sgd"}),
+    }
+    adam, sgd = one_each(initial(wish(given=given)), "optimizer")
+    assert "momentum" not in adam.parameters
+    assert sgd.parameters["momentum"].when is None
+    assert loads(dump(sgd)) == sgd
+
+
+def test_it_writes_a_study_that_run_takes(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main(["init", "--optimizer", "adam", "--trials", "12", *KNOWN])
+    spec = load(tmp_path / "study.yaml")
+    assert set(spec.searched) == {"learning_rate", "beta1"}
+    assert "advisor run study.yaml -- python train.py" in capsys.readouterr().out
+    (tmp_path / "train.py").write_text(
+        "import sys, mlflow\n"
+        "with mlflow.start_run():\n"
+        "    for step in (1, 2, 3):\n"
+        "        mlflow.log_metric('valid/error', float(sys.argv[1]) / step, step=step)\n"
+    )
+    command = [sys.executable, "train.py", "{learning_rate}", "{beta1}"]
+    main(["run", "study.yaml", "--trials", "2", "--quiet", "--tracking-uri", "sqlite:///m.db", "--", *command])
+    main(["analyze", "study", "--tracking-uri", "sqlite:///m.db", "--quiet"])
+    assert (tmp_path / "advisor-report" / "findings.json").is_file()
+
+
+def test_it_never_overwrites_without_being_told_to(tmp_path: Path, capsys):
+    out = tmp_path / "a" / "study.yaml"
+    options = ["init", "--optimizer", "sgd", "--trials", "5", *KNOWN, "--out", str(out)]
+    main(options)
+    out.write_text("mine")
+    with pytest.raises(SystemExit) as ended:
+        main(options)
+    assert ended.value.code == 2
+    assert "--force" in capsys.readouterr().err
+    assert out.read_text() == "mine"
+    main([*options, "--force"])
+    assert load(out).trials == 5
+
+
+def test_values_to_compare_are_files_of_their_own(tmp_path: Path):
+    out = tmp_path / "study.yaml"
+    main(["init", "--optimizer", "sgd", "--trials", "20", *KNOWN, "--compare", "act=relu,gelu", "--out", str(out)])
+    specs = [load(tmp_path / f"study-{v}.yaml") for v in ("relu", "gelu")]
+    assert [s.study for s in specs] == ["study-relu", "study-gelu"]
+    assert not out.exists()
+
+
+def test_the_length_of_training_can_be_found_first(tmp_path: Path):
+    out = tmp_path / "study.yaml"
+    main(["init", "--optimizer", "sgd", "--trials", "20", *KNOWN[:4], "--find-steps", "4000", "--out", str(out)])
+    spec = load(out)
+    assert (spec.probe, spec.max_train_steps, spec.trials) == ("steps", 4000, 8)
+    assert spec.baseline is not None
+    assert {t["learning_rate"] for t in sample(spec, 8)} == set(spec.parameters["learning_rate"].choices or ())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--tune", "lr"], "NAME=LOW..HIGH"),
+        (["--tune", "lr=a..b"], "is not a number"),
+        (["--tune", "lr=1..0.1"], "must be less than"),
+        (["--tune", "lr=0..1:log"], "low > 0"),
+        (["--compare", "act=relu"], "NAME=a,b"),
+        (["--fix", "x="], "NAME=VALUE"),
+        (["--trials", "0"], "--trials"),
+        (["--optimizer", "lion"], "lion"),
+    ],
+)
+def test_a_wrong_option_is_one_clear_line(options, said, tmp_path, capsys):
+    out = tmp_path / "study.yaml"
+    with pytest.raises(SystemExit) as ended:
+        main(["init", "--optimizer", "sgd", "--trials", "5", *KNOWN, "--out", str(out), *options])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
+def test_without_a_terminal_it_names_the_option(tmp_path: Path):
+    command = [sys.executable, "-m", "advisor", "init", "--optimizer", "adam"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False, timeout=120
+    )
+    assert done.returncode == 2
+    assert "--metric is missing" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_on_a_terminal_it_asks(tmp_path: Path):
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "advisor", "init"], cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        os.write(ours, b"sgd\nvalid/accuracy\n\n12\n3000\n")
+        assert process.wait(timeout=120) == 0
+    os.close(ours)
+    spec = load(tmp_path / "study.yaml")
+    assert (spec.objective.direction, spec.trials, spec.max_train_steps) == ("maximize", 12, 3000)

@@ -1,0 +1,125 @@
+"""The rule `warmup-shortest`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.finding import RunPlan
+from advisor.plans import plan
+from advisor.spec import Objective, Parameter, StudySpec
+from advisor.spec_yaml import dump, loads
+from advisor.study import Study
+
+STEPS = np.arange(0, 3000, 10)
+LENGTHS = (10, 50, 200, 1000)
+AIM = Objective(metric="val/loss", direction="minimize")
+BASELINE = StudySpec(
+    study="s",
+    objective=AIM,
+    parameters={"lr": Parameter(low=0.05, high=3.0, scale="log"), "dropout": Parameter(low=0.0, high=0.5)},
+    trials=12,
+    max_train_steps=10_000,
+    schedule={"kind": "cosine"},
+)
+
+
+def healthy(rng: Any, noise: float = 0.05) -> Any:
+    return 2.3 * np.exp(-STEPS / 800) + 0.3 + noise * rng.normal(size=len(STEPS))
+
+
+def blown(rng: Any) -> Any:
+    return healthy(rng) + 4 * np.clip(STEPS / 60, 0, 1)
+
+
+def warmup_study(kinds: str, *, baseline: StudySpec = BASELINE, rate: float = 3.0, seed: int = 0) -> Study:
+    """A trial for each letter, shortest warmup first: s is stable, u rises, d diverges, c crashes."""
+    rng = np.random.default_rng(seed)
+    losses = []
+    for kind in kinds:
+        loss = blown(rng) if kind == "u" else healthy(rng)
+        losses.append(np.where(STEPS > 40, np.nan, loss) if kind == "d" else loss)
+    ended = {"d": "diverged", "c": "infeasible"}
+    data = make_study(
+        [{"lr": rate, "dropout": 0.1, "warmup_steps": w} for w in LENGTHS[: len(kinds)]],
+        {"val/loss": [[2.3, float(x[-1])] for x in losses], "train/loss": losses},
+        steps={"train/loss": [STEPS] * len(kinds), "val/loss": [[0, 2990]] * len(kinds)},
+        status=[ended.get(k, "complete") for k in kinds],
+    )
+    parameters = {
+        "lr": Parameter(role="fixed", value=rate),
+        "dropout": Parameter(role="fixed", value=0.1),
+        "warmup_steps": Parameter(role="scientific", type="int", choices=LENGTHS),
+    }
+    spec = StudySpec(
+        study="s-round-2",
+        round=2,
+        objective=AIM,
+        parameters=parameters,
+        trials=4,
+        max_train_steps=3000,
+        probe="warmup",
+        baseline=baseline,
+    )
+    return Study(spec=spec, trials=data.trials, metrics=data.metrics, signals=data.signals)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "length"), [("uuss", 200), ("dsss", 50), ("ssss", 10), ("susd", None), ("suss", 200)]
+)
+def test_the_shortest_from_which_on_all_are_stable(kinds: str, length: int | None) -> None:
+    (finding,) = verdict("warmup-shortest", warmup_study(kinds)).findings
+    if length is None:
+        assert finding.message.startswith("No warmup_steps of up to 1,000")
+    else:
+        assert finding.message.startswith(f"warmup_steps {length} is the shortest with which lr 3 trains stably")
+
+
+def test_it_goes_before_the_baseline() -> None:
+    study = warmup_study("uuss")
+    (spec,) = plan(study, [verdict("warmup-shortest", study)]).specs
+    assert spec.parameters["warmup_steps"].value == 200
+    assert spec.max_train_steps == 10_200
+    assert spec.schedule == {"kind": "cosine", "warmup_steps": 200}
+    assert (spec.parameters["lr"].high, spec.parameters["dropout"].searched) == (3.0, True)
+    assert (spec.round, spec.parent, spec.trials, spec.probe, spec.baseline) == (3, "s-round-2", 12, None, None)
+    assert loads(dump(spec)) == spec
+
+
+def test_a_warmup_of_more_than_a_twentieth_asks_for_a_longer_training() -> None:
+    study = warmup_study("uuus")
+    (spec,) = plan(study, [verdict("warmup-shortest", study)]).specs
+    assert spec.max_train_steps == 20_000
+
+
+def test_where_none_is_enough_it_clips() -> None:
+    study = warmup_study("uudd")
+    said = verdict("warmup-shortest", study)
+    (finding,) = said.findings
+    assert not any(isinstance(c, RunPlan) for c in finding.changes)  # no norm was logged
+    (spec,) = plan(study, [said]).specs
+    assert spec.parameters["lr"].high == pytest.approx(0.3)
+    assert "warmup_steps" not in spec.parameters
+    assert any("gradient norm" in note for note in spec.notes)
+
+
+def test_a_crash_shows_nothing() -> None:
+    assert verdict("warmup-shortest", warmup_study("cccc")).status == "not-assessed"
+    (finding,) = verdict("warmup-shortest", warmup_study("cuss")).findings
+    assert finding.message.startswith("warmup_steps 200")
+
+
+def test_only_a_study_of_warmups_is_judged() -> None:
+    plain = make_study([{"lr": 0.1, "warmup_steps": 10}] * 2, {"val/loss": [[1.0, 0.5]] * 2})
+    assert verdict("warmup-shortest", plain).status == "not-assessed"
+
+
+def test_noise_alone_seldom_calls_a_warmup_too_short() -> None:
+    called = 0
+    for seed in range(100):
+        (finding,) = verdict("warmup-shortest", warmup_study("ssss", seed=seed)).findings
+        called += not finding.message.startswith("warmup_steps 10 ")
+    assert called <= 8

@@ -1,0 +1,90 @@
+"""The rule `steps-to-fit`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from studies import make_study, verdict
+
+from advisor.plans import plan
+from advisor.plans.initial import Wish, initial
+from advisor.plans.steps_initial import grid
+from advisor.spec import Objective
+from advisor.spec_yaml import dump, loads
+from advisor.study import Study
+
+STEPS = np.arange(0, 4000, 10)
+AIM = Objective(metric="val/loss", direction="minimize")
+BASE = initial(Wish(study="s", objective=AIM, optimizer="sgd", trials=12))
+
+
+def sweep(halves: list[float], failed: int = 0) -> Study:
+    """A trial for each of the grid's learning rates, whose training loss halves every so many steps; the last `failed` diverge."""
+    rng = np.random.default_rng(1)
+    spec = grid(BASE, "learning_rate", 1e-3, 10.0, 4000)
+    losses = [2.3 * 0.5 ** (STEPS / h) * np.exp(0.1 * rng.normal(size=len(STEPS))) for h in halves]
+    for loss in losses[len(losses) - failed :]:
+        loss[5:] = np.nan
+    data = make_study(
+        [{"learning_rate": r, "momentum": 0.9} for r in spec.parameters["learning_rate"].choices or ()],
+        {"val/loss": [[2.3, float(np.nanmin(x))] for x in losses], "train/loss": losses},
+        steps={"train/loss": [STEPS] * len(losses), "val/loss": [[0, 3990]] * len(losses)},
+        status=["complete"] * (len(losses) - failed) + ["diverged"] * failed,
+    )
+    return Study(spec=spec, trials=data.trials, metrics=data.metrics, signals=data.signals)
+
+
+INSIDE = [2000.0, 1200, 600, 300, 150, 200, 500, 900]
+
+
+def test_the_fastest_trial_says_how_many_steps() -> None:
+    study = sweep(INSIDE)
+    said = verdict("steps-to-fit", study)
+    (finding,) = said.findings
+    wanted = 150 * np.log2(100)  # halves until 1 % is left
+    (spec,) = plan(study, [said]).specs
+    assert spec.max_train_steps == pytest.approx(wanted, rel=0.15)
+    assert spec.evaluate_every == spec.max_train_steps // 50
+    assert spec.searched.keys() == {"learning_rate", "momentum"}
+    assert (spec.round, spec.trials, spec.probe, spec.baseline) == (2, 12, None, None)
+    assert finding.confidence >= 0.9
+    assert loads(dump(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("halves", "low", "high"), [(INSIDE[4:] + INSIDE[:4], 1e-4, 1), ([*INSIDE[:4], 200, 150, 120, 90], 1e-2, 100)]
+)
+def test_an_end_of_the_grid_says_nothing_so_it_moves(halves: list[float], low: float, high: float) -> None:
+    halves = sorted(halves, reverse=high > 1)
+    study = sweep(halves)
+    (spec,) = plan(study, [verdict("steps-to-fit", study)]).specs
+    rates = spec.parameters["learning_rate"].choices or ()
+    assert (spec.probe, spec.max_train_steps) == ("steps", 4000)
+    assert (rates[0], rates[-1]) == (pytest.approx(low), pytest.approx(high))
+    assert spec.baseline is not None
+    assert spec.baseline.max_train_steps is None
+
+
+def test_rates_above_the_fastest_that_fail_bound_it() -> None:
+    study = sweep([2000, 1200, 600, 300, 200, 150, 100, 80], failed=2)
+    (spec,) = plan(study, [verdict("steps-to-fit", study)]).specs
+    assert spec.max_train_steps == pytest.approx(150 * np.log2(100), rel=0.15)
+
+
+def test_where_nothing_fits_there_are_more_steps() -> None:
+    study = sweep([4000.0] * 8)
+    said = verdict("steps-to-fit", study)
+    assert said.findings[0].message.startswith("None of 8 constant learning rates")
+    (spec,) = plan(study, [said]).specs
+    assert (spec.probe, spec.max_train_steps) == ("steps", 16_000)
+
+
+def test_only_such_a_sweep_is_judged() -> None:
+    plain = make_study([{"lr": 0.1}] * 2, {"val/loss": [[1.0, 0.5]] * 2})
+    assert verdict("steps-to-fit", plain).status == "not-assessed"
+
+
+def test_without_a_training_loss_it_cannot_tell() -> None:
+    study = sweep(INSIDE)
+    bare = Study(spec=study.spec, trials=study.trials, metrics={"val/loss": study.metrics["val/loss"]})
+    assert verdict("steps-to-fit", bare).status == "not-assessed"
