@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from advisor import config
 from advisor.engine import judge
+from advisor.finding import Advise, Verdict
+from advisor.history import history, pool, predicted
 from advisor.plans import plan
 from advisor.registry import Settings, load_rules
 from advisor.report import Report, build_report
@@ -14,7 +16,7 @@ from advisor.rule import Rule
 from advisor.spec import Direction, StudySpec
 from advisor.spec_yaml import load
 from advisor.study import Study
-from advisor.tracking import read_study
+from advisor.tracking import read_rounds
 
 Progress = Callable[[str, int, int], None]
 """Told (what is being done, how much is done, of how much)."""
@@ -30,6 +32,7 @@ def analyze(
     filter: str | None = None,
     rules: Iterable[Path | str] = (),
     settings: Settings | None = None,
+    only_this_round: bool = False,
     command: str | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
@@ -39,7 +42,8 @@ def analyze(
     metric to judge by and whether to minimize or maximize it; default from the study file, else from what the adapters noted, else
     inferred and said to be so. study: the study's spec or its file, which declares the search space. filter: an MLflow filter over
     runs. rules: folders with rules of your own. settings: thresholds by rule, `{"space-boundary": {"best": 7}}`; default from
-    `advisor.toml` or `pyproject.toml` at or above the working directory.
+    `advisor.toml` or `pyproject.toml` at or above the working directory. only_this_round: trials of earlier rounds that lie in the
+    study's space do not count as data for it.
 
     Raises AdvisorError, in one line that says what to do, where the input does not allow an analysis. Nothing is written.
     """
@@ -49,7 +53,7 @@ def analyze(
         directories=[Path(folder) for folder in rules],
     )
     spec = load(Path(study)) if isinstance(study, str | Path) else study
-    data = read_study(
+    read = read_rounds(
         experiment,
         tracking_uri=tracking_uri,
         spec=spec,
@@ -58,20 +62,51 @@ def analyze(
         filter=filter,
         on_progress=lambda done, of: tell("Reading runs", done, of),
     )
-    return analyze_study(data, rules=loaded, command=command, on_progress=tell)
+    return analyze_study(
+        read.own,
+        rules=loaded,
+        earlier=read.earlier,
+        said=read.said,
+        only_this_round=only_this_round,
+        command=command,
+        on_progress=tell,
+    )
 
 
 def analyze_study(
-    study: Study, *, rules: Iterable[Rule], command: str | None = None, on_progress: Progress | None = None
+    study: Study,
+    *,
+    rules: Iterable[Rule],
+    earlier: Sequence[Study] = (),
+    said: Sequence[str] = (),
+    only_this_round: bool = False,
+    command: str | None = None,
+    on_progress: Progress | None = None,
 ) -> Report:
-    """As `analyze`, for a study that is in memory already and rules that are loaded."""
+    """As `analyze`, for a study that is in memory already and rules that are loaded.
+
+    earlier: the studies that it follows from, the first one first; said: what became of those that could not be read.
+    """
     tell = on_progress or _silent
     loaded = tuple(rules)
     done = iter(range(1, len(loaded) + 1))
-    verdicts = judge(study, loaded, on_rule=lambda rule: tell(f"Checking {rule}", next(done), len(loaded)))
-    next_round = plan(study, verdicts)
+    pooled = pool(study, () if only_this_round else earlier)
+    verdicts = judge(pooled.study, loaded, on_rule=lambda rule: tell(f"Checking {rule}", next(done), len(loaded)))
+    next_round = plan(pooled.study, verdicts)
+    put_off = [(d.rule, d.message) for d in next_round.deferred]
+    specs = predicted(pooled.study, verdicts, next_round.specs, put_off)
+    past = None
+    if earlier or said or study.spec.predictions:
+        tell("Judging what was predicted", 0, 1)
+        past = history([*earlier, study], loaded, pooled=pooled, said=said, open_findings=_asks_for_more(verdicts))
     tell("Drawing the report", 0, 1)
-    return build_report(study, verdicts, next_round.specs, next_round.deferred, rules=loaded, command=command)
+    return build_report(pooled.study, verdicts, specs, next_round.deferred, rules=loaded, command=command, history=past)
+
+
+def _asks_for_more(verdicts: Sequence[Verdict]) -> bool:
+    """Whether something worth doing is left that a next study would change."""
+    found = [f for v in verdicts for f in v.findings if f.severity != "note"]
+    return any(not isinstance(c, Advise) for f in found for c in f.changes)
 
 
 def _silent(what: str, done: int, of: int) -> None:

@@ -13,11 +13,12 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 
 from advisor.finding import CurveEvidence, Verdict
+from advisor.history import History
 from advisor.measured import in_words, measured
 from advisor.plans import Deferred, file_names
 from advisor.readings.reproduction import reproduction
-from advisor.report.model import (
 from advisor.report import gather
+from advisor.report.model import (
     Best,
     CurveSet,
     Figures,
@@ -29,8 +30,8 @@ from advisor.report import gather
     TrialCounts,
     TrialRow,
 )
-from advisor.report.reduce import curve_set, norm_histogram
 from advisor.report.plotted import JustAbove
+from advisor.report.reduce import curve_set, norm_histogram
 from advisor.report.text import encodable
 from advisor.rule import Rule
 from advisor.space import Value
@@ -63,12 +64,13 @@ def build_report(
     *,
     rules: Sequence[Rule],
     command: str | None = None,
+    history: History | None = None,
 ) -> Report:
     """The report on a study. `specs` are the next studies, the one to run first at the head; `command` is how it was asked for."""
     ranked = study.ranked()
+    above = gather.just_above(study)
     return Report(
         spec=study.spec,
-    above = gather.just_above(study)
         counts=_counts(study),
         best=_best(study, ranked),
         spread=_spread(study),
@@ -83,8 +85,6 @@ def build_report(
             curves=_curves(study, ranked, verdicts, above),
             best_trials=tuple(encodable(t.id) for t in ranked[:BEST_TRIALS]),
             grad_norm=norm_histogram(study, ranked[:BEST_TRIALS]),
-        ),
-        provenance=_provenance(study, command),
             isolations=gather.isolations(study),
             best_of=gather.best_of(study),
             speeds=gather.speeds(study),
@@ -92,6 +92,9 @@ def build_report(
             importances=gather.importances(study),
             close_ups=gather.close_ups(study, verdicts),
             just_above=above,
+        ),
+        provenance=_provenance(study, command),
+        history=history,
     )
 
 
@@ -111,7 +114,8 @@ def rule_info(rule: Rule) -> RuleInfo:
 
 def _counts(study: Study) -> TrialCounts:
     by_status: Counter[str] = Counter(t.status for t in study.trials)
-    return TrialCounts(total=len(study.trials), feasible=int(study.feasible.sum()), **by_status)
+    earlier = sum(t.round is not None for t in study.trials)
+    return TrialCounts(total=len(study.trials), feasible=int(study.feasible.sum()), earlier=earlier, **by_status)
 
 
 def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
@@ -152,6 +156,7 @@ def _row(study: Study, trial: Trial) -> TrialRow:
         best_step=int(finite.steps[np.argmin(finite.values)]) if len(finite) else None,
         last_step=int(curve.steps[-1]) if len(curve) else None,
         evaluations=len(curve),
+        round=trial.round,
     )
 
 
@@ -186,13 +191,13 @@ def _curves(
             shown = [by_id[i] for i in evidence.trials if i in by_id][:MOST_CURVES]
             for metric in evidence.metrics:
                 wanted.setdefault(metric, {}).update({t.id: t for t in shown})
+    if above is not None:
+        wanted.setdefault(above.metric, {}).update({t: by_id[t] for t in above.trials})
     sets = [curve_set(study, m, signals.get(m), list(trials.values())) for m, trials in wanted.items()]
     return tuple(s for s in sets if s is not None)
 
 
 def _next_studies(spec: StudySpec, specs: Sequence[StudySpec]) -> tuple[NextStudy, ...]:
-    if above is not None:
-        wanted.setdefault(above.metric, {}).update({t: by_id[t] for t in above.trials})
     parents = [spec, *specs]
     texts = [dump(new, parent=old) for old, new in zip(parents, specs, strict=False)]
     files = file_names(specs)

@@ -16,9 +16,10 @@ from pydantic_core import core_schema
 
 from advisor.causes import first_cause
 from advisor.finding import Finding, Goal, Verdict, by_priority
+from advisor.history import History
 from advisor.plans import Deferred
-from advisor.report.text import encodable
 from advisor.report.plotted import BestOf, CloseUp, Importances, Isolation, JustAbove, Speed, ToTarget
+from advisor.report.text import encodable
 from advisor.space import Value
 from advisor.spec import Objective, StudySpec
 from advisor.study import Signal, Status
@@ -33,6 +34,8 @@ class TrialCounts(_Value):
 
     total: int
     feasible: int
+    earlier: int = 0
+    """Those of all that are of earlier rounds, and lie in this study's space."""
     complete: int = 0
     diverged: int = 0
     infeasible: int = 0
@@ -63,6 +66,8 @@ class TrialRow(_Value):
     last_step: int | None = None
     evaluations: int = 0
     """Number of logged values of the objective."""
+    round: int | None = None
+    """The earlier round that it is of; None for a trial of the study itself."""
 
 
 class TrialCurve(_Value):
@@ -93,26 +98,21 @@ class NormHistogram(_Value):
     trials: int
     left_out: int = 0
     """Values that were not finite or zero."""
+    clip: float | None = None
+    """Norm from which on all of these trials clip their gradients; None where it is unknown or differs."""
+    clipped: float | None = None
+    """Share of their updates that was clipped."""
 
 
 class Figures(_Value):
     """What the pictures show."""
 
-    clip: float | None = None
-    """Norm from which on all of these trials clip their gradients; None where it is unknown or differs."""
-    clipped: float | None = None
-    """Share of their updates that was clipped."""
     trials: tuple[TrialRow, ...]
     """In the order of the study."""
     curves: tuple[CurveSet, ...] = ()
     best_trials: tuple[str, ...] = ()
     """Ids of the trials whose curves are shown, best first."""
     grad_norm: NormHistogram | None = None
-
-    @cached_property
-    def by_id(self) -> dict[str, TrialRow]:
-        """The trials by id."""
-        return {t.id: t for t in self.trials}
     isolations: tuple[Isolation, ...] = ()
     best_of: BestOf | None = None
     speeds: tuple[Speed, ...] = ()
@@ -120,6 +120,11 @@ class Figures(_Value):
     importances: Importances | None = None
     close_ups: tuple[CloseUp, ...] = ()
     just_above: JustAbove | None = None
+
+    @cached_property
+    def by_id(self) -> dict[str, TrialRow]:
+        """The trials by id."""
+        return {t.id: t for t in self.trials}
 
 
 # --- the rest of a report -------------------------------------------------------------------------------------------------------
@@ -208,6 +213,8 @@ class FindingsFile(BaseModel):
     """What was not declared but inferred, and from what."""
     warnings: tuple[str, ...]
     provenance: Provenance
+    history: History | None = None
+    """The rounds up to this study, and what became of what was predicted of each; None without an earlier one."""
 
 
 class Report(_Value):
@@ -230,6 +237,8 @@ class Report(_Value):
     deferred: tuple[Deferred, ...]
     figures: Figures
     provenance: Provenance
+    history: History | None = None
+    """The rounds up to this study, and what became of what was predicted of each; None without an earlier one."""
 
     @cached_property
     def headed(self) -> tuple[tuple[Finding, tuple[Finding, ...]], ...]:
@@ -292,6 +301,7 @@ class Report(_Value):
             inferred=self.inferred,
             warnings=self.warnings,
             provenance=self.provenance,
+            history=self.history,
         )
 
     def to_json(self) -> str:

@@ -71,6 +71,13 @@ class End:
         half = float(stats.t.ppf(0.5 + level / 2, self.freedom)) * self.error * self.reach
         return self.forecast - half, self.forecast + half
 
+    def part_of_forecast(self, times: float) -> float:
+        """Share of the forecast that training `times` as long brings: all of it from twice as long on, none for as long."""
+        more = min(max(times - 1, 0.0), 1.0)
+        if self.slowing <= 0 or self.slowing >= 1:
+            return more
+        return (1 - math.pow(self.slowing, more / self.window)) / (1 - math.pow(self.slowing, 1 / self.window))
+
     def chance_above(self, material: float) -> float:
         """Probability that the forecast exceeds `material`, from the noise alone."""
         if self.reach <= 0:
@@ -179,6 +186,21 @@ def left_to_floor(costs: FloatArray) -> float:
     return last / first if first > 0 else math.nan
 
 
+def cost_after(steps: IntArray, costs: FloatArray, share: float) -> float:
+    """The best cost of a curve, as `read_end` reads it, once it has gained a further `share` of what the run gained."""
+    y = np.clip(costs, -_HUGE, _HUGE)
+    best = int(np.argmin(y))
+    if _is_tenfold(steps / max(float(steps[-1]), 1.0), y):
+        return float(y[best] * (y[best] / y[: best + 1].max()) ** share)
+    return float(y[best] - share * (y[: best + 1].max() - y[best]))
+
+
+def _is_tenfold(t: FloatArray, y: FloatArray) -> bool:
+    """Whether the curve starts tenfold or more above where its second half lies."""
+    best = int(np.argmin(y))
+    return bool(y[best] > 0 and y[: best + 1].max() >= _TENFOLD * y[best] and y[t >= 0.5].max() <= 2 * y[best])
+
+
 def within_reach(best: FloatArray, first: float, *, reach: float) -> int:
     """How many trials are good: their `best` costs (n,), ascending, lie within `reach` of what the best trial gained.
 
@@ -209,7 +231,7 @@ def _prepare(steps: IntArray, costs: FloatArray) -> _Prepared | None:
         return None
     t, y = _thin(steps / float(steps[-1]), np.clip(costs, -_HUGE, _HUGE))
     best = int(np.argmin(y))
-    if y[best] > 0 and y[: best + 1].max() >= _TENFOLD * y[best] and y[t >= 0.5].max() <= 2 * y[best]:
+    if _is_tenfold(t, y):
         y = np.log(y)
     y = y / (float(np.abs(y).max()) or 1.0)
     # About a twentieth of the curve: wide enough for a single bad evaluation, too narrow to move the place where it flattens.

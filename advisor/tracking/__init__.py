@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from advisor.spec import Direction, StudySpec
 from advisor.study import Study
 from advisor.tracking.assemble import assemble
+
+if TYPE_CHECKING:
+    from advisor.tracking.lineage import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """A study and those that it follows from."""
+
+    own: Study
+    earlier: tuple[Study, ...]
+    """The first round first."""
+    said: tuple[str, ...] = ()
+    """What became of rounds that cannot be read, one sentence each."""
 
 
 def read_study(
@@ -20,7 +36,37 @@ def read_study(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Study:
     """The study that an MLflow experiment (name or id) is; see `advisor.analyze` for the arguments. Reading writes nothing."""
-    from advisor.tracking.store import read_experiment
+    from advisor.tracking.lineage import Reader
 
-    raw = read_experiment(experiment, tracking_uri=tracking_uri, filter=filter, on_progress=on_progress)
-    return assemble(raw, spec=spec, objective=objective, direction=direction)
+    reader = Reader(tracking_uri, filter, on_progress)
+    return _own(reader, experiment, spec, objective, direction)
+
+
+def read_rounds(
+    experiment: str,
+    *,
+    tracking_uri: str | None = None,
+    spec: StudySpec | None = None,
+    objective: str | None = None,
+    direction: Direction | None = None,
+    filter: str | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Rounds:
+    """As `read_study`, with the studies of the same store that this one follows from, as its study file says."""
+    from advisor.tracking.lineage import Reader
+
+    reader = Reader(tracking_uri, filter, on_progress)
+    own = _own(reader, experiment, spec, objective, direction)
+    return Rounds(own, *reader.ancestors(own))
+
+
+def _own(
+    reader: Reader, experiment: str, spec: StudySpec | None, objective: str | None, direction: Direction | None
+) -> Study:
+    from advisor.tracking.lineage import of_study
+    from advisor.tracking.study_file import noted
+
+    raw = reader.experiment(experiment)
+    known = spec or noted(raw.tags)
+    part = raw if known is None else of_study(raw, known.study)
+    return assemble(part, spec=spec, objective=objective, direction=direction)

@@ -1,4 +1,4 @@
-"""Keeps the runs of probes apart from trials: short measurements that share an experiment with them are none."""
+"""Keeps runs that share an experiment with trials but are none apart from them: probes, which are short, and reports."""
 
 from __future__ import annotations
 
@@ -22,20 +22,28 @@ def without_probes(experiment: Experiment) -> Experiment:
         return experiment
     shown = None if None in kinds else Counter(kinds).most_common(1)[0][0]
     keep = np.array([kind == shown for kind in kinds], dtype=np.bool_)
-    place = np.cumsum(keep) - 1
-    points = {metric: part for metric, p in experiment.points.items() if len((part := _kept(p, keep, place)).runs)}
     out = len(kinds) - int(keep.sum())
     said = f"{out:,} {'run is' if out == 1 else 'runs are'} of probes and not counted as {'trials' if shown is None else 'its own'}"
     how = f"; to see them, --filter \"tags.`{contract.TAG_PROBE}` = '{next(k for k in kinds if k not in (None, shown))}'\"."
-    return replace(
-        experiment,
-        runs=tuple(run for run, kept in zip(experiment.runs, keep, strict=True) if kept),
-        points=points,
-        warnings=(*experiment.warnings, said + how),
-    )
+    chosen = kept(experiment, keep)
+    return replace(chosen, warnings=(*chosen.warnings, said + how))
 
 
-def _kept(points: Points, keep: BoolArray, place: IntArray) -> Points:
+def without_reports(experiment: Experiment) -> Experiment:
+    """The experiment without the run that holds reports on it: that one is no trial."""
+    keep = np.array([contract.TAG_REPORT not in run.tags for run in experiment.runs], dtype=np.bool_)
+    return experiment if keep.all() else kept(experiment, keep)
+
+
+def kept(experiment: Experiment, keep: BoolArray) -> Experiment:
+    """The experiment with those of its runs that `keep` (runs,) marks, and their points."""
+    place = np.cumsum(keep) - 1
+    points = {metric: part for metric, p in experiment.points.items() if len((part := _points(p, keep, place)).runs)}
+    runs = tuple(run for run, wanted in zip(experiment.runs, keep, strict=True) if wanted)
+    return replace(experiment, runs=runs, points=points)
+
+
+def _points(points: Points, keep: BoolArray, place: IntArray) -> Points:
     chosen = keep[points.runs]
     return Points(
         place[points.runs[chosen]].astype(np.int64), points.steps[chosen], points.values[chosen], points.times[chosen]

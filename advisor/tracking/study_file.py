@@ -32,6 +32,15 @@ def text_of(tags: Mapping[str, str]) -> str | None:
     return _read(contract.TAG_STUDY_FILE, tags)
 
 
+def noted(tags: Mapping[str, str]) -> StudySpec | None:
+    """As `text_of`, read; None where it is none."""
+    text = text_of(tags)
+    try:
+        return None if text is None else loads(text)
+    except AdvisorError:
+        return None
+
+
 def specs_of(tags: Mapping[str, str]) -> tuple[StudySpec, ...]:
     """All studies that the tags note, by round and name; what cannot be read as a study file is left out."""
     found: dict[str, StudySpec] = {}
@@ -44,11 +53,6 @@ def specs_of(tags: Mapping[str, str]) -> tuple[StudySpec, ...]:
         if spec is not None:
             found.setdefault(spec.study, spec)
     return tuple(sorted(found.values(), key=lambda s: (s.round, s.study)))
-
-
-def is_note(tag: str) -> bool:
-    """Whether the tag holds a study file or a part of one."""
-    return tag == contract.TAG_STUDY_FILE or tag.startswith(contract.TAG_STUDY_FILE + ".")
 
 
 def _own(study: str) -> str:

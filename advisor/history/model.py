@@ -1,0 +1,112 @@
+"""Rounds as data: what each study of a lineage changed, found, and was predicted to show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from advisor.prediction import Prediction
+from advisor.spec import Objective
+
+Judgement = Literal["kept", "not kept", "cannot tell"]
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+
+class Outcome(_Value):
+    """A prediction, and what became of it."""
+
+    prediction: Prediction
+    judged: Judgement
+    predicted: str
+    """The prediction in words."""
+    observed: str
+    """What the trials show, in words with numbers; or why it cannot be told."""
+
+
+class Round(_Value):
+    """One study of a lineage."""
+
+    study: str
+    number: int
+    goal: str = ""
+    trials: int
+    feasible: int
+    max_train_steps: int | None = None
+    best: float | None = None
+    """Best value of its own trials, in the objective's direction; None without a feasible one."""
+    best_trial: str | None = None
+    incumbent: float | None = None
+    """Best value of this round and all before it."""
+    changed: tuple[str, ...] = ()
+    """What it searched or ran otherwise than the round before, one phrase each."""
+    why: tuple[str, ...] = ()
+    """The reasons that its study file gives for that."""
+    outcomes: tuple[Outcome, ...] = ()
+    """What was predicted of it."""
+    counted: int = 0
+    """Of its trials, those that lie in the space of the latest round and count as data for it; 0 for the latest round itself."""
+
+
+class HitRate(_Value):
+    """How often the predictions of a rule came true."""
+
+    rule: str
+    kept: int
+    not_kept: int
+    cannot_tell: int
+    stated: float | None = None
+    """Mean of the probabilities that it stated of those that could be judged; None where it stated none."""
+
+    @property
+    def rate(self) -> float | None:
+        """Share kept of those that could be judged; None without one."""
+        judged = self.kept + self.not_kept
+        return self.kept / judged if judged else None
+
+
+class History(_Value):
+    """The rounds of one lineage, the first one first."""
+
+    objective: Objective
+    rounds: tuple[Round, ...]
+    said: tuple[str, ...] = ()
+    """What the reader should know of earlier rounds: which of their trials count, which do not and why; one sentence each."""
+    hit_rates: tuple[HitRate, ...] = ()
+    """How often each rule was right in these rounds."""
+    stop: str | None = None
+    """Why tuning has stopped paying over the rounds, and what to do then; None while it has not."""
+
+    @property
+    def counted(self) -> int:
+        """Trials of earlier rounds that count as data for the latest one."""
+        return sum(r.counted for r in self.rounds)
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """All predictions of all rounds, and what became of them."""
+        return tuple(o for r in self.rounds for o in r.outcomes)
+
+
+def hit_rates(outcomes: Iterable[Outcome]) -> tuple[HitRate, ...]:
+    """By rule, in the order of their ids, how often predictions came true."""
+    by_rule: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_rule.setdefault(outcome.prediction.rule, []).append(outcome)
+    return tuple(_hit_rate(rule, found) for rule, found in sorted(by_rule.items()))
+
+
+def _hit_rate(rule: str, outcomes: list[Outcome]) -> HitRate:
+    judged = [o for o in outcomes if o.judged != "cannot tell"]
+    stated = [o.prediction.probability for o in judged if o.prediction.probability is not None]
+    return HitRate(
+        rule=rule,
+        kept=sum(o.judged == "kept" for o in judged),
+        not_kept=sum(o.judged == "not kept" for o in judged),
+        cannot_tell=len(outcomes) - len(judged),
+        stated=round(sum(stated) / len(stated), 3) if stated else None,
+    )

@@ -1,0 +1,300 @@
+"""What advice predicts of the study that follows it: made where the next studies are written, judged once one of them has run.
+
+A prediction is of one rule, for a change that the study really makes. What it states as its probability comes from the test or the
+interval that the rule rests on; where there is none it states none. A rule without a prediction of its own predicts that it finds
+nothing of the kind any more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from advisor.finding import (
+    AddParameter,
+    Change,
+    Finding,
+    FixParameter,
+    MissingData,
+    RunPlan,
+    SetField,
+    SetRange,
+    SetSchedule,
+    Verdict,
+)
+from advisor.history.pool import lies_in
+from advisor.prediction import (
+    BestBeyond,
+    BestReaches,
+    Expected,
+    Prediction,
+    Settled,
+    ShareOfTrials,
+    SpreadWithin,
+    significant,
+)
+from advisor.readings import ends, failures, noise, repeats
+from advisor.spec import StudySpec
+from advisor.stats import trend
+from advisor.study import Study
+
+SURE = 0.9
+"""Probability of the intervals and bounds that are predicted; the field's custom."""
+SUREST = 0.99
+"""Nothing is predicted with more certainty: models of noise are not that good."""
+MOST = 8
+"""Predictions of one study: more than a few dozen lines in a study file would be read by nobody."""
+
+_ROUNDING = 1e-9
+
+Made = tuple[Expected, float | None]
+"""What is expected, and with what probability."""
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What a prediction is made from: the study, what was found in it, and the study that follows."""
+
+    study: Study
+    finding: Finding
+    after: StudySpec
+
+
+def predicted(
+    study: Study, verdicts: Sequence[Verdict], specs: Sequence[StudySpec], put_off: Sequence[tuple[str, str]] = ()
+) -> tuple[StudySpec, ...]:
+    """The next studies, each with what the advice that it follows predicts of it.
+
+    put_off: (rule, message) of findings that no study follows yet.
+    """
+    findings = [f for v in verdicts for f in v.findings]
+    found, before = [], study.spec
+    for spec in specs:
+        if spec.probe is not None:
+            found.append(spec)
+            continue
+        follows = [f for f in findings if _follows(f, before, spec, planned=(f.rule, f.message) not in put_off)]
+        made = [p for f in follows for p in _of_finding(_Case(study, f, spec))]
+        made += _of_repeats(study, spec)
+        found.append(spec.model_copy(update={"predictions": tuple(_rounded(p) for p in made[:MOST])}))
+        before = spec
+    return tuple(found)
+
+
+def _follows(finding: Finding, before: StudySpec, after: StudySpec, *, planned: bool) -> bool:
+    """Whether the later study makes a change that the finding asks for; a plan is made where the finding was not put off."""
+    return any(is_made(c, before, after) or (planned and isinstance(c, RunPlan)) for c in finding.changes)
+
+
+def _of_finding(case: _Case) -> Iterator[Prediction]:
+    finding = case.finding
+    made = _OF_RULES.get(finding.rule, _settled)(case)
+    if made is not None:
+        yield Prediction(rule=finding.rule, subject=finding.subject, expects=made[0], probability=made[1])
+
+
+def _of_repeats(study: Study, spec: StudySpec) -> Iterator[Prediction]:
+    if spec.searched or (spec.seeds or 1) < 2 or (made := _spread(study, spec)) is None:
+        return
+    yield Prediction(rule="reseed", subject=study.spec.objective.metric, expects=made[0], probability=made[1])
+
+
+def _rounded(prediction: Prediction) -> Prediction:
+    update = {
+        name: significant(value, 6 if name in ("value", "than", "end") else 3)
+        for name, value in prediction.expects
+        if isinstance(value, float)
+    }
+    p = prediction.probability
+    return prediction.model_copy(
+        update={
+            "expects": prediction.expects.model_copy(update=update),
+            "probability": None if p is None else round(min(p, SUREST), 3),
+        }
+    )
+
+
+# --- was the change made? ---------------------------------------------------------------------------------------------------------
+
+
+def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
+    """Whether the later study has the change, as a whole or on one side of a range, and the earlier one has not."""
+    if isinstance(change, SetRange):
+        old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
+        if new is None or not new.numeric:
+            return False
+        sides = [("low", change.low), ("high", change.high), ("scale", change.scale)]
+        return any(getattr(new, s) == v and (old is None or getattr(old, s) != v) for s, v in sides)
+    if isinstance(change, FixParameter):
+        old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
+        return new is not None and new.value == change.value and (old is None or old.value != change.value)
+    if isinstance(change, AddParameter):
+        return change.name in after.searched and change.name not in before.searched
+    if isinstance(change, SetField):
+        return bool(change.value == getattr(after, change.field) != getattr(before, change.field))
+    if isinstance(change, SetSchedule):
+        old_schedule, new_schedule = before.schedule or {}, after.schedule or {}
+        return any(new_schedule.get(k) == v and old_schedule.get(k) != v for k, v in change.schedule.items())
+    return False
+
+
+# --- what each rule predicts ------------------------------------------------------------------------------------------------------
+
+
+def _beyond(case: _Case) -> Made | None:
+    """The best of the next study lies beyond the old end, with the probability that the rule gives to a best value there."""
+    study, finding, after = case.study, case.finding, case.after
+    name, old = finding.subject, study.spec.parameters.get(finding.subject or "")
+    new = after.parameters.get(name or "")
+    if name is None or finding.side is None or old is None or new is None or old.low is None or old.high is None:
+        return None
+    end = old.low if finding.side == "low" else old.high
+    if not new.numeric or not new.contains(end) or end in (new.low, new.high):
+        return None
+    expects = BestBeyond(
+        parameter=name,
+        side=finding.side,
+        end=end,
+        than=_best(study) if _alike(study.spec, after) else None,
+        noise=_noise(study),
+    )
+    return expects, finding.confidence
+
+
+def _longer(case: _Case) -> Made | None:
+    """The value that the end of the best curves promises at the new length, by the lower end of its 90 % interval."""
+    study, finding, after = case.study, case.finding, case.after
+    try:
+        judged = ends.best_endings(study, ends.BEST, ends.REACH)
+    except MissingData:
+        return None
+    firing = [e for e in judged if e.trial.id in finding.trials] or judged
+    middle = sorted((e.end for e in firing), key=lambda end: end.forecast)[len(firing) // 2]
+    times = (after.max_train_steps or 0) / ends.typical_steps(study, firing)
+    part = middle.part_of_forecast(times)
+    curve = study.cost_curve(study.ranked()[0]).finite
+    low = max(middle.forecast_interval(SURE)[0], 0.0) * part
+    least, likely = (
+        study.objective_value(trend.cost_after(curve.steps, curve.values, s)) for s in (low, middle.forecast * part)
+    )
+    best = _best(study)
+    return None if best is None else (BestReaches(value=least, expected=likely, than=best), (1 + SURE) / 2)
+
+
+def _no_worse(case: _Case) -> Made | None:
+    """The best value stays, within what luck makes of one result: of fewer steps, or of a hyperparameter that did not matter."""
+    study = case.study
+    best, sd = _best(study), _noise(study)
+    known, well = noise.of_seeds(study)
+    if best is None or not sd > 0:
+        return None
+    cost = best if study.minimize else -best
+    band = float(stats.norm.ppf(SURE)) * math.sqrt(2) * sd
+    return (
+        BestReaches(value=study.objective_value(cost + band), expected=best, than=best),
+        SURE if known > 0 and well else None,
+    )
+
+
+def _fewer_failures(case: _Case) -> Made | None:
+    """The share of failures of the trials that lie in the next space, as far as so many new ones may exceed it."""
+    study, after = case.study, case.after
+    if not _within(study.spec, after):
+        return None
+    failed = failures.failures(study).any
+    ended = [t for t in study.trials if study.ended[t.index]]
+    was = sum(bool(failed[t.index]) for t in ended) / max(len(ended), 1)
+    inside = [t for t in ended if lies_in(after, t.params)]
+    bound, sure = _bound(sum(bool(failed[t.index]) for t in inside), len(inside), after.trials or len(ended), was)
+    return ShareOfTrials(of="failed", at_most=bound, was=was), sure
+
+
+def _denser(case: _Case) -> Made | None:
+    """The share of trials that are better than the old median, at least as far as so many new ones may fall below it."""
+    study, after = case.study, case.after
+    fine = study.ranked()
+    if not fine or not _alike(study.spec, after) or not _within(study.spec, after):
+        return None
+    middle = float(np.median(study.costs[[t.index for t in fine]]))
+    ended = [t for t in study.trials if study.ended[t.index]]
+    good = {t.index for t in fine if study.costs[t.index] <= middle}
+    inside = [t for t in ended if lies_in(after, t.params)]
+    was = len(good) / len(ended)
+    worse = sum(t.index not in good for t in inside)
+    bound, sure = _bound(worse, len(inside), after.trials or len(ended), 1 - was)
+    value = study.objective_value(middle)
+    return ShareOfTrials(of="better", value=value, at_least=1 - bound, was=was), sure
+
+
+def _spread(study: Study, spec: StudySpec) -> Made | None:
+    """The standard deviation of new repeats: by that of earlier ones (F), else at least what the luck of the step brings."""
+    freedom = (spec.seeds or 1) - 1
+    variance = repeats.trial_variance(repeats.settings(study))
+    tail = (1 - SURE) / 2
+    if variance is not None and variance[0] > 0:
+        low, high = (math.sqrt(float(stats.f.ppf(q, freedom, variance[1]))) * variance[0] for q in (tail, 1 - tail))
+        return SpreadWithin(low=low, high=high), SURE
+    steps = noise.of_steps(study)
+    if not steps > 0:
+        return None
+    return SpreadWithin(low=steps * math.sqrt(float(stats.chi2.ppf(1 - SURE, freedom)) / freedom)), SURE
+
+
+def _settled(case: _Case) -> Made | None:
+    return Settled(side=case.finding.side, was=case.finding.message), None
+
+
+_OF_RULES: Mapping[str, Callable[[_Case], Made | None]] = {
+    "space-boundary": _beyond,
+    "curve-still-improving": _longer,
+    "curve-saturated": _no_worse,
+    "space-insensitive": _no_worse,
+    "space-infeasible": _fewer_failures,
+    "space-shrink": _denser,
+}
+
+
+# --- what they share --------------------------------------------------------------------------------------------------------------
+
+
+def _best(study: Study) -> float | None:
+    ranked = study.ranked()
+    return study.objective_value(float(study.costs[ranked[0].index])) if ranked else None
+
+
+def _noise(study: Study) -> float:
+    """Standard deviation of one result by luck: between seeds where a setting was repeated, else of the step."""
+    found, best = noise.of_seeds(study)[0] or noise.of_steps(study), abs(_best(study) or 0.0)
+    return found if found > _ROUNDING * best else 0.0
+
+
+def _alike(before: StudySpec, after: StudySpec) -> bool:
+    """Whether results of both studies can be compared: they train for as long, by the same schedule."""
+    return (before.max_train_steps, before.schedule) == (after.max_train_steps, after.schedule)
+
+
+def _within(before: StudySpec, after: StudySpec) -> bool:
+    """Whether the later study searches nothing but what the earlier one did: then its trials do what those did that lie in it."""
+    for name, new in after.searched.items():
+        old = before.searched.get(name)
+        if old is None or old.numeric != new.numeric:
+            return False
+        ends = (new.low, new.high) if new.low is not None and new.high is not None else new.options
+        if not all(old.contains(end) for end in ends):
+            return False
+    return True
+
+
+def _bound(count: int, of: int, new: int, was: float) -> tuple[float, float]:
+    """(bound of the share among `new` trials, how likely it is kept), where `count` of `of` trials showed it.
+
+    The least share that new trials exceed in at most 10 % of cases, and less than it was; Beta-binomial with Jeffreys' prior.
+    """
+    counts = stats.betabinom(new, count + 0.5, of - count + 0.5)
+    most = int(counts.ppf(SURE))
+    most = min(most, math.ceil(was * new) - 1)
+    return max(most, 0) / new, float(counts.cdf(max(most, 0)))

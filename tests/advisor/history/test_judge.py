@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import pytest
+from history_studies import round_of
+
+from advisor.finding import Finding, Verdict
+from advisor.history.judge import outcomes
+from advisor.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials, SpreadWithin
+
+RATES = (1e-3, 3e-3, 2e-2, 5e-2)
+
+
+def judged(expects, costs, *, rates=RATES, verdict=None, **more):
+    prediction = Prediction(rule="space-boundary", subject="learning_rate", expects=expects)
+    study = round_of(rates, costs, low=1e-3, high=0.1, predictions=(prediction,), **more)
+    (found,) = outcomes(study, lambda _: verdict)
+    return found.judged, found.observed
+
+
+BEYOND = BestBeyond(parameter="learning_rate", side="high", end=0.01, than=0.3)
+
+
+def test_best_beyond():
+    assert judged(BEYOND, (0.5, 0.4, 0.2, 0.25)) == ("kept", "0.02 gave 0.2, the best within gave 0.3")
+    assert judged(BEYOND, (0.5, 0.4, 0.35, 0.35))[0] == "not kept"
+    assert judged(BEYOND, (0.5, 0.1, 0.2, 0.25))[0] == "not kept"
+    noisy = BEYOND.model_copy(update={"noise": 0.2})
+    assert judged(noisy, (0.5, 0.4, 0.2, 0.25))[0] == "cannot tell"
+    none = judged(BEYOND, (0.5, 0.4), rates=(1e-3, 3e-3))
+    assert none == ("cannot tell", "no trial with a result lies beyond 0.01")
+
+
+def test_best_beyond_of_an_objective_that_is_to_grow():
+    expects = BEYOND.model_copy(update={"than": 0.7})
+    assert judged(expects, (0.5, 0.6, 0.8, 0.75), direction="maximize")[0] == "kept"
+    assert judged(expects, (0.5, 0.9, 0.8, 0.75), direction="maximize")[0] == "not kept"
+
+
+def test_best_reaches():
+    expects = BestReaches(value=0.3, than=0.35)
+    assert judged(expects, (0.5, 0.29, 0.4, 0.4)) == ("kept", "the best is 0.29")
+    assert judged(expects, (0.5, 0.31, 0.4, 0.4))[0] == "not kept"
+
+
+def test_shares():
+    nan, many = float("nan"), [1e-3] * 20
+    fewer = ShareOfTrials(of="failed", at_most=0.1, was=0.5)
+    assert judged(fewer, [0.3] * 19 + [nan], rates=many) == ("kept", "1 of 20 trials failed (5%)")
+    assert judged(fewer, [0.3] * 15 + [nan] * 5, rates=many)[0] == "not kept"
+    better = ShareOfTrials(of="better", value=0.3, at_least=0.8, was=0.5)
+    assert judged(better, [0.2] * 18 + [0.4] * 2, rates=many)[0] == "kept"
+    assert judged(better, [0.2] * 12 + [0.4] * 8, rates=many)[0] == "not kept"
+
+
+def test_a_share_that_would_have_come_anyway_tells_nothing():
+    fewer = ShareOfTrials(of="failed", at_most=0.0, was=0.1)
+    status, said = judged(fewer, [0.3] * 4)
+    assert status == "cannot tell"
+    assert "as often as not without any change" in said
+
+
+def test_spread():
+    expects = SpreadWithin(low=0.005, high=0.02)
+    same, seeds = [1e-3] * 4, [1, 2, 3, 4]
+    assert judged(expects, (0.30, 0.31, 0.29, 0.30), rates=same, seeds=seeds)[0] == "kept"
+    assert judged(expects, (0.30, 0.36, 0.24, 0.30), rates=same, seeds=seeds)[0] == "not kept"
+    assert judged(expects, (0.3, 0.3, 0.2, 0.1))[0] == "cannot tell"
+
+
+def test_settled():
+    expects = Settled(side="high", was="The best trials crowd the high end.")
+    finding = Finding(
+        rule="space-boundary",
+        goal="boundary",
+        severity="warning",
+        confidence=0.9,
+        subject="learning_rate",
+        side="high",
+        message="They do again.",
+        action="Widen it.",
+        playbook="",
+    )
+    quiet = Verdict(rule="space-boundary", status="quiet")
+    assert judged(expects, (0.3,) * 4, verdict=quiet)[0] == "kept"
+    fired = Verdict(rule="space-boundary", status="fired", findings=(finding,))
+    assert judged(expects, (0.3,) * 4, verdict=fired) == ("not kept", "found again: They do again.")
+    other = fired.model_copy(update={"findings": (finding.model_copy(update={"side": "low"}),)})
+    assert judged(expects, (0.3,) * 4, verdict=other)[0] == "kept"
+    unknown = Verdict(rule="space-boundary", status="not-assessed", reason="too few trials")
+    assert judged(expects, (0.3,) * 4, verdict=unknown) == ("cannot tell", "too few trials")
+
+
+@pytest.mark.parametrize("trials", [9, 100])
+def test_a_round_that_has_hardly_begun_tells_nothing(trials):
+    assert judged(BEYOND, (0.5, 0.4, 0.2, 0.25), trials=trials) == (
+        "cannot tell",
+        f"4 of its {trials} trials have ended",
+    )

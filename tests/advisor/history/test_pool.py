@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from history_studies import round_of
+
+from advisor.history import pool
+from advisor.history.pool import numbers
+from advisor.spec import Parameter
+
+FIRST = (1e-4, 1e-3, 4e-3, 9e-3)
+COSTS = (0.5, 0.4, 0.3, 0.2)
+
+
+def first(**spec):
+    return round_of(FIRST, COSTS, study="first", **spec)
+
+
+def second(**spec):
+    given = {"study": "second", "parent": "first", "round": 2, **spec}
+    return round_of((5e-3, 2e-2, 8e-2), (0.25, 0.15, 0.18), low=3e-3, high=0.1, **given)
+
+
+def test_earlier_trials_that_lie_in_the_space_count_as_data():
+    own, earlier = second(), first()
+    found = pool(own, [earlier])
+    assert [t.name for t in found.study.trials] == [
+        "trial-2 (round 1)",
+        "trial-3 (round 1)",
+        "trial-0",
+        "trial-1",
+        "trial-2",
+    ]
+    assert [t.round for t in found.study.trials] == [1, 1, None, None, None]
+    assert [t.index for t in found.study.trials] == [0, 1, 2, 3, 4]
+    assert found.study.costs == pytest.approx([0.3, 0.2, 0.25, 0.15, 0.18])
+    assert {t.facts["study"] for t in found.study.trials} == {"first", "second"}
+    assert found.counted == (2,)
+    assert found.said == (
+        "2 of the 4 trials of round 1 (first) lie in this space and count as data; 2 lie outside its space.",
+    )
+    assert found.study.spec is own.spec
+
+
+def test_trials_that_failed_count_too():
+    earlier = round_of((4e-3, 5e-2), (0.3, np.nan), high=0.1, study="first")
+    assert pool(second(), [earlier]).counted == (2,)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ({"steps": 500}, {}, "2 trained for 500 steps instead of 1,000"),
+        ({"tags": {"git_commit": "aaa"}}, {"tags": {"git_commit": "bbb"}}, "2 come from another version of the code"),
+        ({"tags": {"n_train": "100"}}, {"tags": {"n_train": "200"}}, "2 trained on other data"),
+        (
+            {"tags": {"schema": "1"}},
+            {"tags": {"schema": "1", "grad_clip_norm": "1.0"}},
+            "2 clipped gradients otherwise",
+        ),
+    ],
+)
+def test_trials_of_another_training_do_not_count_and_it_is_said_why(before, after, why):
+    found = pool(second(**after), [first(**before)])
+    assert found.counted == (0,)
+    assert why in found.said[0]
+    assert len(found.study.trials) == 3
+
+
+def test_nothing_counts_where_the_schedule_or_the_objective_changed():
+    assert "4 used another learning-rate schedule" in pool(second(schedule={"kind": "cosine"}), [first()]).said[0]
+    other = first(direction="maximize")
+    assert "4 were judged by another objective" in pool(second(), [other]).said[0]
+
+
+def test_a_trial_without_a_hyperparameter_that_is_searched_now_is_not_of_this_space():
+    own = second()
+    wider = {**own.spec.parameters, "dropout": Parameter(type="float", low=0.0, high=0.5)}
+    own = replace(own, spec=own.spec.model_copy(update={"parameters": wider}))
+    assert "had no dropout" in pool(own, [first()]).said[0]
+
+
+def test_a_fixed_value_must_be_the_same():
+    def fixed(study, value):
+        parameters = {**study.spec.parameters, "width": Parameter(role="fixed", value=value)}
+        trials = tuple(replace(t, params={**t.params, "width": value}) for t in study.trials)
+        return replace(study, trials=trials, spec=study.spec.model_copy(update={"parameters": parameters}))
+
+    assert pool(fixed(second(), 64), [fixed(first(), 64)]).counted == (2,)
+    assert pool(fixed(second(), 64), [fixed(first(), 128)]).counted == (0,)
+
+
+def test_without_earlier_rounds_the_study_is_what_it_was():
+    own = second()
+    assert pool(own, []).study is own
+
+
+def test_rounds_are_numbered_as_their_files_say_where_that_makes_sense():
+    assert numbers([first(), second(round=3)]) == [1, 3]
+    assert numbers([first(), second(round=1)]) == [1, 2]

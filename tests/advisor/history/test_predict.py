@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from history_studies import round_of
+from studies import verdict
+
+from advisor.engine import judge
+from advisor.history import predicted
+from advisor.history.judge import outcomes
+from advisor.history.predict import SUREST
+from advisor.plans import plan
+from advisor.prediction import BestBeyond, BestReaches, Settled, ShareOfTrials, SpreadWithin
+from advisor.registry import load_rules
+
+RATES = [float(r) for r in np.geomspace(1.1e-4, 9e-3, 12)]
+
+
+def next_studies(study, *rules):
+    verdicts = [verdict(rule, study) for rule in rules]
+    following = plan(study, verdicts)
+    return predicted(study, verdicts, following.specs, [(d.rule, d.message) for d in following.deferred])
+
+
+def falling(rate: float, optimum: float = 0.05) -> float:
+    return 0.2 + 0.05 * math.log10(rate / optimum) ** 2
+
+
+def test_a_widened_range_predicts_where_the_best_will_lie():
+    study = round_of(RATES, [falling(r) for r in RATES], study="s")
+    first = next_studies(study, "space-boundary")[0]
+    (made,) = first.predictions
+    assert made.rule == "space-boundary"
+    assert isinstance(made.expects, BestBeyond)
+    assert (made.expects.parameter, made.expects.side, made.expects.end) == ("learning_rate", "high", 0.01)
+    assert made.expects.than == pytest.approx(falling(RATES[-1]), rel=1e-5)
+    assert 0.5 < made.probability <= SUREST
+
+
+def test_what_comes_true_is_judged_so():
+    study = round_of(RATES, [falling(r) for r in RATES], study="s")
+    first = next_studies(study, "space-boundary")[0]
+    low, high = first.parameters["learning_rate"].low, first.parameters["learning_rate"].high
+    wider = [float(r) for r in np.geomspace(low, high, 12)]
+    for optimum, said in ((0.05, "kept"), (0.003, "not kept")):
+        later = round_of(wider, [falling(r, optimum) for r in wider], low=low, high=high, predictions=first.predictions)
+        assert [o.judged for o in outcomes(later, lambda _: None)] == [said]
+
+
+def test_a_cut_range_predicts_fewer_failures():
+    rates = [float(r) for r in np.geomspace(1e-4, 1e-2, 24)]
+    study = round_of(rates, [math.nan if r > 3e-3 else 0.3 + r for r in rates])
+    (made,) = [p for p in next_studies(study, "space-infeasible")[0].predictions if p.rule == "space-infeasible"]
+    assert isinstance(made.expects, ShareOfTrials)
+    assert made.expects.at_most < made.expects.was == pytest.approx(6 / 24, abs=0.1)
+    assert made.probability >= 0.9
+
+
+def test_repeats_predict_how_far_seeds_differ():
+    rates = RATES[:8] + [RATES[8]] * 4
+    costs = [0.3 + 0.01 * i for i in range(8)] + [0.20, 0.21, 0.22, 0.19]
+    study = round_of(rates, costs, seeds=[0] * 8 + [1, 2, 3, 4])
+    (made,) = next_studies(study)[0].predictions
+    assert (made.rule, made.probability) == ("reseed", 0.9)
+    assert isinstance(made.expects, SpreadWithin)
+    assert made.expects.low < np.std([0.20, 0.21, 0.22, 0.19], ddof=1) < made.expects.high
+
+
+def test_nothing_is_predicted_of_what_does_not_change():
+    study = round_of(RATES, [falling(r) for r in RATES])
+    verdicts = [verdict("space-boundary", study)]
+    assert predicted(study, verdicts, [study.spec])[0].predictions == ()
+
+
+def test_longer_training_predicts_a_value_that_the_curves_promise():
+    from studies import make_study
+
+    steps = np.arange(1, 41)
+    curves = [0.2 + 0.01 * i + 0.8 * np.exp(-steps / 25) + 0.001 * np.cos(9 * steps + i) for i in range(8)]
+    study = make_study(
+        [{"learning_rate": r} for r in RATES[:8]],
+        {"val/loss": curves},
+        tags=[{"max_train_steps": "4000"}] * 8,
+    )
+    first = next_studies(study, "curve-still-improving")[0]
+    (made,) = first.predictions
+    assert isinstance(made.expects, BestReaches)
+    best = float(curves[0].min())
+    truth = 0.2 + 0.8 * math.exp(-first.max_train_steps / 100 / 25)
+    assert truth - 0.03 < made.expects.expected < made.expects.value < best
+    assert made.probability == 0.95
+
+
+def test_a_rule_without_a_prediction_of_its_own_expects_to_find_nothing_again():
+    rates = [float(r) for r in np.geomspace(1e-4, 1e-2, 12)]
+    study = round_of(rates, [falling(r, 1e-3) for r in rates])
+    rules = load_rules()
+    verdicts = judge(study, rules)
+    following = plan(study, verdicts)
+    for spec in predicted(study, verdicts, following.specs):
+        for made in spec.predictions:
+            assert made.rule == "reseed" or made.rule in {r.rule_id() for r in rules}
+            if isinstance(made.expects, Settled):
+                assert any(f.message == made.expects.was for v in verdicts for f in v.findings)

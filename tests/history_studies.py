@@ -1,0 +1,40 @@
+"""Studies of one learning rate, as rounds of a lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from studies import make_study
+
+from advisor.spec import Parameter, StudySpec
+from advisor.study import Study
+
+
+def round_of(
+    rates: Sequence[float],
+    costs: Sequence[float],
+    *,
+    low: float = 1e-4,
+    high: float = 1e-2,
+    tags: dict[str, str] | None = None,
+    steps: int = 1000,
+    seeds: Sequence[int] | None = None,
+    direction: str = "minimize",
+    **spec: Any,
+) -> Study:
+    """A study of a learning rate with these results; the further arguments are fields of its spec."""
+    noted = [{"max_train_steps": str(steps), **(tags or {})} for _ in rates]
+    curve = np.linspace(0.5, 0, 10)
+    study = make_study(
+        [{"learning_rate": r} for r in rates],
+        {"val/loss": [c + curve for c in costs] if direction == "minimize" else [c - curve for c in costs]},
+        space={"learning_rate": Parameter(type="float", low=low, high=high, scale="log")},
+        tags=noted,
+        status=["complete" if np.isfinite(c) else "diverged" for c in costs],
+        seeds=seeds,
+        direction=direction,
+    )
+    changed: StudySpec = study.spec.model_copy(update={"trials": len(rates), **spec})
+    return Study(changed, study.trials, study.metrics, study.signals, study.inferred, study.warnings)
