@@ -14,16 +14,29 @@ from advisor.version import __version__
 if TYPE_CHECKING:
     from advisor.analysis import analyze
     from advisor.errors import AdvisorError
+    from advisor.launch.api import open_study, report_trial
     from advisor.report import Report
     from advisor.rule import Rule
     from advisor.spec import StudySpec
     from advisor.study import Study
 
-__all__ = ["AdvisorError", "Report", "Rule", "Study", "StudySpec", "__version__", "analyze"]
+__all__ = [
+    "AdvisorError",
+    "Report",
+    "Rule",
+    "Study",
+    "StudySpec",
+    "__version__",
+    "analyze",
+    "open_study",
+    "report_trial",
+]
 
 _HOMES = {
     "analyze": "advisor.analysis",
     "AdvisorError": "advisor.errors",
+    "open_study": "advisor.launch.api",
+    "report_trial": "advisor.launch.api",
     "Report": "advisor.report",
     "Rule": "advisor.rule",
     "StudySpec": "advisor.spec",

@@ -13,6 +13,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ _BRISK = {**IMPATIENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
 _FINAL = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE", "PERMISSION_DENIED", "UNAUTHENTICATED"}
 """MLflow's codes of what no further attempt will change."""
 _PARAMS_AT_ONCE = 100
+_METRICS_AT_ONCE = 1000
 _LONGEST = 5000
 """Characters of a parameter's value that servers of all versions accept."""
 
@@ -280,6 +282,26 @@ class Ledger:
     def beat(self, run_id: str, note: Mapping[str, Any]) -> None:
         """Note what trains it, and that this launcher lives; to be repeated every `claims.HEARTBEAT_S`."""
         self._once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.note(note)))
+
+    def pulse(self, run_id: str) -> None:
+        """As `beat`, of a training in this process, from another thread: without a try at more, or a touch at the environment."""
+        with suppress(Exception):
+            self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.note({}))
+
+    def log(self, run_id: str, points: Mapping[int, float]) -> None:
+        """Log values of the objective by optimizer step."""
+        from mlflow.entities import Metric
+
+        now, metric = int(1000 * time.time()), self._spec.objective.metric
+        metrics = [Metric(metric, value, now, step) for step, value in points.items()]
+        for i in range(0, len(metrics), _METRICS_AT_ONCE):
+            self._once(lambda i=i: self._client.log_batch(run_id, metrics=metrics[i : i + _METRICS_AT_ONCE]))  # type: ignore[misc]
+
+    def say(self, run_id: str, status: str | None, error: str | None) -> None:
+        """Note what a training says of its own end."""
+        for tag, text in ((contract.TAG_STATUS, status), (contract.TAG_ERROR, error)):
+            if text is not None:
+                self._once(lambda tag=tag, text=text: self._client.set_tag(run_id, tag, text))  # type: ignore[misc]
 
     # --- ending -----------------------------------------------------------------------------------------------------------------
 

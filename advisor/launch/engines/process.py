@@ -50,13 +50,18 @@ class Ended:
                 if self.said
                 else "the machine that trained it was lost"
             )
-        if any(words in self.said.lower() for words in _OUT_OF_MEMORY):
+        if out_of_memory(self.said):
             return f"out of memory: {self.said}"
         if self.code == -signal.SIGKILL:
             return "killed, perhaps because memory was out"
         if self.code < 0:
             return f"ended by signal {signal.Signals(-self.code).name}" + (f": {self.said}" if self.said else "")
         return f"exit status {self.code}" + (f": {self.said}" if self.said else "")
+
+
+def out_of_memory(text: str) -> bool:
+    """Whether an error's words are of lack of memory."""
+    return any(words in text.lower() for words in _OUT_OF_MEMORY)
 
 
 class Running:

@@ -7,8 +7,8 @@ import pytest
 from advisor.errors import AdvisorError
 from advisor.launch.command import check, fill
 from advisor.launch.devices import slots
-from advisor.launch.jobs import jobs
 from advisor.launch.engines.process import Ended
+from advisor.launch.jobs import jobs
 from advisor.spec import Objective, Parameter, StudySpec
 
 SPEC = StudySpec(

@@ -52,12 +52,11 @@ with open("ended", "a") as file:
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(project):
     """A project's folder with a training script in it."""
-    (tmp_path / "train.py").write_text(TRAINING)
-    (tmp_path / "kinds.json").write_text("{}")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    (project / "train.py").write_text(TRAINING)
+    (project / "kinds.json").write_text("{}")
+    return project
 
 
 def start(folder: Path, trials: int, *options: str, command: tuple[str, ...] = ()) -> subprocess.Popen:
@@ -192,6 +191,7 @@ def test_a_killed_launcher_loses_and_repeats_nothing(folder):
 
 
 def test_launchers_share_a_study(folder):
+    (folder / "mlflow.db").unlink()
     both = [start(folder, 4) for _ in range(2)]  # both make the store, too
     ended = [finish(process) for process in both]
     assert [status for status, _, _ in ended] == [0, 0], ended

@@ -1,0 +1,244 @@
+"""A study's trials in a Python loop, sharing the work and the record with `advisor run`."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from advisor import contract
+from advisor.errors import AdvisorError
+from advisor.launch.claims import HEARTBEAT_S
+from advisor.launch.engines.process import Ended, out_of_memory
+from advisor.launch.given import environment_of, from_anywhere
+from advisor.launch.jobs import Job
+from advisor.launch.ledger import DeliveringError, LaterError, Ledger, Outcome
+from advisor.launch.sources import Source, source_of
+from advisor.space import Value
+from advisor.spec import StudySpec
+from advisor.tracking.location import default_for_writing, locate
+
+PATIENCE_S = 600.0
+_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 30.0
+
+Result = TypeVar("Result")
+
+
+def open_study(
+    study: str | Path | StudySpec, *, tracking_uri: str | None = None, experiment: str | None = None
+) -> OpenStudy:
+    """A study whose trials are to be trained in this process: a study file, or the spec itself.
+
+    tracking_uri: as for `advisor run`; experiment: its name, by default the study's. Raises AdvisorError where the file has a
+    mistake, the store cannot be reached, or the experiment holds trials of another space under this study's name.
+    """
+    from advisor.spec_yaml import load
+
+    spec = study if isinstance(study, StudySpec) else load(Path(study))
+    location = locate(tracking_uri) if tracking_uri else default_for_writing()
+    name = experiment or spec.study
+    return OpenStudy(spec, Ledger(location, name, spec), lambda job, run_id: _Place(spec, job, run_id, location, name))
+
+
+class OpenStudy:
+    """A study and the record of its trials; made by `open_study`."""
+
+    def __init__(self, spec: StudySpec, ledger: Ledger, place: Callable[[Job, str], _Place]) -> None:
+        self.spec = spec
+        self._ledger, self._place = ledger, place
+        self._left: Trial | None = None
+
+    def trials(self, count: int | None = None, *, seed: int = 0) -> Iterator[Trial]:
+        """The trials that have not ended and that nobody else trains, one after another, each in an MLflow run of its own.
+
+        count: how many trials the study has (None: as its file says); seed: of the first training of each. While a trial is the
+        loop's, MLflow and our hook log into its run. Where a loop is left in a trial, or dies there, that trial is begun anew by
+        whoever iterates next.
+        """
+        if self._left is not None:
+            self._left.record(Ended(1, interrupted=True))  # a loop that an exception ended may not have been closed yet
+        source = source_of(self.spec, count, first_seed=seed, earlier=lambda: _patiently(self._ledger.earlier))
+        done = {entry.key for entry in _patiently(self._ledger.entries) if entry.state == "done"}
+        while (job := self._next(source)) is not None:
+            if job.key in done:
+                continue
+            got = _patiently(lambda job=job: self._ledger.claim(job))  # type: ignore[misc]
+            if got in ("done", "busy", "silent"):
+                source.refused(job, got)  # type: ignore[arg-type]
+                continue
+            yield from self._train(Trial(job, got, self.spec, self._ledger), self._place(job, got))
+
+    def _next(self, source: Source) -> Job | None:
+        while (job := _patiently(lambda: source.next(self._ledger.entries))) is None and source.waits():
+            time.sleep(1.0)
+        return job
+
+    def _train(self, trial: Trial, place: _Place) -> Iterator[Trial]:
+        self._left = trial
+        with place.taken(), _beating(self._ledger, trial.run_id):
+            try:
+                yield trial
+            except GeneratorExit:
+                trial.record(Ended(1, interrupted=True))
+                raise
+            trial.record(Ended(0))
+
+
+class Trial:
+    """One training: a trial of the study with one seed.
+
+    `with trial:` around the training records an exception as what it was and goes on with the next trial.
+    """
+
+    def __init__(self, job: Job, run_id: str, spec: StudySpec, ledger: Ledger) -> None:
+        self.params: Mapping[str, Value] = job.params
+        self.seed, self.number, self.name, self.run_id = job.seed, job.number, job.name, run_id
+        self.outcome: Outcome | None = None
+        """What became of it, once it was reported."""
+        self._spec, self._ledger, self._over = spec, ledger, False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False  # Ctrl-C is for the loop, which leaves the trial to be begun anew
+        if not self._over:
+            report_trial(self, error=error)
+            warnings.warn(f"{self.name} failed: {_words(error)}", RuntimeWarning, stacklevel=2)
+        return True
+
+    def log(self, points: Mapping[int, float]) -> None:
+        """Log values of the objective by optimizer step."""
+        _patiently(lambda: self._ledger.log(self.run_id, points))
+
+    def record(self, ended: Ended, status: str | None = None, error: str | None = None) -> None:
+        """Record that it ended; only the first time counts."""
+        if self._over:
+            return
+        self._over = True
+        _end_active_run(self.run_id, ended)
+        at = time.monotonic()
+        if status is not None or error is not None:
+            _patiently(lambda: self._ledger.say(self.run_id, status, error))
+        self.outcome = _patiently(lambda: self._ledger.ended(self.run_id, ended, since_s=time.monotonic() - at))
+
+    def curve(self, value: float | Sequence[float] | Mapping[int, float]) -> dict[int, float]:
+        """Values of the objective by optimizer step, from what a training gives."""
+        if isinstance(value, Mapping):
+            return {int(step): float(v) for step, v in value.items()}
+        every = self._spec.evaluate_every or 1
+        if isinstance(value, Sequence):
+            return {every * (i + 1): float(v) for i, v in enumerate(value)}
+        return {self._spec.max_train_steps or 0: float(value)}
+
+
+def report_trial(
+    trial: Trial,
+    value: float | Sequence[float] | Mapping[int, float] | None = None,
+    *,
+    status: str | None = None,
+    error: BaseException | str | None = None,
+) -> Outcome | None:
+    """Record what became of a trial; gives the record.
+
+    value: of the objective: the last one; or all evaluations, {optimizer step: value}, or as a list, `evaluate_every` steps apart;
+    None where the training logged them itself. status: one of `advisor.contract.STATUSES`; None: what the values say: complete,
+    diverged where the last is not finite, no_data without any. error: what ended it; the trial is infeasible then. A trial that
+    was reported stays as it was.
+    """
+    if status is not None and status not in set(contract.STATUSES) - {"running"}:
+        known = ", ".join(s for s in contract.STATUSES if s != "running")
+        raise AdvisorError(f"{status!r} is no status of a trial that has ended; there are {known}")
+    if value is not None and trial.outcome is None:
+        trial.log(trial.curve(value))
+    if error is not None:
+        status = status or "infeasible"
+    failed = status == "infeasible"
+    trial.record(Ended(int(failed)), status, None if error is None else _words(error))
+    return trial.outcome
+
+
+def _words(error: BaseException | str) -> str:
+    """An error as the record has it: class and message, with lack of memory said first."""
+    text = error if isinstance(error, str) else f"{type(error).__name__}: {error}".strip(": ")
+    line = " ".join(text.split())[:500]
+    return f"out of memory: {line}" if out_of_memory(line) else line
+
+
+class _Place:
+    """What MLflow and our hook find in this process while a trial is trained in it."""
+
+    def __init__(self, spec: StudySpec, job: Job, run_id: str, location: Any, experiment: str) -> None:
+        self._given = environment_of(spec, job, run_id, location, experiment)
+        self._uri = from_anywhere(location)
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Within it they log into the trial's run."""
+        import mlflow
+
+        before = {name: os.environ.get(name) for name in (*self._given, "MLFLOW_EXPERIMENT_ID")}
+        tracking_uri = mlflow.get_tracking_uri()
+        mlflow.set_tracking_uri(self._uri)
+        os.environ.update(self._given)
+        try:
+            yield
+        finally:
+            mlflow.set_tracking_uri(tracking_uri)
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+def _end_active_run(run_id: str, ended: Ended) -> None:
+    """End the run where the training left it open."""
+    import mlflow
+
+    active = mlflow.active_run()
+    if active is not None and active.info.run_id == run_id:
+        mlflow.end_run("FINISHED" if ended.fine else "KILLED" if ended.interrupted else "FAILED")
+
+
+@contextmanager
+def _beating(ledger: Ledger, run_id: str) -> Iterator[None]:
+    """Within it other launchers hear that this one lives."""
+    over = threading.Event()
+    ledger.pulse(run_id)
+
+    def beat() -> None:
+        while not over.wait(HEARTBEAT_S):
+            ledger.pulse(run_id)
+
+    thread = threading.Thread(target=beat, name="advisor-heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _patiently(call: Callable[[], Result]) -> Result:
+    """The call's result, tried again while the store is unwell: a training that has run must not be lost."""
+    until, pause = time.monotonic() + PATIENCE_S, 1.0
+    while True:
+        try:
+            return call()
+        except DeliveringError:
+            time.sleep(_PAUSE_S)
+        except LaterError as error:
+            if time.monotonic() + pause > until:
+                raise AdvisorError(f"the store does not answer: {error}; run the same again when it does") from None
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)

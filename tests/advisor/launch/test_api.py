@@ -1,0 +1,128 @@
+"""A study's trials in a Python loop: recorded as what they were, resumable, shared with other launchers."""
+
+import math
+import subprocess
+import sys
+
+import mlflow
+import pytest
+
+import advisor
+from advisor import contract, open_study, report_trial
+from advisor.errors import AdvisorError
+from advisor.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.tracking.store import read_experiment
+
+SPEC = StudySpec(
+    study="in a loop's body",
+    objective=Objective(metric="val/loss", direction="minimize"),
+    parameters={"lr": Parameter(low=0.001, high=1.0, scale="log"), "depth": Parameter(choices=(2, 4))},
+    trials=6,
+    max_train_steps=100,
+    evaluate_every=10,
+)
+
+
+def runs():
+    return {run.name: run for run in read_experiment(SPEC.study, tracking_uri="mlflow.db").runs}
+
+
+def statuses():
+    return {name: run.tags.get(contract.TAG_STATUS) for name, run in sorted(runs().items())}
+
+
+@pytest.mark.filterwarnings("ignore:trial-:RuntimeWarning")
+def test_trials_are_recorded_as_what_they_were_and_go_on_where_they_were_left(project):
+    study = open_study(SPEC)
+    seen = []
+    for trial in study.trials():
+        seen.append(trial.number)
+        assert trial.params["lr"] > 0
+        assert trial.seed == 0
+        with trial:
+            if trial.number == 0:
+                assert report_trial(trial, [0.5, 0.3, 0.4]).best == 0.3
+            if trial.number == 1:
+                raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+            if trial.number == 2:
+                with mlflow.start_run():
+                    assert mlflow.active_run().info.run_id == trial.run_id
+                    mlflow.log_metric("val/loss", 0.2, step=7)
+            if trial.number == 3:
+                report_trial(trial, {10: 0.9, 20: math.nan})
+        if trial.number == 4:
+            break
+    assert seen == [0, 1, 2, 3, 4]
+    assert statuses() == {
+        "trial-0": "complete",
+        "trial-1": "infeasible",
+        "trial-2": "complete",
+        "trial-3": "diverged",
+        "trial-4": None,
+    }
+    assert runs()["trial-1"].tags[contract.TAG_ERROR].startswith("out of memory: RuntimeError: CUDA out of memory")
+    assert runs()["trial-0"].params["depth"] in ("2", "4")
+
+    # Iterating again, also in a new study, skips what has ended and begins anew what was left.
+    for trial in open_study(SPEC).trials():
+        seen.append(trial.number)
+        report_trial(trial, 0.1, status="stopped")
+    assert seen[5:] == [4, 5]
+    assert statuses()["trial-4"] == "stopped"
+    assert list(study.trials()) == []
+    assert len(runs()) == 6
+
+
+def test_an_exception_that_nobody_catches_leaves_the_trial_to_be_begun_anew(project):
+    study = open_study(SPEC)
+
+    def loop():
+        for _ in study.trials():
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+    assert next(iter(study.trials())).number == 0
+
+
+def test_loops_share_a_study(project):
+    one, other = open_study(SPEC).trials(), open_study(SPEC).trials()
+    numbers = [next(one).number, next(other).number, next(one).number]
+    assert numbers == [0, 1, 2]
+    one.close()
+    other.close()
+
+
+def test_an_adaptive_study_follows_its_results(project):
+    spec = SPEC.model_copy(update={"study": "exploit", "trials": 13, "sampler": Sampler(kind="adaptive", seed=1)})
+
+    def run(name):
+        drawn = []
+        for trial in open_study(spec.model_copy(update={"study": name})).trials():
+            drawn.append(trial.params)
+            report_trial(trial, abs(math.log10(trial.params["lr"] / 0.05)) + 0.1 * (trial.params["depth"] == 2))
+        return drawn
+
+    drawn = run("exploit")
+    assert run("exploit again") == drawn
+    assert sum(abs(math.log10(p["lr"] / 0.05)) < 0.3 for p in drawn[10:]) >= 2
+
+    # The study that follows from it begins with what its parent learnt.
+    child = spec.model_copy(update={"study": "exploit further", "parent": "exploit", "trials": 2})
+    first = next(iter(open_study(child).trials())).params
+    assert abs(math.log10(first["lr"] / 0.05)) < 0.3
+    assert first not in drawn
+
+
+def test_what_cannot_be_reported_is_said(project):
+    trial = next(open_study(SPEC).trials())
+    with pytest.raises(AdvisorError, match="no status of a trial that has ended; there are complete"):
+        report_trial(trial, status="fine")
+
+
+def test_importing_the_package_loads_none_of_it():
+    code = (
+        "import sys, advisor; print([m for m in ('mlflow', 'optuna', 'ray', 'pydantic', 'numpy') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert {"open_study", "report_trial"} <= set(advisor.__all__)
