@@ -171,6 +171,20 @@ def test_a_server_gives_the_same(odd_database: Path, start_server: Callable[[str
     refused("is not one that MLflow understands", "odd", tracking_uri=address, filter="lr >")
 
 
+def test_a_server_is_asked_for_many_histories_at_once(
+    odd_database: Path, start_server: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    monkeypatch.delattr(MlflowClient, "get_metric_history")  # one history at a time
+    address = start_server(f"sqlite:///{odd_database}")
+    told: list[tuple[int, int]] = []
+    read = read_experiment("odd", tracking_uri=address, on_progress=lambda *p: told.append(p))
+    same(read, read_experiment("odd", tracking_uri=str(odd_database)))
+    assert told == sorted(told)
+    assert told[-1] == (4, 4)
+
+
 def test_a_folder_of_files_gives_the_same(odd_database: Path, odd_files: Path) -> None:
     by_sql = read_experiment("odd", tracking_uri=str(odd_database))
     for uri in (str(odd_files), odd_files.as_uri()):
