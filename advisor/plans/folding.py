@@ -168,7 +168,7 @@ class _Draft:
                 self._defer(finding, f"it comes after the goal “{self.specs[0].goal}”, which it would blur")
         for spec in studies:
             self.specs.append(self._placed(spec))
-        if self.specs[-1].probe is None and len(studies) == 1:
+        if not self.asked:
             self.current = self.specs[-1]
 
     def _placed(self, spec: StudySpec) -> StudySpec:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from advisor.finding import Advise, Change, FigureEvidence, Finding, FixParameter, Goal, MissingData
+from advisor.finding import Advise, Change, FigureEvidence, Finding, FixParameter, Goal, MissingData, RunPlan
 from advisor.readings import kinds, throughput
 from advisor.rule import Factor, Rule, Share
 from advisor.stats import saturation
@@ -31,8 +31,8 @@ class BatchThroughput(Rule):
 
     ## What to do
     Fix the batch size at the largest one before the plateau, and tune learning rate and regularisation for it. Where throughput
-    still grows at the largest one, use that, or try larger ones if none ran out of memory yet. Where no doubling nearly doubled the
-    throughput, look for the bottleneck first and measure again.
+    still grows at the largest one and none ran out of memory yet, a short sweep measures larger ones; else use that. Where no
+    doubling nearly doubled the throughput, look for the bottleneck first and measure again.
 
     ## How sure
     The noise of a throughput comes from ten stretches of each run, or from the differences between runs of one size if that is
@@ -103,14 +103,18 @@ class BatchThroughput(Rule):
                 "the largest that was tried",
                 "Use it, or try still larger ones, and tune the learning rate for it.",
             )
-        return _Conclusion(f"Throughput is still {at}, {said}", tip, chosen, 1 - alpha)
+        return _Conclusion(f"Throughput is still {at}, {said}", tip, chosen, 1 - alpha, larger=not out > chosen.size)
 
     def _finding(self, study: Study, speeds: Sequence[throughput.Speed], found: _Conclusion) -> Finding:
         name = next((n for n in study.searched if kinds.is_batch_size(n)), None)
         use = found.use
-        change: Change = Advise(text=found.tip)
-        if name is not None and use is not None and study.probe is None and use.size.is_integer():
-            change = FixParameter(parameter=name, value=int(use.size), why=f"{found.said}.")
+        changes: list[Change] = [Advise(text=found.tip)]
+        trials = study.probe is None or study.spec.baseline is not None
+        if name is not None and use is not None and trials and use.size.is_integer():
+            changes = [FixParameter(parameter=name, value=int(use.size), why=f"{found.said}.")]
+            if found.larger:
+                numbers = {"from": 2 * use.size}
+                changes.append(RunPlan(plan="batch-sweep", parameter=name, numbers=numbers, why=found.said))
         beyond = [t for s in speeds if use is not None and s.size > use.size for t in s.trials]
         wasted = use is None or (beyond and study.probe is None)
         return self.finding(
@@ -129,7 +133,7 @@ class BatchThroughput(Rule):
                     )
                 ),
             ),
-            changes=(change,),
+            changes=changes,
         )
 
 
@@ -140,6 +144,8 @@ class _Conclusion:
     use: throughput.Speed | None
     """The batch size to use; None where something else is to be mended first."""
     sure: float
+    larger: bool = False
+    """Whether still larger sizes are to be measured."""
 
 
 def _rate(speed: throughput.Speed) -> str:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from advisor.finding import Advise, FigureEvidence, Finding, Goal, MissingData
+from advisor.finding import Advise, FigureEvidence, Finding, Goal, MissingData, RunPlan
 from advisor.readings import repeats, sampler
 from advisor.rule import Count, Rule, Share
 from advisor.space import FloatArray
@@ -30,8 +30,9 @@ class TuningSaturated(Rule):
     spent on another question.
 
     ## What to do
-    Stop tuning these hyperparameters in this space; take the simplest or cheapest of the settings that are as good as the best, and
-    change the question: another architecture, more data, more steps, a hyperparameter that was fixed.
+    One last search, by a sampler that learns, where the good trials lie; after it, stop tuning these hyperparameters in this space.
+    Take the best setting, or the simplest or cheapest of those as good, look at the test set once, and ship it. Or change the
+    question: another architecture, more data, more steps, a hyperparameter that was fixed.
 
     ## How sure
     Trials in random or quasi-random order are exchangeable, so the chance that as many trials again gain more than noise is at most
@@ -100,7 +101,7 @@ class TuningSaturated(Rule):
         return self.finding(
             f"{alike} of {pool} settings are as good as the best one ({value:.4g}), within what seeds differ by (sd "
             f"{sd:.2g}), and the last {recent} gained nothing beyond that: tuning {many} in this space has stopped paying.",
-            action="Take the simplest or cheapest of the settings that are as good as the best, and change the question.",
+            action="Search once more where the good trials lie, look at the test set once, and ship; or change the question.",
             severity="note",
             confidence=1 - chance,
             trials=best.trials[:1],
@@ -115,9 +116,11 @@ class TuningSaturated(Rule):
                 ),
             ),
             changes=(
+                RunPlan(plan="exploit", why="Tuning has stopped paying: one last search where the good trials lie"),
                 Advise(
-                    text="Stop tuning in this space; ask something else of the next study: another architecture, more steps, more "
-                    "data, a hyperparameter that was fixed."
+                    text="Stop tuning in this space: take the best setting, or the simplest of those as good, look at the test set "
+                    "once and ship it; or ask something else: another architecture, more steps, more data, a hyperparameter "
+                    "that was fixed."
                 ),
             ),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from advisor.finding import Advise, CurveEvidence, FigureEvidence, Finding, Goal
+from advisor.finding import Advise, CurveEvidence, FigureEvidence, Finding, Goal, RunPlan
 from advisor.readings import ends
 from advisor.rule import Count, Rule, Share
 from advisor.study import Study
@@ -16,6 +16,7 @@ _ROUNDS = (
     "Take warmup and initialisation over from the short runs as they are, the architecture with some trust, the optimizer's "
     "hyperparameters and the regularisation with little; tune the learning-rate schedule again for the long runs.",
 )
+_LONG_RUNS = RunPlan(plan="rounds", why="Training is limited by compute: very few long runs follow the short ones")
 _ENOUGH = (
     "Fix one max_train_steps for all trials, as many as they need to reach their best step and not many more; change it between "
     "studies, never within one.",
@@ -38,7 +39,8 @@ class StepsComputeBound(Rule):
     the final one; where it is not, a fixed and sufficient number of steps makes tuning easier, and more trials help more.
 
     ## What to do
-    Compute-bound: two rounds, short runs to choose, few long runs to finish; the schedule is tuned again for the long ones. Not
+    Compute-bound: two rounds, short runs to choose, few long runs to finish; the schedule is tuned again for the long ones. The
+    long round is written where the study says how long it is to be (`final_train_steps`). Not
     compute-bound: one sufficient `max_train_steps` for all trials, refined from where the best steps lie (`step-position`).
 
     ## How sure
@@ -77,7 +79,7 @@ class StepsComputeBound(Rule):
         if 2 * len(improving) > len(judged):
             also = ", on training data too" if any(e.train_end for e in improving) else ""
             sure = sum(e.end.chance_above(self.material) for e in improving) / len(judged)
-            what = f"still improve{'s' * (len(improving) == 1)} at the end, step {improving[0].steps:,}{also}"
+            what = f"still improve{'s' * (len(improving) == 1)} at the end, {study.at(improving[0].steps)}{also}"
             yield self._verdict(study, "compute-bound", what, judged, improving, sure)
         elif 2 * len(flat) > len(judged):
             fitted = sum(e.train_left <= self.floor for e in flat)
@@ -129,5 +131,8 @@ class StepsComputeBound(Rule):
                     )
                 ),
             ),
-            changes=tuple(Advise(text=text) for text in (_ROUNDS if bound else _ENOUGH)),
+            changes=(
+                *([_LONG_RUNS] if bound else []),
+                *(Advise(text=text) for text in (_ROUNDS if bound else _ENOUGH)),
+            ),
         )

@@ -82,8 +82,13 @@ def test_growth_to_the_end_of_memory():
 
 
 def test_growth_in_trials_fixes_the_largest():
-    (finding,) = verdict("batch-throughput", study_of(rates([1.8] * 5))).findings
+    study = study_of(rates([1.8] * 5))
+    said = verdict("batch-throughput", study)
+    (finding,) = said.findings
     assert (finding.severity, finding.changes[0].value) == ("note", 512)
+    (spec,) = plan(study, [said]).specs
+    assert (spec.probe, spec.parameters["batch_size"].choices[:2], spec.trials) == ("batch-size", (1024, 2048), 8)
+    assert spec.baseline.parameters["batch_size"].value == 512
 
 
 def step(wait, gap):

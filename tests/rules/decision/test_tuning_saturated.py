@@ -35,7 +35,8 @@ def test_settings_that_are_all_alike_have_stopped_paying():
         in found.message
     )
     assert found.confidence > 0.95
-    (change,) = found.changes
+    search, change = found.changes
+    assert (search.kind, search.plan) == ("plan", "exploit")
     assert isinstance(change, Advise)
     assert change.text.startswith("Stop tuning in this space")
 

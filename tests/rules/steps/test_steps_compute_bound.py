@@ -31,7 +31,7 @@ def test_improving_trials_are_compute_bound():
     assert finding.message.startswith("Training is compute-bound")
     assert "training data too" in finding.message
     assert finding.confidence > 0.95
-    assert len(finding.changes[1].apply(finding.changes[0].apply(study([falling()]).spec)).notes) == 2
+    assert len(finding.changes[2].apply(finding.changes[1].apply(study([falling()]).spec)).notes) == 2
 
 
 def test_flat_trials_are_not():
