@@ -70,12 +70,12 @@ def _beyond(study: Study, expects: BestBeyond) -> Said:
     within = [float(study.costs[t.index]) for t, beyond in zip(ranked, out, strict=True) if not beyond][:1]
     if expects.than is not None:
         within.append(expects.than if study.minimize else -expects.than)
-    where = f"{short(best.params[expects.parameter])} gave {_value(study, best)}"
+    where = f"{expects.parameter} {short(best.params[expects.parameter])} gave {_value(study, best)}"
     if not within:
         return "kept", f"all trials lie beyond {short(expects.end)}; {where}"
     rival = min(within)
     lead = rival - float(study.costs[best.index])
-    said = f"{where}, the best within gave {short(study.objective_value(rival))}"
+    said = f"{where}, the best within the old range gave {short(study.objective_value(rival))}"
     luck = float(stats.norm.ppf(SURE)) * math.sqrt(2) * expects.noise
     if abs(lead) <= luck:
         return "cannot tell", f"{said}: a difference of {short(abs(lead))} may be luck ({short(luck)})"

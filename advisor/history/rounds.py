@@ -44,6 +44,7 @@ def history(
     for i, (study, number) in enumerate(zip(studies, numbers(studies), strict=True)):
         best = study.ranked()[:1]
         so_far = min(costs[: i + 1])
+        before = next((s.spec for s in studies[:i] if s.name == study.spec.parent), studies[max(i - 1, 0)].spec)
         rounds.append(
             Round(
                 study=study.name,
@@ -55,8 +56,8 @@ def history(
                 best=study.objective_value(costs[i]) if best else None,
                 best_trial=best[0].name if best else None,
                 incumbent=study.objective_value(so_far) if math.isfinite(so_far) else None,
-                changed=changes(studies[i - 1].spec, study.spec) if i else (),
-                why=_reasons(studies[i - 1].spec, study.spec) if i else (),
+                changed=changes(before, study.spec) if i else (),
+                why=_reasons(before, study.spec) if i else (),
                 outcomes=outcomes(study, _asker(study, rules)),
                 counted=counted[i] if i < len(counted) else 0,
             )

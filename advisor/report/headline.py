@@ -152,8 +152,12 @@ def key_figures(report: Report) -> tuple[tuple[str, str, str], ...]:
         (f"Best {shorten(clean(report.spec.objective.metric), 36)}", number(best.value if best else None), note),
         (
             "Trials",
-            f"{counts.total:,}",
-            f"{counts.failed:,} without a result" if counts.failed else f"{counts.feasible:,} with a result",
+            f"{counts.total - counts.earlier:,}" + (f" + {counts.earlier:,}" if counts.earlier else ""),
+            f"{counts.earlier:,} of earlier rounds"
+            if counts.earlier
+            else f"{counts.failed:,} without a result"
+            if counts.failed
+            else f"{counts.feasible:,} with a result",
         ),
         ("Hyperparameters searched", f"{searched}", _space_note(report, searched)),
         _best_step_figure(report),

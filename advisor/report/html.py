@@ -13,8 +13,9 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
 from advisor import resources
-from advisor.report import all_plots, headline, text, view
+from advisor.report import all_plots, headline, past, text, view
 from advisor.report.figures.ranges import range_figure
+from advisor.report.figures.rounds import rounds_figure
 from advisor.report.model import Report
 
 _MOST_NAMES = 300
@@ -49,6 +50,7 @@ def render_html(report: Report) -> str:
         table=view.table(report),
         sheet=view.sheet(report),
         space=view.space(report),
+        rounds=_rounds(report),
         numeric={n: p.numeric for n, p in report.spec.searched.items()},
         data=htmlsafe_json_dumps(_data(report)),
     )
@@ -60,6 +62,20 @@ def _tally(report: Report) -> list[tuple[str, int, str]]:
     status = {s: sum(1 for _ in report.with_status(s)) for s in ("quiet", "not-assessed", "broken")}
     tally = [*counts, ("passed", status["quiet"], "passed"), ("unknown", status["not-assessed"], "not checked")]
     return [*tally, ("broken", status["broken"], "broken")] if status["broken"] else tally
+
+
+def _rounds(report: Report) -> dict[str, Any] | None:
+    """What the page says of the rounds; None without earlier ones."""
+    history = report.history
+    if history is None:
+        return None
+    return {
+        "said": [*past.summary(history)[: None if not history.stop else -1], *history.said],
+        "figure": rounds_figure(history, "rounds-figure"),
+        "rows": [past.row(r) for r in history.rounds],
+        "signs": past.SIGNS,
+        "rates": [past.rate(r) for r in history.hit_rates],
+    }
 
 
 def _data(report: Report) -> dict[str, Any]:

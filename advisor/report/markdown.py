@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from advisor.finding import FigureEvidence
-from advisor.report import headline
+from advisor.report import headline, past
 from advisor.report.diff import DiffRow, diff_changes
 from advisor.report.model import Report
 from advisor.report.text import clean, confidence, sentence
@@ -33,7 +33,8 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"# {md(headline.headline(report))}"
     yield ""
     yield f"{md(headline.best_sentence(report))} {md(headline.certainty(report))}".strip()
-    for line in (*inferred(report), *report.warnings):
+    rounds = past.summary(report.history) if report.history is not None else ()
+    for line in (*rounds, *inferred(report), *report.warnings):
         yield ""
         yield md(sentence(line))
     yield ""

@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from advisor.finding import Finding
-from advisor.report import headline
+from advisor.report import headline, past
 from advisor.report.model import Report
 from advisor.report.text import clean, confidence, count, sentence
 from advisor.report.view import SEVERITY_WORDS, follows, inferred, steps
@@ -25,6 +25,8 @@ def print_report(report: Report, console: Console) -> None:
     say = _Printer(console)
     say(headline.headline(report), "bold")
     say(" ".join(part for part in (headline.best_sentence(report), headline.certainty(report)) if part))
+    for line in past.summary(report.history) if report.history is not None else ():
+        say(line)
     for line in (*inferred(report), *report.warnings):
         say(sentence(line), "dim")
     for head, below in report.headed[:MOST_FINDINGS]:

@@ -143,6 +143,36 @@ class Reader:
         return tuple(found), tuple(said)
 
 
+def lineages(known: Sequence[Place]) -> list[list[Place]]:
+    """The studies in groups that follow from each other, each from its first study on, in the order of their experiments."""
+    places = [p for p in known if find(known, p.study) is p]
+    first = {p.study: _first(p, places) for p in places}
+    groups: dict[str, list[Place]] = {}
+    for place in places:
+        groups.setdefault(first[place.study], []).append(place)
+    return [sorted(group, key=lambda p: _depth(p, places)) for group in groups.values()]
+
+
+def _line(place: Place, places: Sequence[Place]) -> list[Place]:
+    """The study and those that it follows from, the latest first."""
+    by_name = {p.study: p for p in places}
+    line = [place]
+    while (parent := by_name.get(line[-1].parent or "")) is not None and parent not in line:
+        line.append(parent)
+    return line
+
+
+def _first(place: Place, places: Sequence[Place]) -> str:
+    """The name of the first study of its lineage, or of the one that it says it follows from, which is in no experiment."""
+    oldest = _line(place, places)[-1]
+    known = {p.study for p in places}
+    return oldest.parent if oldest.parent is not None and oldest.parent not in known else oldest.study
+
+
+def _depth(place: Place, places: Sequence[Place]) -> int:
+    return len(_line(place, places))
+
+
 def find(known: Sequence[Place], study: str) -> Place | None:
     """The study of that name, of several the one whose file is noted, of several such the last one."""
     named = [p for p in known if p.study == study]

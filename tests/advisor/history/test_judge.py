@@ -21,7 +21,10 @@ BEYOND = BestBeyond(parameter="learning_rate", side="high", end=0.01, than=0.3)
 
 
 def test_best_beyond():
-    assert judged(BEYOND, (0.5, 0.4, 0.2, 0.25)) == ("kept", "0.02 gave 0.2, the best within gave 0.3")
+    assert judged(BEYOND, (0.5, 0.4, 0.2, 0.25)) == (
+        "kept",
+        "learning_rate 0.02 gave 0.2, the best within the old range gave 0.3",
+    )
     assert judged(BEYOND, (0.5, 0.4, 0.35, 0.35))[0] == "not kept"
     assert judged(BEYOND, (0.5, 0.1, 0.2, 0.25))[0] == "not kept"
     noisy = BEYOND.model_copy(update={"noise": 0.2})

@@ -1,0 +1,43 @@
+"""`advisor history`: the rounds so far, and how often the advice was right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from advisor.cli.options import tracking_option
+
+
+@click.command()
+@click.argument("study", required=False)
+@tracking_option
+@click.option("--format", "format_", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True)
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
+def history(study: str | None, tracking_uri: str | None, format_: str, quiet: bool) -> None:
+    """The rounds of STUDY (a study or an experiment), or of every study of the store that another one follows from.
+
+    Each round with its trials, its best value and the best so far, what it changed and why, and what became of what the advice
+    predicted of it; then how often the predictions of each rule came true, over the whole store.
+
+    \b
+    advisor history                        all lineages
+    advisor history cifar-round-3          the one that this study is of
+    advisor history --format json          for other tools
+    """
+    from advisor import config
+    from advisor.cli.progress import progress
+    from advisor.lineages import chronicle
+    from advisor.registry import load_rules
+    from advisor.report import told
+
+    rules = load_rules(settings=config.find_settings(Path.cwd()))
+    with progress(enabled=not quiet) as tell:
+        found = chronicle(
+            study, rules, tracking_uri=tracking_uri, on_progress=lambda done, of: tell("Reading runs", done, of)
+        )
+    if format_ == "json":
+        click.echo(found.model_dump_json(indent=1))
+        return
+    write = told.markdown if format_ == "markdown" else told.plain
+    click.echo("\n".join(write(found.lineages, found.hit_rates, found.judged)))

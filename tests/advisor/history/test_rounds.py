@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from history_studies import round_of
+
+from advisor.history import history, hit_rates, pool
+from advisor.history.model import Outcome
+from advisor.prediction import BestReaches, Prediction
+from advisor.registry import load_rules
+
+RATES = (1e-3, 3e-3, 5e-3, 9e-3)
+PREDICTED = (Prediction(rule="curve-saturated", expects=BestReaches(value=0.25, than=0.3), probability=0.9),)
+
+
+def lineage(*bests, **last):
+    """A round for each best cost, the first setting of each repeated with a second seed that differs by 0.01."""
+    made = []
+    for i, best in enumerate(bests):
+        costs = [best + 0.3, best + 0.2, best, best + 0.01]
+        rates = [*RATES[:2], RATES[2], RATES[2]]
+        fields = {"study": f"s{i + 1}", "round": i + 1, "parent": f"s{i}" if i else None}
+        made.append(round_of(rates, costs, seeds=[0, 1, 2, 3], **fields, **(last if i == len(bests) - 1 else {})))
+    return made
+
+
+def test_each_round_with_its_best_and_the_best_so_far():
+    found = history(lineage(0.3, 0.2, 0.25, predictions=PREDICTED), load_rules())
+    assert [r.number for r in found.rounds] == [1, 2, 3]
+    assert [r.best for r in found.rounds] == pytest.approx([0.3, 0.2, 0.25])
+    assert [r.incumbent for r in found.rounds] == pytest.approx([0.3, 0.2, 0.2])
+    assert [o.judged for o in found.outcomes] == ["kept"]
+    assert found.hit_rates[0].rate == 1.0
+
+
+def test_what_changed_and_why():
+    first = round_of(RATES, (0.5, 0.4, 0.3, 0.2), study="a")
+    wider = round_of(RATES, (0.5, 0.4, 0.3, 0.2), study="b", parent="a", round=2, high=0.1, max_train_steps=2000)
+    (_, second) = history([first, wider], []).rounds
+    assert second.changed == (
+        "learning_rate: searched 0.0001 to 0.1 (log), searched 0.0001 to 0.01 (log) before",
+        "max_train_steps: 2,000, 1,000 before",
+    )
+
+
+def test_trials_that_count_are_told_by_round():
+    first, second = lineage(0.3, 0.2)
+    found = history([first, second], [], pooled=pool(second, [first]))
+    assert [r.counted for r in found.rounds] == [4, 0]
+    assert found.counted == 4
+
+
+def test_rounds_that_gain_nothing_beyond_what_seeds_differ_by_are_enough():
+    assert history(lineage(0.3, 0.2, 0.199, 0.198), []).stop is not None
+    assert "test set once" in history(lineage(0.3, 0.2, 0.21, 0.2), []).stop
+    assert history(lineage(0.3, 0.2, 0.15, 0.1), []).stop is None
+    assert history(lineage(0.3, 0.3), []).stop is None
+
+
+def test_no_stop_while_something_is_to_be_done_or_luck_is_unknown():
+    rounds = lineage(0.3, 0.2, 0.199, 0.198)
+    assert history(rounds, [], open_findings=True).stop is None
+    unknown = [
+        round_of(RATES, np.array((0.5, 0.4, 0.3, b)), study=f"s{b}", round=i) for i, b in enumerate((0.2, 0.2, 0.2), 1)
+    ]
+    assert history(unknown, []).stop is None
+
+
+def test_hit_rates_count_only_what_could_be_judged():
+    def outcome(rule, judged, p=None):
+        made = Prediction(rule=rule, expects=BestReaches(value=0.1, than=0.2), probability=p)
+        return Outcome(prediction=made, judged=judged, predicted="", observed="")
+
+    found = hit_rates(
+        [
+            outcome("b", "kept", 0.9),
+            outcome("b", "not kept", 0.8),
+            outcome("b", "cannot tell", 0.1),
+            outcome("a", "cannot tell"),
+        ]
+    )
+    assert [(r.rule, r.kept, r.not_kept, r.cannot_tell, r.rate, r.stated) for r in found] == [
+        ("a", 0, 0, 1, None, None),
+        ("b", 1, 1, 1, 0.5, 0.85),
+    ]
