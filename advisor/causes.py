@@ -308,6 +308,18 @@ CAUSES: tuple[Cause, ...] = (
         because="The best settings lie at an end of what was searched, where there are few trials.",
     ),
     Cause(
+        rule="space-boundary",
+        explains=("space-insensitive",),
+        shared="study",
+        because="The best settings lie at an end of what was searched, and what matters beyond it is not known.",
+    ),
+    Cause(
+        rule="space-undersampled",
+        explains=("space-insensitive",),
+        shared="study",
+        because="Too few trials lie in the good region to show what matters there.",
+    ),
+    Cause(
         rule="space-shrink",
         explains=("space-insensitive",),
         shared="subject",
@@ -371,6 +383,12 @@ CAUSES: tuple[Cause, ...] = (
         explains=("step-position", "tuning-saturated"),
         shared="study",
         because="The trials end before they are done.",
+    ),
+    Cause(
+        rule="curve-still-improving",
+        explains=("space-undersampled",),
+        shared="study",
+        because="The trials end before they are done, so that the best of them is the fastest, which need not be the best in the end.",
     ),
     Cause(
         rule="curve-saturated",

@@ -2,7 +2,7 @@
 
     python benchmarks/closed_loop.py                              all tasks and contenders, 5 seeds
     python benchmarks/closed_loop.py --tasks cnn --seeds 2        tasks whose names contain a word
-    python benchmarks/closed_loop.py --contenders loop random     some contenders
+    python benchmarks/closed_loop.py --contenders "this loop" TPE some contenders
     python benchmarks/closed_loop.py --table                      only the table of what was run so far
     python benchmarks/closed_loop.py --losses                     and what the loop did wherever it lost
 
@@ -98,7 +98,7 @@ def main() -> None:
     """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="*", default=[""], help="words in the names of the tasks")
-    parser.add_argument("--contenders", nargs="*", default=[""], help="beginnings of the names of contenders, or loop")
+    parser.add_argument("--contenders", nargs="*", help=f"of: {', '.join(f'{n!r}' for n in (LOOP, *searches()))}")
     parser.add_argument("--seeds", type=int, default=5, help="default: 5")
     parser.add_argument("--workers", type=int, default=1, help="processes; default: 1")
     parser.add_argument("--results", type=Path, default=RESULTS, help=f"folder for what was run; default: {RESULTS}")
@@ -106,8 +106,7 @@ def main() -> None:
     parser.add_argument("--losses", action="store_true", help="also tell what the loop did where it lost")
     options = parser.parse_args()
     tasks = [t for t in all_tasks(options.results) if any(word in t.name for word in options.tasks)]
-    wanted = tuple(options.contenders)
-    names = [n for n in (LOOP, *searches()) if n.startswith(wanted) or (n == LOOP and "loop" in wanted)]
+    names = [n for n in (LOOP, *searches()) if options.contenders is None or n in options.contenders]
     if not tasks or not names:
         parser.error("no task or no contender has such a name")
     if options.table:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from advisor.cli.compare import compare
+from advisor.cli.history import history
 from advisor.cli.imports import import_
 from advisor.cli.init import init
 from advisor.cli.options import tracking_option
@@ -35,6 +36,7 @@ def cli() -> None:
     advisor analyze my-experiment          read the study; writes advisor-report/report.html and next/*.yaml
     advisor run next/1-….yaml -- python train.py --lr {lr}
                                            train the next study's trials
+    advisor history                        the rounds so far, and how often the advice was right
     advisor demo                           see the whole loop on a small real training
     """
 
@@ -60,6 +62,11 @@ cli.add_command(import_)
     "--rules", "rule_folders", multiple=True, type=click.Path(path_type=Path), help="Folder with rules of your own."
 )
 @click.option(
+    "--only-this-round",
+    is_flag=True,
+    help="Leave out the trials of earlier rounds that lie in this study's space.  [default: they count as data]",
+)
+@click.option(
     "--fail-on", type=click.Choice(SEVERITIES), help="Exit with status 1 if a finding is at least this severe."
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
@@ -72,6 +79,7 @@ def analyze(
     filter_: str | None,
     out: Path,
     rule_folders: tuple[Path, ...],
+    only_this_round: bool,
     fail_on: str | None,
     quiet: bool,
 ) -> None:
@@ -97,7 +105,8 @@ def analyze(
             study=study_file,
             filter=filter_,
             rules=rule_folders,
-            command=_command(experiment, objective, direction, study_file, filter_),
+            only_this_round=only_this_round,
+            command=_command(experiment, objective, direction, study_file, filter_, only_this_round),
             on_progress=tell,
         )
     report.save(out)
@@ -108,14 +117,19 @@ def analyze(
 
 
 def _command(
-    experiment: str, objective: str | None, direction: str | None, study: Path | None, filter_: str | None
+    experiment: str,
+    objective: str | None,
+    direction: str | None,
+    study: Path | None,
+    filter_: str | None,
+    only_this_round: bool,
 ) -> str:
     """The command that repeats the analysis, without the tracking URI, which may hold a password."""
     given = (("--objective", objective), ("--direction", direction), ("--study", study), ("--filter", filter_))
     words = ["advisor", "analyze", experiment] + [
         str(w) for flag, value in given if value is not None for w in (flag, value)
     ]
-    return shlex.join(words)
+    return shlex.join([*words, *(["--only-this-round"] if only_this_round else [])])
 
 
 def _show(report: Report, out: Path) -> None:
@@ -213,6 +227,7 @@ def schema(what: str) -> None:
 
 cli.add_command(init)
 cli.add_command(run)
+cli.add_command(history)
 cli.add_command(sync)
 cli.add_command(compare)
 

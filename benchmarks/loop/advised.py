@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from advisor import contract
 from advisor.adaptive import Past, suggest
 from advisor.engine import judge
 from advisor.plans import plan
@@ -32,6 +33,8 @@ class _Trial:
     setting: Setting
     outcome: Outcome
     seed: int
+    probe: str | None = None
+    """What study of another kind it was part of, such as one of warmups: it is no candidate."""
 
 
 @lru_cache(maxsize=1)
@@ -41,39 +44,45 @@ def _rules() -> tuple[Rule, ...]:
 
 def advised(task: Task, seed: int) -> Chosen:
     """Three rounds."""
-    spec = task.start.model_copy(update={"sampler": Sampler(seed=seed)})
-    left = task.trials * (spec.max_train_steps or 1)
+    spec = space = task.start.model_copy(update={"sampler": Sampler(seed=seed)})
+    left = task.trials * _steps(spec)
     done: list[_Trial] = []
     told: list[str] = []
-    space = spec
     for number in range(1, ROUNDS + 1):
-        if spec.searched:
+        last = number == ROUNDS
+        while last and spec.baseline is not None:
+            spec = spec.baseline  # no round is left to use what it would find
+        if spec.searched and spec.probe is None:
             space = spec
-        share = left // (ROUNDS - number + 1)
-        before = len(done)
-        if not spec.searched and number < ROUNDS:
-            _repeat(task, spec, done, share, seed)
-        elif number < ROUNDS:
-            _explore(task, space, done, share, seed)
-        else:
-            _exploit(task, space, done, share, seed)
+        before, share = len(done), left // (ROUNDS - number + 1)
+        _round(task, space if last else spec, done, share, seed, last)
         left -= sum(t.setting.steps for t in done[before:])
         told.append(f"{len(done) - before} trials in {_told(spec)}; best {_best(done).outcome.cost:.5g}")
-        if number < ROUNDS:
-            spec = _next(task, space, done, seed + number, told)
+        if not last:
+            probed = done[before:] if spec.probe is not None else None
+            spec = _next(task, spec if probed else space, probed or within(space, done), seed + number, told)
     best = _best(done)
     return Chosen(best.setting, best.outcome.cost, len(done), sum(t.setting.steps for t in done), tuple(told))
 
 
-def _explore(task: Task, spec: StudySpec, done: list[_Trial], budget: int, seed: int) -> None:
-    plain = spec.model_copy(update={"sampler": Sampler(seed=spec.sampler.seed)})
-    for params in sample(plain, budget // _steps(spec)):
-        _run(task, spec, params, done, seed)
+def _round(task: Task, spec: StudySpec, done: list[_Trial], budget: int, seed: int, last: bool) -> None:
+    """Run a study for at most so many steps; one that is no search of a space has a number of trials of its own."""
+    affordable = budget // _steps(spec)
+    if not spec.searched:
+        params = {n: p.value for n, p in spec.parameters.items() if p.value is not None}
+        for _ in range(min(spec.seeds or 1, affordable)):
+            _run(task, spec, params, done, seed)
+    elif last or spec.sampler.kind == "adaptive":
+        _exploit(task, spec, done, affordable, seed)
+    else:
+        own = (spec.trials or 1) if spec.probe is not None else affordable
+        for params in sample(spec, min(own, affordable)):
+            _run(task, spec, params, done, seed)
 
 
-def _exploit(task: Task, spec: StudySpec, done: list[_Trial], budget: int, seed: int) -> None:
+def _exploit(task: Task, spec: StudySpec, done: list[_Trial], count: int, seed: int) -> None:
     adaptive = spec.model_copy(update={"sampler": Sampler(kind="adaptive", seed=spec.sampler.seed)})
-    for _ in range(budget // _steps(spec)):
+    for _ in range(count):
         history = [
             Past(dict(t.outcome.params), t.outcome.cost if math.isfinite(t.outcome.cost) else None)
             for t in within(spec, done)
@@ -81,32 +90,28 @@ def _exploit(task: Task, spec: StudySpec, done: list[_Trial], budget: int, seed:
         _run(task, spec, suggest(adaptive, history)[0], done, seed)
 
 
-def _repeat(task: Task, spec: StudySpec, done: list[_Trial], budget: int, seed: int) -> None:
-    params = {n: p.value for n, p in spec.parameters.items() if p.value is not None}
-    for _ in range(min(spec.seeds or 1, budget // _steps(spec))):
-        _run(task, spec, params, done, seed)
-
-
 def _run(task: Task, spec: StudySpec, params: dict[str, Value], done: list[_Trial], seed: int) -> None:
     setting, own = Setting(params, _steps(spec), dict(spec.schedule or {})), 1000 * seed + len(done)
-    done.append(_Trial(setting, task.run(setting, own), own))
+    outcome = task.run(setting, own)
+    if spec.probe is not None:
+        outcome = replace(outcome, facts={**outcome.facts, contract.TAG_PROBE: spec.probe})
+    done.append(_Trial(setting, outcome, own, spec.probe))
 
 
-def _next(task: Task, space: StudySpec, done: Sequence[_Trial], seed: int, told: list[str]) -> StudySpec:
+def _next(task: Task, spec: StudySpec, counted: Sequence[_Trial], seed: int, told: list[str]) -> StudySpec:
     """The first study of the plan for what was run so far; the same space again where it asks for none."""
-    counted = within(space, done)
-    made = study(space, [t.outcome for t in counted], [t.seed for t in counted])
+    made = study(spec, [t.outcome for t in counted], [t.seed for t in counted])
     verdicts = judge(made, _rules())
     fired = [f"{f.rule}({f.subject or ''}{' ' + f.side if f.side else ''})" for v in verdicts for f in v.findings]
     specs = plan(made, verdicts).specs
     told.append(f"{', '.join(fired) or 'nothing fired'} → {specs[0].goal if specs else 'no study'}")
-    following = specs[0] if specs else space
+    following = specs[0] if specs else spec.baseline or spec
     return task.legal(following.model_copy(update={"sampler": Sampler(kind=following.sampler.kind, seed=seed)}))
 
 
 def within(spec: StudySpec, done: Sequence[_Trial]) -> list[_Trial]:
     """The trials so far that lie in the space and were trained as it says: they count as its data."""
-    return [t for t in done if t.setting.steps == _steps(spec) and _lies_in(spec, t)]
+    return [t for t in done if t.probe is None and t.setting.steps == _steps(spec) and _lies_in(spec, t)]
 
 
 def _lies_in(spec: StudySpec, trial: _Trial) -> bool:
@@ -124,7 +129,8 @@ def _steps(spec: StudySpec) -> int:
 
 
 def _best(done: Sequence[_Trial]) -> _Trial:
-    return min(done, key=lambda t: t.outcome.cost if math.isfinite(t.outcome.cost) else math.inf)
+    trials = [t for t in done if t.probe is None]
+    return min(trials, key=lambda t: t.outcome.cost if math.isfinite(t.outcome.cost) else math.inf)
 
 
 def _told(spec: StudySpec) -> str:

@@ -72,8 +72,9 @@ class TrainingTask:
 
     @staticmethod
     def _schedule(asked: Mapping[str, Value]) -> dict[str, Value]:
+        """Its kind and warmup; the warmup is a number of steps of its own, whatever the kind's name says of it."""
         known = {"kind": "schedule", "warmup_steps": "warmup_steps"}
-        return {known[key]: value for key, value in asked.items() if key in known}
+        return {known[k]: str(v).removeprefix("warmup+") if k == "kind" else v for k, v in asked.items() if k in known}
 
     def judge(self, setting: Setting, seed: int) -> float:
         """Mean cost of the setting over seeds that no search has seen."""

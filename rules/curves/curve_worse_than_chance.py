@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import ClassVar
 
-from advisor.finding import Advise, CurveEvidence, FigureEvidence, Finding, Goal, Line, MissingData
+from advisor.finding import Advise, Change, CurveEvidence, FigureEvidence, Finding, Goal, Line, MissingData, SetRange
+from advisor.readings import failures, instability
 from advisor.readings.blowups import unstable as unstable_loss
 from advisor.readings.guessing import Skill, learned, skills, training
 from advisor.rule import Count, Rule, Share
+from advisor.stats import space
 from advisor.study import Study
 
 
@@ -32,7 +35,8 @@ class CurveWorseThanChance(Rule):
     Train on one batch until its loss is near zero. Where that fails, look at the loss, the gradients and the learning rates: a
     range that is far too high ends like this, and where the best trial's loss blew up the finding says so and is but a warning.
     Where it works, look at the data: labels that belong to other examples, inputs that are all alike, validation data prepared
-    differently.
+    differently. Where training runs smoothly and the training loss hardly falls, or validation gains next to nothing, the learning
+    rates may be far too low: the next study searches two decades above them, too.
 
     ## How sure
     Confidence is the probability, from the noise and the number of validation examples, that the best trial's true gain is below
@@ -122,5 +126,18 @@ class CurveWorseThanChance(Rule):
                     )
                 ),
             ),
-            changes=(Advise(text=first + advice),),
+            changes=(Advise(text=first + advice), *(() if unstable else self._higher_rates(study, top, hardly))),
         )
+
+    def _higher_rates(self, study: Study, top: Skill, hardly: bool) -> tuple[Change, ...]:
+        """Higher learning rates as well, where no trial failed and training is as good as at rest."""
+        rates, lost = instability.learning_rates(study), failures.failures(study)
+        at_rest = hardly or (training(study, top.trial) is not None and not learned(study, top.trial))
+        if rates is None or not at_rest or (lost.diverged | lost.crashed).any():
+            return ()
+        name, domain = rates[0], study.spec.parameters[rates[0]]
+        new = space.widen(name, domain, "high", math.inf) if domain.numeric else None
+        if new is None:
+            return ()
+        why = f"No trial learned and none failed, so the rates may be far too low: the range goes on to {new[1]:g}"
+        return (SetRange(parameter=name, low=new[0], high=new[1], scale=domain.scale, why=why),)
