@@ -1,0 +1,97 @@
+"""`advisor export`: a study in the form of another tool's search."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from advisor.cli.options import tracking_option
+from advisor.errors import AdvisorError
+from advisor.exports import KINDS
+
+if TYPE_CHECKING:
+    from advisor.exports.content import Past
+    from advisor.spec import StudySpec
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("study", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write.  [default: print it]")
+@click.option(
+    "--points", is_flag=True, help="The study's own trials, as `advisor sample` draws them, in place of its space."
+)
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(min=1),
+    help="How many of them.  [default: the study's number of trials, or 10]",
+)
+@click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first K of them.")
+@click.option("--experiment", metavar="NAME", help="Optuna: the MLflow experiment whose trials are its history.")
+@tracking_option
+def export(
+    kind: str,
+    study: Path,
+    out: Path | None,
+    points: bool,
+    count: int | None,
+    skip: int,
+    experiment: str | None,
+    tracking_uri: str | None,
+) -> None:
+    """Write STUDY (a YAML file) as what another tool searches by.
+
+    \b
+    optuna    a script: the space, what may not be drawn, and the trials so far
+    ray       a Ray Tune space, as a Python module
+    wandb     a Weights & Biases sweep, YAML
+    hydra     a sweeper's configuration: hydra-optuna-sweeper, or with --points Hydra's own
+    algoperf  tuning_search_space.json
+
+    What a tool has no way to say (a condition, a reverse-log scale, a formula, a forbidden region) is an error that says so;
+    --points exports the trials themselves, which say it all.
+
+    \b
+    advisor export optuna next/1-….yaml --experiment cifar --out study.py
+    advisor export wandb next/1-….yaml --points -n 40 --out sweep.yaml
+    """
+    from advisor.exports import export as render
+    from advisor.sampling import sample
+    from advisor.spec_yaml import load
+
+    if not points and (count is not None or skip):
+        raise AdvisorError("-n and --skip choose among the study's own trials; ask for these with --points")
+    spec = load(study)
+    drawn = list(sample(spec, count or spec.trials or 10, skip=skip)) if points else None
+    past = _past(spec, experiment, tracking_uri) if experiment is not None else []
+    text = render(kind, spec, points=drawn, past=past)
+    if out is None:
+        sys.stdout.write(text)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
+
+
+def _past(spec: StudySpec, experiment: str, tracking_uri: str | None) -> list[Past]:
+    """The trials of the experiment that have ended, in the order in which they began; those outside of the space are told of."""
+    from advisor.exports.content import Past
+    from advisor.tracking import read_study
+
+    study = read_study(experiment, tracking_uri=tracking_uri, spec=spec)
+    sign = 1 if spec.objective.direction == "minimize" else -1
+    ended = [t for t in study.trials if t.status not in ("running", "no_data")]
+    inside = [t for t in ended if all(p.contains(t.params[n]) for n, p in spec.searched.items() if n in t.params)]
+    if len(inside) < len(ended):
+        click.echo(
+            f"advisor: {len(ended) - len(inside)} of {len(ended)} trials lie outside of the space: left out", err=True
+        )
+    return [
+        Past(t.params, sign * float(study.costs[t.index]) if study.feasible[t.index] else None)
+        for t in sorted(inside, key=lambda t: (t.started or 0, t.index))
+    ]
