@@ -125,6 +125,14 @@ def _line(node: Any, location: tuple[str, ...]) -> int:
     return line
 
 
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a study file."""
+    whole = StudySpec.model_json_schema()
+    # A study may hold another one, so that pydantic defines it and refers to that; readers look for the keys at the top.
+    top = whole["$defs"]["StudySpec"]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": whole["$defs"]}
+
+
 # --- writing --------------------------------------------------------------------------------------------------------------------
 
 

@@ -4,10 +4,11 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from advisor.errors import AdvisorError
 from advisor.spec import Bounds, Checkpoints, Objective, Parameter, Region, Sampler, StudySpec
-from advisor.spec_yaml import dump, load, loads
+from advisor.spec_yaml import dump, load, loads, schema
 
 HEAD = "study: s\nobjective: {metric: val/loss, direction: minimize}\n"
 
@@ -86,6 +87,22 @@ def test_what_is_written_is_read_back_unchanged(spec):
     again = loads(text)
     assert again == spec
     assert dump(again) == text
+
+
+@settings(max_examples=100, deadline=None)
+@given(specs())
+def test_what_is_written_fits_the_published_schema(spec):
+    Draft202012Validator.check_schema(schema())
+    Draft202012Validator(schema()).validate(yaml.safe_load(dump(spec)))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"trials": 0}, {"forbiden": []}, {"parameters": {"a": {"scale": "ln"}}}, {"sampler": {"kind": 1}}]
+)
+def test_the_schema_refuses_what_is_wrong(wrong):
+    right = {"study": "s", "objective": {"metric": "m", "direction": "minimize"}}
+    assert Draft202012Validator(schema()).is_valid(right)
+    assert not Draft202012Validator(schema()).is_valid(right | wrong)
 
 
 @settings(max_examples=100, deadline=None)
