@@ -121,6 +121,8 @@ class Study:
     """What was not declared but inferred, and from what: keys "objective", "direction" and names of parameters."""
     warnings: tuple[str, ...] = ()
     """What the reader of the data should know of it, one sentence each."""
+    unit: Literal["step", "epoch"] = "step"
+    """What the steps of the curves count: optimizer steps, or epochs where nothing else was logged."""
 
     @property
     def name(self) -> str:
@@ -131,6 +133,14 @@ class Study:
     def minimize(self) -> bool:
         """Whether lower values of the objective are better."""
         return self.spec.objective.direction == "minimize"
+
+    def at(self, step: int) -> str:
+        """A place on the axis of the curves, in words: `step 1,200`."""
+        return f"{self.unit} {step:,}"
+
+    def length(self, steps: int) -> str:
+        """A number of steps, in words: `1,200 steps`."""
+        return f"{steps:,} {self.unit}{'s' * (steps != 1)}"
 
     @cached_property
     def probe(self) -> str | None:

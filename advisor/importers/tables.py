@@ -51,6 +51,7 @@ _FACTS = {
             contract.TAG_COMMAND,
             contract.TAG_GIT_COMMIT,
             contract.TAG_DEVICE,
+            contract.TAG_STEP_UNIT,
         )
     },
     **{

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from advisor import contract
 from advisor.errors import AdvisorError
 from advisor.importers import files, flat
 from advisor.importers.flat import Layout, Rows
@@ -110,7 +111,7 @@ def _one_run(file: Path, root: Path, kind: Kind, layout: Layout) -> Found:
     def read() -> Content:
         rows = flat.read_rows(file, layout)
         params = {**({} if beside is None else unwrapped(files.read_mapping(beside))), **rows.all_params}
-        return _content(rows, params, files.printable(file))
+        return _content(rows, params, layout, files.printable(file))
 
     return Found(
         name,
@@ -128,18 +129,21 @@ def _many_runs(file: Path, root: Path, kind: Kind, layout: Layout, notes: list[s
     name, state = files.printable(file.stem), files.state_of([file])
 
     def reader(run: str) -> Callable[[], Content]:
-        return lambda: _content((rows := spill.take(run)), rows.all_params, f"{files.printable(file)}, run {run!r}")
+        return lambda: _content(
+            (rows := spill.take(run)), rows.all_params, layout, f"{files.printable(file)}, run {run!r}"
+        )
 
     below = files.printable(file.relative_to(root).as_posix()) if root != file else files.printable(file.name)
     born = files.digest_of(flat.first_row(file))
     return [Found(run, (kind, below, born, run), name, reader(run), state) for run in spill.names]
 
 
-def _content(rows: Rows, params: dict[str, Any], where: str) -> Content:
+def _content(rows: Rows, params: dict[str, Any], layout: Layout, where: str) -> Content:
     points = rows.curves.points()
     if not points and not params:
         raise AdvisorError(f"{where} holds no row with a number")
-    return Content(points, params)
+    by_epoch = layout.step is not None and flat.find_column([layout.step], ("epoch", "epochs")) is not None
+    return Content(points, params, {contract.TAG_STEP_UNIT: "epoch"} if by_epoch else {})
 
 
 def _unchanging(spill: Spill) -> list[str]:

@@ -83,7 +83,7 @@ def _at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     early = _count(curve, end)
     at = instability.diverged_step(study, trial)
     if at is not None and len(finite) and instability.diverged_early(study, trial, at):
-        said = f"was {sign * finite.values[0]:.4g} at first and not finite from step {at:,} on"
+        said = f"was {sign * finite.values[0]:.4g} at first and not finite from {study.at(at)} on"
         return Blowup(trial, metric, early, 0.0, math.inf, at, said, "not finite", subject=subject)
     dense = _count(curve, min(end, instability.PROBE_STEPS))
     quiet = Blowup(trial, metric, dense if dense >= FEWEST_EARLY else 0, subject=subject)
@@ -97,7 +97,7 @@ def _at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     step = int(finite.steps[rise.index])
     start, level, limit = sign * rise.start, sign * rise.level, sign * rise.limit
     went, instead = ("rose", "falling") if sign > 0 else ("fell", "rising")
-    said = f"{went} from {start:.4g} to {level:.4g} at step {step:,} instead of {instead}"
+    said = f"{went} from {start:.4g} to {level:.4g} at {study.at(step)} instead of {instead}"
     figures = f"{start:.4g}, {level:.4g}, {limit:.4g}"
     share = rise.share if _matters(study, metric, rise.level - rise.start) else 0.0
     return Blowup(trial, metric, quiet.points, rise.p, share, step, said, figures, limit, subject)
@@ -133,7 +133,9 @@ def _in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     fall = "its fall on a log scale" if jump.log else "what it had gained"
     more = "all that it had gained and more" if jump.log else f"{jump.share:.1f} times {fall}"
     undone = f"{jump.share:.0%} of {fall}" if jump.share <= 1 else more
-    said = f"{'jumped' if sign > 0 else 'fell'} from {before:.4g} to {after:.4g} at step {step:,}, which undid {undone}"
+    said = (
+        f"{'jumped' if sign > 0 else 'fell'} from {before:.4g} to {after:.4g} at {study.at(step)}, which undid {undone}"
+    )
     figures = f"{before:.4g}, {after:.4g}, {limit:.4g}"
     share = jump.share if jump.log or _matters(study, metric, jump.after - jump.before) else 0.0
     return Blowup(trial, metric, len(curve), jump.p, share, step, said, figures, limit, subject)
@@ -183,7 +185,7 @@ def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
     for metric, curve in instability.loss_curves(study, trial):
         before = curve.finite.values[curve.finite.steps < at]
         if len(before) >= _FEWEST_BEFORE and float(np.median(before[-3:])) < before[0]:
-            said = f"was not finite from step {at:,} on, after it had improved"
+            said = f"was not finite from {study.at(at)} on, after it had improved"
             subject = _subject(study, metric)
             return Blowup(trial, metric, len(curve), 0.0, math.inf, at, said, "not finite", subject=subject)
     return None

@@ -109,6 +109,8 @@ def counts_to_target(metric: str) -> Unit | None:
 
 def axis_of(study: Study) -> Unit:
     """What the steps of the study's curves count: optimizer steps, unless the trials say or show that they are something else."""
+    if study.unit == "epoch":
+        return "epochs"
     ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
     last = {t.index: int(study.cost_curve(t).steps[-1]) for t in ended}
     epochs = [(as_number(v), last[t.index]) for t in ended for n, v in t.params.items() if _counts_epochs(n)]

@@ -60,6 +60,7 @@ def assemble(
         signals=signals,
         inferred=inferred,
         warnings=(*experiment.warnings, *_of_test_data(aim), *held, *stepless, *by_epoch, *doubled, *outside),
+        unit="epoch" if axes.BY_EPOCH in doubled else "step",
     )
 
 
@@ -260,7 +261,8 @@ def _trials(
         )
         for i, run in enumerate(runs)
     )
-    return trials, [*warnings, *axes.epochs_only(ends, params)]
+    noted = all(fact.get("step_unit") == "epoch" for fact in facts)
+    return trials, [*warnings, *([axes.BY_EPOCH] if noted else axes.epochs_only(ends, params))]
 
 
 def _facts(run: Run) -> dict[str, str]:

@@ -129,11 +129,14 @@ def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:
     return last
 
 
+BY_EPOCH = "Metrics were logged by epoch: every step in this report is an epoch."
+
+
 def epochs_only(ends: IntArray, params: Sequence[Mapping[str, Value]]) -> list[str]:
     """A warning where every metric was logged by epoch: each trial's last step is the number of epochs in its parameters."""
     planned = np.array([next((as_number(v) for n, v in p.items() if _counts_epochs(n)), -9.0) for p in params])
     if (ends >= 1).any() and np.isin((planned - ends)[ends >= 1], (0, 1)).all():
-        return ["Metrics were logged by epoch: every step in this report is an epoch."]
+        return [BY_EPOCH]
     return []
 
 

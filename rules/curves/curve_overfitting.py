@@ -98,7 +98,7 @@ class CurveOverfitting(Rule):
         start, end = levels if metric != objective else (study.objective_value(v) for v in levels)
         who = "The best trial" if top.trial == winners[0] else "The best trial of its setting," if leading else "Trial"
         message = f"{who} {top.trial.name} overfits: {metric} gets worse, "
-        message += f"from {start:.4g} at step {top.step} to {end:.4g} at its end"
+        message += f"from {start:.4g} at {study.at(top.step)} to {end:.4g} at its end"
         message += f", while {top.training} still improves" if top.training else " (no training metric was logged)"
         if feasible > 1:
             message += f"; {len(hits)} of {feasible} feasible trials overfit"
@@ -123,7 +123,7 @@ class CurveOverfitting(Rule):
             evidence=(
                 CurveEvidence(
                     metrics=(metric, top.training) if top.training else (metric,),
-                    caption=f"{metric} gets worse by {top.rise.share:.0%} of its range after step {top.step}.",
+                    caption=f"{metric} gets worse by {top.rise.share:.0%} of its range after {study.at(top.step)}.",
                     trials=tuple(h.trial.id for h in hits[:5]),
                     marks=tuple(Mark(trial=h.trial.id, step=h.step, label="best level") for h in hits[:5]),
                 ),

@@ -79,7 +79,7 @@ class CurvePeriodic(Rule):
     def _report(self, study: Study, top: Cycle, alike: list[Trial], judged: int) -> Finding:
         best = top.trial == study.ranked()[0]
         whose = f"{'the best trial ' if best else ''}{top.trial.name}"
-        period = f"{top.steps:,.4g} steps{_in_epochs(top)}"
+        period = f"{top.steps:,.4g} {study.unit}s{_in_epochs(top)}"
         message = f"The curve of {top.metric} in {whose} goes up and down with a period of {period}: "
         message += f"{top.found.share:.0%} of its scatter around the trend repeats"
         message += f"; {len(alike) - 1} more of the {judged} trials judged have that period" if len(alike) > 1 else ""
@@ -96,14 +96,14 @@ class CurvePeriodic(Rule):
             evidence=(
                 CurveEvidence(
                     metrics=(top.metric,),
-                    caption=f"{top.metric} repeats every {top.steps:,.4g} steps.",
+                    caption=f"{top.metric} repeats every {top.steps:,.4g} {study.unit}s.",
                     trials=tuple(t.id for t in alike),
                 ),
                 FigureEvidence(
                     rows=(
                         ("trials judged", f"{judged}, of which {len(alike)} have this period"),
-                        ("evaluations", f"{len(top.curve)} of {top.trial.name}, every {top.every:,} steps"),
-                        ("period", f"{top.found.period:.3g} evaluations, {top.steps:,.4g} steps"),
+                        ("evaluations", f"{len(top.curve)} of {top.trial.name}, every {study.length(top.every)}"),
+                        ("period", f"{top.found.period:.3g} evaluations, {top.steps:,.4g} {study.unit}s"),
                         ("steps of an epoch", f"{top.epoch:,.4g}" if top.epoch > 0 else "unknown"),
                         ("share of the scatter that repeats", f"{top.found.share:.0%} (told from {self.material:.0%})"),
                         ("p-value, over all frequencies and curves", f"{top.p:.2g} (told up to {self.false_alarms:g})"),

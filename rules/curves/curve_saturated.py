@@ -75,9 +75,9 @@ class CurveSaturated(Rule):
         who = f"{len(firing)} of the {len(judged)} best trials were" if len(judged) > 1 else "The best trial was"
         trials = [e.trial for e in firing]
         yield self.finding(
-            f"{who} flat from {slowest:.0%} of {steps:,} steps on, on {which}: the last {1 - self.margin * slowest:.0%} of the "
-            f"steps brought at most {rest:.1%} of what the run gained.",
-            action=f"Train for {fewer:,} steps instead of {steps:,} and spend what that saves on more trials.",
+            f"{who} flat from {slowest:.0%} of {study.length(steps)} on, on {which}: the last {1 - self.margin * slowest:.0%} of "
+            f"the training brought at most {rest:.1%} of what the run gained.",
+            action=f"Train for {study.length(fewer)} instead of {steps:,} and spend what that saves on more trials.",
             severity="note",
             confidence=0.95 * len(firing) / len(judged),
             trials=trials,
@@ -107,7 +107,7 @@ class CurveSaturated(Rule):
                 SetField(
                     field="max_train_steps",
                     value=fewer,
-                    why=f"The slowest of the best trials settled at {slowest:.0%} of {steps:,} steps; {self.margin:g} times that.",
+                    why=f"The slowest settled at {slowest:.0%} of {study.length(steps)}; this is {self.margin:g} times that.",
                 ),
                 Advise(text="Shorten the learning-rate schedule with the training, so that both still end together."),
             ),

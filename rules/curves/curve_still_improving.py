@@ -71,15 +71,15 @@ class CurveStillImproving(Rule):
         who = who or "The best trial still improves when it ends"
         trials = [e.trial for e in firing]
         yield self.finding(
-            f"{who} at step {firing[0].steps:,}: training as long again promises {promise}.",
-            action=f"Train for {longer:,} steps instead of {steps:,} and tune the learning-rate decay for the new length.",
+            f"{who} at {study.at(firing[0].steps)}: training as long again promises {promise}.",
+            action=f"Train for {study.length(longer)} instead of {steps:,} and tune the learning-rate decay for the new length.",
             severity="warning" if middle.forecast >= 5 * self.material else "note",
             confidence=sure,
             trials=trials,
             evidence=(
                 CurveEvidence(
                     metrics=(study.spec.objective.metric,),
-                    caption=f"The last {middle.window:.0%} of the steps brought {middle.gain:.1%} of what the run gained.",
+                    caption=f"The last {middle.window:.0%} of the training brought {middle.gain:.1%} of what the run gained.",
                     trials=tuple(t.id for t in trials),
                 ),
                 FigureEvidence(
@@ -101,7 +101,7 @@ class CurveStillImproving(Rule):
                 SetField(
                     field="max_train_steps",
                     value=longer,
-                    why=f"The best trials still improve at step {steps:,}: as many steps again promise {promise}.",
+                    why=f"The best trials still improve at {study.at(steps)}: as long again promise {promise}.",
                 ),
                 Advise(
                     text="Spend the extra steps at a high learning rate: stretch a cosine decay from the same base rate over the "

@@ -85,13 +85,16 @@ class CurveTrainLossRises(Rule):
         top = rising[0]
         of_best = top.trial == study.ranked()[0]
         message = f"The training loss of {'the best trial ' if of_best else ''}{top.trial.name} rises: "
-        message += f"{top.metric} goes from {top.low:.4g} at step {top.step:,} to {top.high:.4g} at its end"
+        message += f"{top.metric} goes from {top.low:.4g} at {study.at(top.step)} to {top.high:.4g} at its end"
         message += f"; so does that of {len(trials) - 1} more of the best {judged} trials" if len(trials) > 1 else ""
         if top.improving:
             message += f", while {study.spec.objective.metric} goes on improving"
-        advice = f"Look for a bug before tuning: compare batches, labels and loss before step {top.step:,} with those of the end."
+        since = study.at(top.step)
+        advice = f"Look for a bug before tuning: compare batches, labels and loss before {since} with those of the end."
         if top.improving:
-            advice = f"Check that the loss measures something else after step {top.step:,}: augmentation, harder examples, weights."
+            advice = (
+                f"Check that the loss measures something else after {since}: augmentation, harder examples, weights."
+            )
         return self.finding(
             message + ".",
             action=advice,

@@ -78,11 +78,11 @@ class CkptBestLost(Rule):
     def _report(self, study: Study, trials: list[Trial], top: Left, lost: list[Left]) -> Finding:
         metric = study.spec.objective.metric
         best = study.objective_value(top.best)
-        message = f"The best trial {top.trial.name} reached {metric} {best:.4g} at step {top.best_step}"
+        message = f"The best trial {top.trial.name} reached {metric} {best:.4g} at {study.at(top.best_step)}"
         if top.rise is None:
             message += " but kept no checkpoint"
         else:
-            message += f" but has {study.objective_value(top.rise.level):.4g} {top.source} (step {top.step})"
+            message += f" but has {study.objective_value(top.rise.level):.4g} {top.source} ({study.at(top.step)})"
         if not top.noted:
             message += ", and it noted no checkpoints: its best step is lost unless it was saved"
         if len(trials) > 1:

@@ -68,20 +68,23 @@ class EvalRegular(Rule):
         message = f"In {len(irregular)} of {judged} trials, {metric} is evaluated "
         rows = [
             ("trials with irregular intervals", f"{len(irregular)} of {judged} that have 11 evaluations or more"),
-            ("steps between evaluations", f"{shortest:,.0f} to {longest:,.0f}, median {usual:,.0f}"),
+            (f"{study.unit}s between evaluations", f"{shortest:,.0f} to {longest:,.0f}, median {usual:,.0f}"),
             (f"intervals off by more than {self.tolerance:.0%} of the usual steps", f"{off:.0%} (fires above {self.off:.0%})"),
         ]  # fmt: skip
         if clock:
             seconds = float(np.median([t.seconds.usual for t in by_clock if t.seconds is not None]))
             late = float(np.median([t.seconds.off for t in by_clock if t.seconds is not None]))
-            message += f"by the clock, every {seconds:.3g} s: from one to the next it is {shortest:,.0f} to {longest:,.0f} steps."
+            message += f"by the clock, every {seconds:.3g} s: from one to the next it is "
+            message += f"{shortest:,.0f} to {longest:,.0f} {study.unit}s."
             rows.append((f"intervals off by more than {self.tolerance:.0%} of the usual seconds", f"{late:.0%}"))
         else:
             message += (
-                f"at irregular steps: {off:.0%} of the intervals differ by more than {self.tolerance:.0%} from the usual "
-                f"{usual:,.0f} steps, and they range from {shortest:,.0f} to {longest:,.0f}."
+                f"at irregular {study.unit}s: {off:.0%} of the intervals differ by more than {self.tolerance:.0%} from the usual "
+                f"{usual:,.0f} {study.unit}s, and they range from {shortest:,.0f} to {longest:,.0f}."
             )
-        advice = f"Evaluate every {max(round(usual), 1):,} steps in all trials{', not by the clock' if clock else ''}."
+        advice = (
+            f"Evaluate every {study.length(max(round(usual), 1))} in all trials{', not by the clock' if clock else ''}."
+        )
         trials = [t.trial for t in irregular]
         return self.finding(
             message,
@@ -93,7 +96,7 @@ class EvalRegular(Rule):
             evidence=(
                 CurveEvidence(
                     metrics=(metric,),
-                    caption=f"The points of {metric} lie {shortest:,.0f} to {longest:,.0f} steps apart.",
+                    caption=f"The points of {metric} lie {shortest:,.0f} to {longest:,.0f} {study.unit}s apart.",
                     trials=tuple(t.id for t in trials[:5]),
                 ),
                 FigureEvidence(rows=tuple(rows)),

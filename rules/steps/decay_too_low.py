@@ -94,7 +94,7 @@ class DecayTooLow(Rule):
         said = f"The learning rate lies below {self.tiny:.0%} of its peak for {share:.0%} of the steps {who}"
         return self.finding(
             f"{said}, and the objective gains {gained:.1%} of its whole gain there.",
-            action=f"Keep the decay at {decay:,} steps after {max(total - decay, 0):,} at the peak rate, or train for fewer steps.",
+            action=f"Keep the decay at {study.length(decay)} after {max(total - decay, 0):,} at the peak rate, or train for fewer.",
             severity="warning",
             confidence=len(wasted) / len(judged) * (1 - 0.5 * max(gained, 0.0) / self.gain),
             subject=metric,

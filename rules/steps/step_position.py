@@ -86,20 +86,22 @@ class StepPosition(Rule):
         p_early = self.early ** len(placed)
         p_late = trend.chance_of_at_least(len(late), np.array([p.chance_late(self.late) for p in placed]))
         if max(p.place for p in placed) <= self.early and p_early <= self.false_alarms:
-            yield self._early(placed, p_early)
+            yield self._early(study, placed, p_early)
         elif len(late) >= self.consistent * len(placed) and p_late <= self.false_alarms:
             known = {"decayed": self.decayed, "material": self.material, "strong": self.strong}
             found = best_steps.late_trials(study, placed, self.late, **known, alpha=self.false_alarms)
             if found.longer or not found.decayed:  # else the schedule explains it
-                yield self._late(placed, found, p_late)
+                yield self._late(study, placed, found, p_late)
 
-    def _early(self, placed: Sequence[BestStep], chance: float) -> Finding:
+    def _early(self, study: Study, placed: Sequence[BestStep], chance: float) -> Finding:
         steps, last = round(np.median([p.steps for p in placed])), max(p.place for p in placed)
         fewer = min(ends.round_up(self.room * last * steps), steps)
         share = f"in the first {self.early:.0%} of training in all {len(placed)} good trials"
         message = f"The best step lies {share}, at {last:.1%} or before"
-        action = f"Train for {fewer:,} steps instead of {steps:,}, with a regulariser if validation gets worse after its best step."
-        why = f"No good trial is at its best after {last:.1%} of {steps:,} steps; this is {self.room:g} times that."
+        action = f"Train for {study.length(fewer)} instead of {steps:,}, and regularise if validation gets worse later."
+        why = (
+            f"No good trial is at its best after {last:.1%} of {study.length(steps)}; this is {self.room:g} times that."
+        )
         unlearned = all(p.at_start for p in placed)
         if unlearned:
             message += ": their first evaluation is their best, so training made nothing better"
@@ -117,16 +119,14 @@ class StepPosition(Rule):
             changes=(Advise(text=action) if unlearned else SetField(field="max_train_steps", value=fewer, why=why),),
         )
 
-    def _late(self, placed: Sequence[BestStep], late: Late, chance: float) -> Finding:
+    def _late(self, study: Study, placed: Sequence[BestStep], late: Late, chance: float) -> Finding:
         many, of = len(late.steps), len(placed)
         share = f"in the last {self.late:.0%} of training in {many} of the {of} good trials"
         middle = np.median([p.place for p in placed])
         change: Advise | SetField
         if late.longer:
             steps = round(np.median([p.steps for p in late.steps]))
-            action = (
-                f"Train for {late.longer:,} steps instead of {steps:,} and tune the decay of the learning rate again."
-            )
+            action = f"Train for {study.length(late.longer)} instead of {steps:,} and tune the decay of the learning rate again."
             why = f"The best step lies {share}, and {late.improving} of these trials still improve when they end."
             change = SetField(field="max_train_steps", value=late.longer, why=why)
         else:

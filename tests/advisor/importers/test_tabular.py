@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ import numpy as np
 import pytest
 from imports import Points, assert_same, falling, stored
 
+from advisor.engine import judge
 from advisor.importers.flat import Rows
 from advisor.importers.spill import Spill
+from advisor.registry import load_rules
+from advisor.tracking.assemble import assemble
 from advisor.tracking.store import read_experiment
 
 RATES = [1e-4, 1e-3, 1e-2, 1e-1]
@@ -170,3 +174,20 @@ def test_bad_parameters_and_paths_are_refused(tmp_path: Path, refused: Any) -> N
     strange = tmp_path / os.fsdecode(b"\xff\xfe")
     strange.mkdir()
     assert "\\xff\\xfe" in refused("csv", strange)
+
+
+def test_a_column_of_epochs_makes_steps_epochs(tmp_path: Path, imported: Any) -> None:
+    lines, expected = ["trial,epoch,lr,val_loss"], {}
+    for i, rate in enumerate(RATES):
+        curve = falling(rate, range(1, 31))
+        expected[f"t{i}"] = {"val_loss": curve}
+        lines += [f"t{i},{epoch},{rate},{value!r}" for epoch, value in curve]
+    path = tmp_path / "results.csv"
+    path.write_text("\n".join(lines) + "\n")
+    study = assemble(imported(["csv", path, "--params", "lr"], "results", expected, "val_loss"), objective="val_loss")
+    assert study.unit == "epoch"
+    assert (study.at(1200), study.length(1), study.length(1200)) == ("epoch 1,200", "1 epoch", "1,200 epochs")
+    assert any("is an epoch" in warning for warning in study.warnings)
+    said = [f.message + f.action for v in judge(study, load_rules()) for f in v.findings]
+    assert any("epoch" in text for text in said), said
+    assert not any(re.search(r"\d steps|step \d", text) for text in said), said
