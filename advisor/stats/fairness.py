@@ -7,12 +7,16 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from advisor.space import FloatArray, IntArray
+from advisor.space import BoolArray, FloatArray, IntArray
 from advisor.stats import best_of, space
 from advisor.stats.outliers import Side
 
 DOUBT = 0.1
 """Probability below which a group's best value is taken not to lie at an end."""
+SEED = 0
+_SHUFFLES = 999
+_FEWEST = 5
+"""Points with a result below which a group of its own shows no crowding."""
 _MATERIAL = 0.2
 """Share of the rest that must lie beyond a group's own range for the rest to go on there."""
 
@@ -107,6 +111,58 @@ def _stretched(positions: FloatArray) -> FloatArray:
     if not len(known) or np.ptp(known) == 0:
         return np.full(len(positions), np.nan)
     return np.asarray((positions - known.min()) / np.ptp(known), dtype=np.float64)
+
+
+def cut_short(
+    groups: IntArray, numeric: list[FloatArray], costs: FloatArray, *, edge: float, certainty: float, level: float
+) -> list[tuple[int, space.Crowded]]:
+    """Groups that lost while their own good points crowd an end of an axis, surest first; arguments as for `elsewhere`.
+
+    Only where the good points of the group that won do not lie as far out: the range suits it, and not the other. The chance is
+    adjusted for looking at all groups that lost.
+    """
+    fine = np.isfinite(costs)
+    labels = np.unique(groups).tolist()
+    if len(labels) < 2 or not fine.any():
+        return []
+    won = groups == groups[np.nanargmin(costs)]
+    own = [np.where(_varied(u[won]), u[won], np.nan) for u in numeric]
+    if not any(_varied(u) for u in own):
+        return []
+    theirs = space.responses(own, [], space.scores(costs[won]), edge)
+    lost = [g for g in labels if not won[groups == g].any() and fine[groups == g].sum() >= _FEWEST]
+    found = []
+    for group in lost:
+        mine = groups == group
+        own = [np.where(_varied(u[mine]), u[mine], np.nan) for u in numeric]
+        ends = space.crowded(own, [], costs[mine], edge, certainty, level / len(lost)) if any(map(_varied, own)) else []
+        for end in ends:
+            if getattr(theirs[end.axis], end.side) <= DOUBT:
+                p = len(lost) * max(end.p, _leans_more(numeric[end.axis], costs, mine, won, end.side))
+                if p <= level:
+                    found.append((group, end._replace(p=p)))
+    return sorted(found, key=lambda f: (f[1].p, -f[1].probability, f[0], f[1].axis))
+
+
+def _leans_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: Side) -> float:
+    """P-value that the good points of one group lie further towards this side than those of the other: labels are shuffled.
+
+    Points are told by their ranks within their own group, so that one group may be better as a whole.
+    """
+    having = np.isfinite(positions)
+    if not (one & having).any() or not (other & having).any():
+        return 1.0
+    values = np.concatenate([space.scores(costs[g & having]) for g in (one, other)])
+    at = np.concatenate([positions[g & having] for g in (one, other)])
+    pull = -values * (at - at.mean()) * (1 if side == "high" else -1)
+    label = np.arange(len(pull)) < (one & having).sum()
+    labels = np.vstack([label, np.random.default_rng(SEED).permuted(np.tile(label, (_SHUFFLES, 1)), axis=1)])
+    ahead = (labels @ pull) / labels[0].sum() - (~labels @ pull) / (~labels[0]).sum()
+    return float(np.mean(ahead >= ahead[0] - 1e-9))
+
+
+def _varied(positions: FloatArray) -> bool:
+    return len(np.unique(positions[np.isfinite(positions)])) > 1
 
 
 class Outnumbered(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.finding import Advise, SetField
+from advisor.finding import Advise, SetField, SetRange
 from advisor.spec import Parameter
 
 RULE = "unfair-comparison"
@@ -110,6 +110,26 @@ def test_a_sampler_that_learned_makes_it_a_note() -> None:
     (finding,) = verdict(RULE, study(rows)).findings
     assert finding.severity == "note"
     assert "crowd by themselves" in str(finding.evidence)
+
+
+def shared(best: dict[str, float], count: int = 12) -> list[tuple[Any, float, float]]:
+    """Values that are all tried in one range, each with the learning rate that is best for it."""
+    level = {value: 0.4 + 0.1 * i for i, value in enumerate(best)}
+    return [(v, r, level[v] + valley(r, best[v])) for r in np.geomspace(1e-5, 1e-2, count) for v in best]
+
+
+def test_fires_where_one_range_for_all_suits_the_winner_only() -> None:
+    (finding,) = verdict(RULE, study(shared({"adam": 1e-4, "sgd": 1.0}), name="optimizer")).findings
+    assert (finding.subject, finding.side) == ("optimizer", "high")
+    assert "optimizer = sgd lost, but is best at the highest lr" in finding.message
+    (change,) = finding.changes
+    assert isinstance(change, SetRange)
+    assert change.low == pytest.approx(1e-5)
+    assert change.high > 1e-2
+
+
+def test_where_all_are_best_at_one_end_it_is_the_range_and_not_the_comparison() -> None:
+    assert verdict(RULE, study(shared({"adam": 3e-1, "sgd": 1.0}), name="optimizer")).status == "quiet"
 
 
 def test_nothing_to_compare_is_quiet_and_nothing_to_judge_by_is_said() -> None:
