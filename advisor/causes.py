@@ -388,7 +388,7 @@ CAUSES: tuple[Cause, ...] = (
         rule="curve-still-improving",
         explains=("space-undersampled",),
         shared="study",
-        because="The trials end before they are done, so that the best of them is the fastest, which need not be the best in the end.",
+        because="The trials end before they are done: the best of them is the fastest, which need not be the best in the end.",
     ),
     Cause(
         rule="curve-saturated",
@@ -442,6 +442,20 @@ CAUSES: tuple[Cause, ...] = (
         because="Many settings are as good as the best one, so none of them leads.",
     ),
     # --- the machine ---
+    Cause(
+        rule="batch-steps",
+        explains=("batch-throughput",),
+        shared="study",
+        because="The batch size is chosen by the time to the target, and larger batches than that one are done later, however fast.",
+        least="warning",
+    ),
+    Cause(
+        rule="batch-throughput",
+        explains=("batch-steps",),
+        shared="study",
+        because="The batch size is chosen by training time; more examples are the price of being done sooner.",
+        gravest="note",
+    ),
     Cause(
         rule="input-bound",
         explains=("host-sync", "gpu-underused", "batch-throughput"),

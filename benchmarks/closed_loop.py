@@ -14,15 +14,12 @@ own results are run anew once a line of the advisor or of a rule has changed; it
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(threads, "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from loop import results, table

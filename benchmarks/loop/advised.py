@@ -139,4 +139,6 @@ def _told(spec: StudySpec) -> str:
         f"{n} {p.low:g}..{p.high:g}" if p.numeric else f"{n} {list(p.options)}"
         for n, p in spec.searched.items()
     ]  # fmt: skip
-    return f"{', '.join(parts) or 'one setting'}, {_steps(spec)} steps" + (f", {dict(spec.schedule)}" if spec.schedule else "")
+    return f"{', '.join(parts) or 'one setting'}, {_steps(spec)} steps" + (
+        f", {dict(spec.schedule)}" if spec.schedule else ""
+    )

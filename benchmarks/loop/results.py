@@ -43,7 +43,9 @@ def key_of(task: Task, contender: str, seed: int) -> str:
 
 @lru_cache(maxsize=1)
 def _sources() -> str:
-    files = sorted([*(ROOT / "advisor").rglob("*.py"), *(ROOT / "rules").rglob("*.py"), *Path(__file__).parent.glob("*.py")])
+    files = sorted(
+        [*(ROOT / "advisor").rglob("*.py"), *(ROOT / "rules").rglob("*.py"), *Path(__file__).parent.glob("*.py")]
+    )
     return _hash([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
 
 

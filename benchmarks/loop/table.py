@@ -1,7 +1,7 @@
 """The table of a run: how much worse each search ended than the best that is known, and how often the loop did better.
 
-Regret is the cost of the chosen setting, judged afresh, minus the best that is known: on a grid the best point's mean, on a training
-the best that any search chose with any seed. Intervals are 95 % bootstrap intervals: over seeds for a task, over tasks for all.
+Regret is the cost of the chosen setting, judged afresh, minus the best that is known: on a grid the best point's mean, on a
+training the best that any search chose with any seed. Intervals are 95 % bootstrap intervals: over seeds for a task, over tasks for all.
 """
 
 from __future__ import annotations
@@ -127,5 +127,9 @@ def _told(found: Sequence[Result], regrets: Regrets) -> list[str]:
             if task == r.task and c != LOOP and seeds.get(r.seed, np.inf) < own
         ]
         if better:
-            lines += ["", f"{r.task}, seed {r.seed}: {own:.3g}, behind {', '.join(better)}", *(f"    {t}" for t in r.told)]
+            lines += [
+                "",
+                f"{r.task}, seed {r.seed}: {own:.3g}, behind {', '.join(better)}",
+                *(f"    {t}" for t in r.told),
+            ]
     return lines

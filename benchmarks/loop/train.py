@@ -8,14 +8,14 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from recordings import tasks
+from recordings.training import Training
+from recordings.trial import optimizer_of, rate_factor
 from torch import nn
 
 from advisor import contract
 from advisor.space import FloatArray, IntArray, Value
 from loop.task import Outcome
-from recordings import tasks
-from recordings.training import Training
-from recordings.trial import optimizer_of, rate_factor
 
 HOPELESS = 1e6
 """Training loss from which a training is given up: nothing comes back from there."""

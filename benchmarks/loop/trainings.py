@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from recordings.training import Training
 
 from advisor.space import Value
 from advisor.spec import Objective, Parameter, StudySpec
 from loop.results import remembered
 from loop.task import FOREIGN, Outcome, Setting
-from recordings.training import Training
 
 FRESH = 4
 """Trainings that a chosen setting is judged by."""
@@ -102,7 +102,10 @@ WALK = Training(
     task="walk", optimizer="adam", norm="pre", width=32, batch_size=32, n_train=1600, n_valid=200, objective="val/loss",
     dropout=0.0, max_train_steps=80, evaluate_every=8, learning_rate=3e-3, depth=1, warmup_steps=8,
 )  # fmt: skip
-NOISY = replace(MLP, n_train=300, wrong_labels=0.3, width=256, dropout=0.0, weight_decay=0.0)
+POST_NORM = replace(
+    MLP, task="digits-residual", norm="post", depth=5, width=32, schedule="constant", warmup_steps=0, weight_decay=0.0
+)
+FEW = replace(MLP, n_train=128, width=256, depth=2, dropout=0.0, weight_decay=0.0, batch_size=32)
 DECAY = {"weight_decay": _log(1e-6, 1e-2)}
 
 
@@ -145,16 +148,16 @@ def tasks(results: Path | None = None) -> list[TrainingTask]:
             results=results,
         ),
         TrainingTask(
-            "post-norm transformer without warmup",
-            "no warmup, and a network that needs one for the learning rates that are best",
-            replace(WALK, norm="post", depth=3, warmup_steps=0, schedule="constant"),
-            {"learning_rate": _log(1e-4, 1e-1), "beta1": _linear(0.8, 0.98)},
+            "post-norm network, most of it unstable",
+            "normalisation after the residual branches, no warmup, and learning rates of which most do not train",
+            POST_NORM,
+            {"learning_rate": _log(0.05, 10), "momentum": _linear(0.5, 0.95)},
             results=results,
         ),
         TrainingTask(
-            "mlp on wrong labels, no regulariser",
-            "the network learns wrong labels by heart, and nothing that is searched would stop it",
-            NOISY,
+            "mlp on few examples, no regulariser",
+            "the network learns its 128 examples by heart, and nothing that is searched would stop it",
+            FEW,
             {"learning_rate": _log(0.01, 1), "momentum": _linear(0.5, 0.95)},
             results=results,
         ),
