@@ -16,7 +16,7 @@ from advisor.rule import Rule
 from advisor.spec import Direction, StudySpec
 from advisor.spec_yaml import load
 from advisor.study import Study
-from advisor.tracking import read_rounds
+from advisor.tracking import read_rounds, runs_url
 
 Progress = Callable[[str, int, int], None]
 """Told (what is being done, how much is done, of how much)."""
@@ -62,7 +62,7 @@ def analyze(
         filter=filter,
         on_progress=lambda done, of: tell("Reading runs", done, of),
     )
-    return analyze_study(
+    report = analyze_study(
         read.own,
         rules=loaded,
         earlier=read.earlier,
@@ -71,6 +71,7 @@ def analyze(
         command=command,
         on_progress=tell,
     )
+    return report.model_copy(update={"runs_url": runs_url(experiment, tracking_uri=tracking_uri)})
 
 
 def analyze_study(

@@ -37,6 +37,14 @@
       return back(value);
     };
   };
+  // What is shown of a trial: name, result and hyperparameters, as the table of trials has them.
+  const rowOf = new Map($$("#trials tbody tr").map((row) => [Number(row.dataset.t), row]));
+  const trial = (index) => {
+    const row = rowOf.get(index);
+    if (!row) return data.trials[index];
+    const [name, status, best, , ...params] = [...row.cells].map((cell) => cell.textContent);
+    return [name, row.cells[1].className ? status : best, ...params];
+  };
   const number = (value) => Number(value.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 });
 
   const walk = (path) => {
@@ -77,7 +85,7 @@
           .forEach(([x, y], i) => points.push({ x: x + shift, y: y + shift, trial: trials[i], path }));
       }
     }
-    return points.filter((p) => data.trials[p.trial]).sort((a, b) => a.x - b.x);
+    return points.filter((p) => rowOf.has(p.trial) || data.trials[p.trial]).sort((a, b) => a.x - b.x);
   };
 
   const tip = document.createElement("div");
@@ -86,26 +94,26 @@
   document.body.append(tip);
   const plots = [];
 
-  const mark = (trial) => {
+  const mark = (index) => {
     for (const ring of $$(".ring")) ring.remove();
     for (const lit of $$(".lit")) lit.classList.remove("lit");
-    if (trial === null) return;
+    if (index === null) return;
     for (const plot of plots) {
-      for (const path of plot.svg.querySelectorAll(`path:is(.crv, .pc)[data-t="${trial}"]`)) path.classList.add("lit");
+      for (const path of plot.svg.querySelectorAll(`path:is(.crv, .pc)[data-t="${index}"]`)) path.classList.add("lit");
       if (!plot.svg.checkVisibility()) continue;
       for (const p of plot.points()) {
-        if (p.trial !== trial || p.between || p.path.classList.contains("crv")) continue;
+        if (p.trial !== index || p.between || p.path.classList.contains("crv")) continue;
         const ring = document.createElementNS(SVG, "circle");
         for (const [k, v] of Object.entries({ class: "ring", cx: p.x, cy: p.y, r: 7 })) ring.setAttribute(k, v);
         plot.svg.append(ring);
       }
     }
-    const row = $(`.trials tr[data-t="${trial}"]`);
+    const row = rowOf.get(index);
     if (row) row.classList.add("lit");
   };
 
   const describe = (plot, p) => {
-    const [name, best, ...params] = data.trials[p.trial];
+    const [name, best, ...params] = trial(p.trial);
     if (p.path.classList.contains("crv")) {
       return [name, `step ${number(Math.round(plot.x(p.x)))}: ${number(plot.y(p.y))}`];
     }

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 import click
 
+from advisor.cli.analyze import analyze
 from advisor.cli.compare import compare
 from advisor.cli.history import history
 from advisor.cli.imports import import_
 from advisor.cli.init import init
-from advisor.cli.options import tracking_option
 from advisor.cli.run import run
 from advisor.cli.sync import sync
 from advisor.errors import AdvisorError
 from advisor.version import __version__
-
-if TYPE_CHECKING:
-    from advisor.report import Report
-
-SEVERITIES = ("note", "warning", "critical")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -44,105 +37,7 @@ def cli() -> None:
 cli.add_command(import_)
 
 
-@cli.command()
-@click.argument("experiment")
-@tracking_option
-@click.option("--objective", metavar="METRIC", help="Metric to judge trials by.  [default: as logged, else inferred]")
-@click.option("--direction", type=click.Choice(["minimize", "maximize"]), help="Which way the objective is better.")
-@click.option(
-    "--study", "study_file", type=click.Path(path_type=Path), help="Study file that declares the search space."
-)
-@click.option(
-    "--filter", "filter_", metavar="EXPR", help="Only runs that match, in MLflow's language: params.model = 'cnn'."
-)
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("advisor-report"), show_default=True, help="Output folder."
-)
-@click.option(
-    "--rules", "rule_folders", multiple=True, type=click.Path(path_type=Path), help="Folder with rules of your own."
-)
-@click.option(
-    "--only-this-round",
-    is_flag=True,
-    help="Leave out the trials of earlier rounds that lie in this study's space.  [default: they count as data]",
-)
-@click.option(
-    "--fail-on", type=click.Choice(SEVERITIES), help="Exit with status 1 if a finding is at least this severe."
-)
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
-def analyze(
-    experiment: str,
-    tracking_uri: str | None,
-    objective: str | None,
-    direction: Literal["minimize", "maximize"] | None,
-    study_file: Path | None,
-    filter_: str | None,
-    out: Path,
-    rule_folders: tuple[Path, ...],
-    only_this_round: bool,
-    fail_on: str | None,
-    quiet: bool,
-) -> None:
-    """Read EXPERIMENT (its name or id) and say what to do next.
-
-    Writes OUT/report.html (open it in a browser), OUT/findings.json and OUT/next/*.yaml (the next studies, the first to run first).
-
-    \b
-    advisor analyze cifar --tracking-uri http://localhost:5000
-    advisor analyze cifar --objective val/accuracy --direction maximize --study study.yaml
-    """
-    from advisor.analysis import analyze as run
-    from advisor.cli.progress import progress
-
-    if str(out) in ("", "."):
-        raise AdvisorError("--out must name a folder of its own, such as advisor-report")
-    with progress(enabled=not quiet) as tell:
-        report = run(
-            experiment,
-            tracking_uri=tracking_uri,
-            objective=objective,
-            direction=direction,
-            study=study_file,
-            filter=filter_,
-            rules=rule_folders,
-            only_this_round=only_this_round,
-            command=_command(experiment, objective, direction, study_file, filter_, only_this_round),
-            on_progress=tell,
-        )
-    report.save(out)
-    if not quiet:
-        _show(report, out)
-    if fail_on is not None and _reached(report, fail_on):
-        sys.exit(1)
-
-
-def _command(
-    experiment: str,
-    objective: str | None,
-    direction: str | None,
-    study: Path | None,
-    filter_: str | None,
-    only_this_round: bool,
-) -> str:
-    """The command that repeats the analysis, without the tracking URI, which may hold a password."""
-    given = (("--objective", objective), ("--direction", direction), ("--study", study), ("--filter", filter_))
-    words = ["advisor", "analyze", experiment] + [
-        str(w) for flag, value in given if value is not None for w in (flag, value)
-    ]
-    return shlex.join([*words, *(["--only-this-round"] if only_this_round else [])])
-
-
-def _show(report: Report, out: Path) -> None:
-    from rich.console import Console
-
-    from advisor.report.terminal import print_report
-
-    print_report(report, Console())
-    click.echo(f"\nReport: {out / 'report.html'}")
-
-
-def _reached(report: Report, level: str) -> bool:
-    return any(SEVERITIES.index(f.severity) >= SEVERITIES.index(level) for f in report.findings)
+cli.add_command(analyze)
 
 
 @cli.command()
@@ -220,7 +115,6 @@ def schema(what: str) -> None:
     import json
 
     from advisor.report import findings_schema
-    from advisor.spec import StudySpec
 
     click.echo(json.dumps(findings_schema() if what == "findings" else StudySpec.model_json_schema(), indent=2))
 

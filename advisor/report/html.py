@@ -56,6 +56,15 @@ def render_html(report: Report) -> str:
     )
 
 
+def render_live() -> tuple[str, str]:
+    """The page around a report that is made anew as trials come in, and its Content-Security-Policy."""
+    loader = jinja2.FileSystemLoader(resources.directory("templates"), encoding="utf-8")
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    css, script = (_asset(environment, name) for name in ("live.css", "live.js"))
+    page = environment.get_template("live.html.j2").render(css=Markup(css), script=Markup(script))  # noqa: S704 - our own files
+    return page, f"{_policy(css, script)}; connect-src 'self'; frame-src 'self'; frame-ancestors 'none'"
+
+
 def _tally(report: Report) -> list[tuple[str, int, str]]:
     """(icon, how many, word) by severity, then what became of the other checks."""
     counts = [(s, sum(f.severity == s for f in report.heads), view.SEVERITY_WORDS[s]) for s in view.SEVERITY_WORDS]
@@ -79,19 +88,21 @@ def _rounds(report: Report) -> dict[str, Any] | None:
 
 
 def _data(report: Report) -> dict[str, Any]:
-    """What the script shows of a trial that is pointed at: the page's one block of data."""
+    """What the script shows of a trial that is pointed at, where the table of trials does not: the page's one block of data."""
     names = list(report.spec.searched)
+    listed = {index for index, _ in view.table(report)}
     return {
         "metric": text.clean(report.spec.objective.metric),
         "params": [text.shorten(text.clean(n), 40) for n in names],
-        "trials": [
-            [
+        "trials": {
+            str(i): [
                 text.shorten(text.clean(t.name), 60),
                 text.number(t.best) if t.best is not None else t.status,
                 *(text.shorten(text.setting(t.params.get(n)), 40) for n in names),
             ]
-            for t in report.figures.trials
-        ],
+            for i, t in enumerate(report.figures.trials)
+            if i not in listed
+        },
     }
 
 

@@ -239,6 +239,8 @@ class Report(_Value):
     provenance: Provenance
     history: History | None = None
     """The rounds up to this study, and what became of what was predicted of each; None without an earlier one."""
+    runs_url: str | None = None
+    """What the id of a trial's run is added to for its page in MLflow's UI; None where the store is no server."""
 
     @cached_property
     def headed(self) -> tuple[tuple[Finding, tuple[Finding, ...]], ...]:

@@ -18,16 +18,22 @@ _MANIFEST = ".written-by-advisor"
 def save_report(report: Report, out: Path) -> None:
     """Write the report's files into `out`; see `Report.save`."""
     # All texts are made before the first is written, so that a failure in making one leaves the folder as it was.
-    pages = {out / "report.html": report.to_html(), out / "findings.json": report.to_json()}
-    studies = {out / "next" / study.file: study.yaml for study in report.next_studies}
+    texts = files(report)
     try:
         (out / "next").mkdir(parents=True, exist_ok=True)
-        for path, text in {**studies, **pages}.items():
-            _write(path, text)
-        _remove_stale(out / "next", {path.name for path in studies})
+        for path, text in texts.items():
+            _write(out / path, text)
+        _remove_stale(out / "next", {study.file for study in report.next_studies})
     except OSError as error:
         reason = error.strerror or str(error)
         raise AdvisorError(f"cannot write the report to {str(out)!r}: {reason}; give another folder by --out") from None
+
+
+def files(report: Report) -> dict[str, str]:
+    """The report's files, by their paths below its folder."""
+    studies = {f"next/{study.file}": study.yaml for study in report.next_studies}
+    texts = {**studies, "report.html": report.to_html(), "findings.json": report.to_json()}
+    return {path: encodable(text) for path, text in texts.items()}
 
 
 def _write(path: Path, text: str) -> None:

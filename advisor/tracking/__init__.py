@@ -60,6 +60,13 @@ def read_rounds(
     return Rounds(own, *reader.ancestors(own))
 
 
+def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
+    """What the id of a run is added to for its page in MLflow's UI; None where the store is no server."""
+    from advisor.tracking import links
+
+    return links.runs_url(experiment, tracking_uri=tracking_uri)
+
+
 def _own(
     reader: Reader, experiment: str, spec: StudySpec | None, objective: str | None, direction: Direction | None
 ) -> Study:

@@ -8,6 +8,7 @@ from types import ModuleType
 from advisor.errors import AdvisorError
 from advisor.tracking import client, postgres, sqlite
 from advisor.tracking.location import Location, locate
+from advisor.tracking.probes import without_reports
 from advisor.tracking.runs import Experiment
 
 
@@ -36,6 +37,7 @@ def read_experiment(
         system_metrics=system_metrics,
         on_progress=on_progress or _silent,
     )
+    experiment = without_reports(experiment)
     if not experiment.runs:
         where = f"experiment {experiment.name!r} in {location.shown}"
         if filter:

@@ -237,3 +237,42 @@ def test_axe_finds_nothing(open_page: Open, page_file: Path, theme: str, width: 
     assert len(response["passes"]) > 20
     found = response["violations"]
     assert [(v["id"], [n["html"][:120] for n in v["nodes"][:3]]) for v in found] == []
+
+
+# --- the live report ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_live_page_takes_the_newer_report_at_the_same_place(open_page: Open, report: Report, page_file: Path) -> None:
+    from advisor.report.live import LiveReport
+
+    with LiveReport() as live:
+        live.show(report.to_html(), "10:00:00")
+        page, trouble = open_page(page_file)
+        page.goto(live.url)
+        frame = page.frame_locator("#report")
+        frame.locator("summary", has_text="Study file").click()
+        frame.locator("#trials").scroll_into_view_if_needed()
+        inner = page.frames[1]
+        before = inner.evaluate("scrollY")
+        assert before > 1000
+        live.show(report.to_html().replace("</h1>", " again</h1>"), "10:00:10", ["2 new trials: <b>14</b> by now."])
+        frame.locator("h1", has_text="again").wait_for(timeout=10_000)
+        assert page.locator("#changes li").inner_text() == "2 new trials: <b>14</b> by now."
+        assert "10:00:10" in page.locator("#said").inner_text()
+        page.wait_for_timeout(200)
+        assert abs(page.frames[1].evaluate("scrollY") - before) < 50
+        assert frame.locator("#next-1").is_visible()
+        live.fail("the store is gone")
+        page.locator("#said.failed", has_text="the store is gone").wait_for(timeout=10_000)
+    page.locator("#said", has_text="has ended").wait_for(timeout=10_000)
+    assert [t for t in trouble if not t.startswith(live.url) and "ERR_CONNECTION_REFUSED" not in t] == []
+
+
+def test_names_lead_to_their_runs_where_the_store_is_a_server(open_page: Open, report: Report, tmp_path: Path) -> None:
+    linked = report.model_copy(update={"runs_url": "http://localhost:5000/#/experiments/1/runs/"})
+    page, trouble = open_page(write(tmp_path, linked.to_html()))
+    links = page.locator("#trials tbody th a")
+    assert links.count() == len(report.figures.trials)
+    assert report.best is not None
+    assert links.first.get_attribute("href") == f"http://localhost:5000/#/experiments/1/runs/{report.best.trial}"
+    assert trouble == []

@@ -1,0 +1,158 @@
+"""`advisor analyze`: the analysis of an experiment, its files, and what follows it while trials come in."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from advisor.cli.options import tracking_option
+from advisor.errors import AdvisorError
+
+if TYPE_CHECKING:
+    from advisor.report import Report
+
+SEVERITIES = ("note", "warning", "critical")
+
+
+@click.command()
+@click.argument("experiment")
+@tracking_option
+@click.option("--objective", metavar="METRIC", help="Metric to judge trials by.  [default: as logged, else inferred]")
+@click.option("--direction", type=click.Choice(["minimize", "maximize"]), help="Which way the objective is better.")
+@click.option(
+    "--study", "study_file", type=click.Path(path_type=Path), help="Study file that declares the search space."
+)
+@click.option(
+    "--filter", "filter_", metavar="EXPR", help="Only runs that match, in MLflow's language: params.model = 'cnn'."
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("advisor-report"), show_default=True, help="Output folder."
+)
+@click.option(
+    "--rules", "rule_folders", multiple=True, type=click.Path(path_type=Path), help="Folder with rules of your own."
+)
+@click.option(
+    "--only-this-round",
+    is_flag=True,
+    help="Leave out the trials of earlier rounds that lie in this study's space.  [default: they count as data]",
+)
+@click.option(
+    "--log-to-mlflow",
+    is_flag=True,
+    help='Put the files into a run "advisor" of the experiment, the verdicts as its tags.',
+)
+@click.option("--watch", is_flag=True, help="Analyse again while trials come in, and keep an open page fresh.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Where --watch serves the page.  [default: a free port]"
+)
+@click.option(
+    "--fail-on", type=click.Choice(SEVERITIES), help="Exit with status 1 if a finding is at least this severe."
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+def analyze(
+    experiment: str,
+    tracking_uri: str | None,
+    objective: str | None,
+    direction: Literal["minimize", "maximize"] | None,
+    study_file: Path | None,
+    filter_: str | None,
+    out: Path,
+    rule_folders: tuple[Path, ...],
+    only_this_round: bool,
+    log_to_mlflow: bool,
+    watch: bool,
+    port: int,
+    fail_on: str | None,
+    quiet: bool,
+) -> None:
+    """Read EXPERIMENT (its name or id) and say what to do next.
+
+    Writes OUT/report.html (open it in a browser), OUT/findings.json and OUT/next/*.yaml (the next studies, the first to run first).
+
+    \b
+    advisor analyze cifar --tracking-uri http://localhost:5000
+    advisor analyze cifar --objective val/accuracy --direction maximize --study study.yaml
+    advisor analyze cifar --watch              a page that follows the trials as they come in, on this machine only
+    advisor analyze cifar --log-to-mlflow      the report among the experiment's runs, for everyone
+    """
+    from advisor.analysis import analyze as run
+    from advisor.cli.progress import progress
+
+    if str(out) in ("", "."):
+        raise AdvisorError("--out must name a folder of its own, such as advisor-report")
+    if watch and fail_on is not None:
+        raise AdvisorError("--watch goes on until it is stopped, so that --fail-on says nothing; leave one of them out")
+
+    def make(*, shown: bool = True) -> Report:
+        with progress(enabled=shown and not quiet) as tell:
+            return run(
+                experiment,
+                tracking_uri=tracking_uri,
+                objective=objective,
+                direction=direction,
+                study=study_file,
+                filter=filter_,
+                rules=rule_folders,
+                only_this_round=only_this_round,
+                command=_command(experiment, objective, direction, study_file, filter_, only_this_round),
+                on_progress=tell,
+            )
+
+    def keep(report: Report) -> str | None:
+        """Write the report where it belongs; where it is in MLflow."""
+        report.save(out)
+        if not log_to_mlflow:
+            return None
+        from advisor.report.publish import log_to_mlflow as log
+
+        logged = log(report, experiment, tracking_uri=tracking_uri)
+        return f"In MLflow: {logged.url or f'run {logged.run}'}{'' if logged.changed else ' (was there already)'}"
+
+    report = make()
+    where = keep(report)
+    if not quiet:
+        _show(report, out)
+        click.echo(where) if where else None
+    if watch:
+        from advisor.cli.watch import follow
+
+        follow(report, make=lambda: make(shown=False), keep=keep, port=port, say=_silent if quiet else click.echo)
+    if fail_on is not None and _reached(report, fail_on):
+        sys.exit(1)
+
+
+def _silent(text: str) -> None:
+    pass
+
+
+def _command(
+    experiment: str,
+    objective: str | None,
+    direction: str | None,
+    study: Path | None,
+    filter_: str | None,
+    only_this_round: bool,
+) -> str:
+    """The command that repeats the analysis, without the tracking URI, which may hold a password."""
+    given = (("--objective", objective), ("--direction", direction), ("--study", study), ("--filter", filter_))
+    words = ["advisor", "analyze", experiment] + [
+        str(w) for flag, value in given if value is not None for w in (flag, value)
+    ]
+    return shlex.join([*words, *(["--only-this-round"] if only_this_round else [])])
+
+
+def _show(report: Report, out: Path) -> None:
+    from rich.console import Console
+
+    from advisor.report.terminal import print_report
+
+    print_report(report, Console())
+    click.echo(f"\nReport: {out / 'report.html'}")
+
+
+def _reached(report: Report, level: str) -> bool:
+    return any(SEVERITIES.index(f.severity) >= SEVERITIES.index(level) for f in report.findings)

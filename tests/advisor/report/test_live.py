@@ -1,0 +1,67 @@
+"""The server of a report that is made anew: what it answers, and whom."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from advisor.report.live import ADDRESS, LiveReport
+
+
+@pytest.fixture
+def live() -> Iterator[LiveReport]:
+    with LiveReport() as running:
+        yield running
+
+
+def get(
+    live: LiveReport, path: str, host: str | None = None, method: str = "GET"
+) -> tuple[int, str, http.client.HTTPMessage]:
+    port = int(live.url.rsplit(":", 1)[1].rstrip("/"))
+    connection = http.client.HTTPConnection(ADDRESS, port, timeout=10)
+    connection.request(method, path, headers={} if host is None else {"Host": host})
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode(), answer.headers
+
+
+def test_it_serves_the_latest_report_and_says_what_changed(live: LiveReport) -> None:
+    live.show("<p>one</p>", "10:00:00")
+    assert get(live, "/report.html?1")[:2] == (200, "<p>one</p>")
+    live.show("<p>two ü</p>", "10:00:10", ["2 new trials"])
+    assert get(live, "/report.html")[1] == "<p>two ü</p>"
+    state = {"version": 2, "at": "10:00:10", "changes": ["2 new trials"], "error": None}
+    assert json.loads(get(live, "/state")[1]) == state
+    live.fail("no such experiment")
+    assert json.loads(get(live, "/state")[1]) == {**state, "error": "no such experiment"}
+
+
+def test_its_frame_may_ask_this_server_and_nobody_else(live: LiveReport) -> None:
+    status, page, headers = get(live, "/")
+    policy = headers["Content-Security-Policy"]
+    assert status == 200
+    assert policy.startswith("default-src 'none'")
+    assert "connect-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in page
+    assert headers["Cache-Control"] == "no-store"
+
+
+def test_it_listens_on_loopback_alone_and_answers_to_no_other_name(live: LiveReport) -> None:
+    assert live._server.server_address[0] == "127.0.0.1"
+    assert get(live, "/report.html", host="evil.example:80")[0] == 403
+    assert get(live, "/report.html", host="localhost:1")[0] == 200
+    assert get(live, "/../../etc/passwd")[0] == 404
+    assert get(live, "/", method="POST")[0] == 501
+
+
+def test_a_port_that_is_taken_is_an_error_and_a_closed_server_lets_go_of_it() -> None:
+    with LiveReport() as first:
+        port = int(first.url.rsplit(":", 1)[1].rstrip("/"))
+        with pytest.raises(OSError, match="in use"):
+            LiveReport(port)
+    with socket.socket() as again:
+        assert again.connect_ex((ADDRESS, port)) != 0

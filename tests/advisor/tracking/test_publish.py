@@ -1,0 +1,108 @@
+"""A run that holds files about an experiment, on every kind of store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.artifacts import list_artifacts
+
+from advisor import contract
+from advisor.errors import AdvisorError
+from advisor.tracking.links import runs_url
+from advisor.tracking.publish import Published, publish
+from advisor.tracking.store import read_experiment
+
+FILES = {"report.html": "<p>näh</p>", "findings.json": "{}", "next/1-a.yaml": "a: 1\n", "next/2-b.yaml": "b: 2\n"}
+TAGS = {
+    "advisor.verdict.space-boundary": "quiet",
+    "advisor.verdict.seeds": "fired: note: x",
+    "mlflow.note.content": "n",
+}
+
+
+@pytest.fixture(params=["sqlite", "files", "server"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    where = {"sqlite": f"sqlite:///{tmp_path}/mlflow.db", "files": str(tmp_path / "runs")}
+    if request.param == "server":
+        start: Callable[[str], str] = request.getfixturevalue("start_server")
+        return start(where["sqlite"])
+    return where[request.param]
+
+
+def trial(client: MlflowClient, experiment: str) -> str:
+    run = client.create_run(experiment, run_name="trial").info.run_id
+    client.log_metric(run, "loss", 1.0, step=1)
+    client.set_terminated(run)
+    return str(run)
+
+
+def artifacts(uri: str, run: str) -> set[str]:
+    paths: set[str] = set()
+    for folder in (None, "next"):
+        found = list_artifacts(run_id=run, artifact_path=folder, tracking_uri=uri)
+        paths |= {a.path for a in found if not a.is_dir}
+    return paths
+
+
+def test_it_is_logged_once_replaced_later_and_never_read_as_a_trial(uri: str) -> None:
+    client = MlflowClient(uri)
+    experiment = client.create_experiment("sweep")
+    mine = trial(client, experiment)
+
+    first = publish("sweep", files=FILES, tags=TAGS, tracking_uri=uri)
+    assert first.changed
+    run = client.get_run(first.run)
+    assert run.info.status == "FINISHED"
+    assert {k: run.data.tags[k] for k in TAGS} == TAGS
+    assert artifacts(uri, first.run) == set(FILES)
+    text = client.download_artifacts(first.run, "report.html")
+    assert Path(text).read_text("utf-8") == FILES["report.html"]
+
+    again = publish("sweep", files=FILES, tags=TAGS, tracking_uri=uri)
+    assert again == Published(first.run, first.url, changed=False)
+
+    fewer = {k: v for k, v in FILES.items() if k != "next/2-b.yaml"} | {"report.html": "<p>new</p>"}
+    later = publish("sweep", files=fewer, tags={"advisor.verdict.seeds": "quiet"}, tracking_uri=uri)
+    assert later == Published(first.run, first.url, changed=True)
+    tags = client.get_run(first.run).data.tags
+    assert {k: v for k, v in tags.items() if k.startswith("advisor.verdict.")} == {"advisor.verdict.seeds": "quiet"}
+    assert artifacts(uri, first.run) == set(fewer)
+
+    read = read_experiment("sweep", tracking_uri=uri)
+    assert [r.id for r in read.runs] == [mine]
+    assert set(read.points) == {"loss"}
+    assert len(client.search_runs([experiment])) == 2
+
+
+def test_one_that_was_cut_off_is_done_again(uri: str) -> None:
+    client = MlflowClient(uri)
+    experiment = client.create_experiment("sweep")
+    trial(client, experiment)
+    begun = client.create_run(experiment, tags={contract.TAG_REPORT: "begun"}).info.run_id
+    done = publish("sweep", files=FILES, tags=TAGS, tracking_uri=uri)
+    assert (done.run, done.changed) == (begun, True)
+    assert artifacts(uri, begun) == set(FILES)
+
+
+def test_an_experiment_of_reports_alone_has_no_trials(uri: str) -> None:
+    client = MlflowClient(uri)
+    client.create_experiment("bare")
+    publish("bare", files=FILES, tags={}, tracking_uri=uri)
+    with pytest.raises(AdvisorError, match="has no runs"):
+        read_experiment("bare", tracking_uri=uri)
+
+
+def test_runs_have_a_page_where_the_store_is_a_server(start_server: Callable[[str], str], tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/mlflow.db"
+    address = start_server(database)
+    id = MlflowClient(address).create_experiment("sweep")
+    assert runs_url("sweep", tracking_uri=address) == f"{address}/#/experiments/{id}/runs/"
+    secret = address.replace("http://", "http://me:secret@")
+    assert runs_url("sweep", tracking_uri=secret + "/") == f"{address}/#/experiments/{id}/runs/"
+    assert runs_url("sweep", tracking_uri=database) is None
+    with pytest.raises(AdvisorError, match="no experiment named 'other'"):
+        runs_url("other", tracking_uri=address)
