@@ -1,12 +1,14 @@
 """Every export is loaded with the tool that it is for."""
 
 import json
+import math
 import os
 import subprocess
 import sys
 
 import pytest
 import yaml
+from mlflow import MlflowClient
 
 from advisor.cli import main
 from advisor.errors import AdvisorError
@@ -109,6 +111,44 @@ def test_optuna_gets_the_trials_so_far_and_those_to_run_next():
     asked = [script["suggest"](study.ask()) for _ in drawn[6:]]
     for params, wanted in zip(asked, drawn[6:], strict=True):
         assert dict(params) == pytest.approx(wanted)
+
+
+def test_an_experiment_is_the_history_of_an_optuna_study(tmp_path, capsys):
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    client = MlflowClient(uri)
+    experiment = client.create_experiment("e")
+    for momentum, rate, result in ((0.9, 0.01, 0.5), (0.75, 0.02, math.nan), (0.9, 5.0, 0.6), (0.5, 0.04, 0.7)):
+        run = client.create_run(experiment).info.run_id
+        for name, value in (("optimizer", "sgd"), ("sgd/momentum", momentum), ("learning_rate", rate), ("layers", 2)):
+            client.log_param(run, name, value)
+        for step in range(5):
+            client.log_metric(run, "val/loss", result * step / 4, step=step)
+        client.set_terminated(run)
+    rate = FULL.parameters["effective_learning_rate"].model_copy(
+        update={"equals": "learning_rate / (1 - {sgd/momentum})"}
+    )
+    (tmp_path / "study.yaml").write_text(dump(FULL.with_parameter("effective_learning_rate", rate)))
+    out = tmp_path / "study.py"
+    main(
+        [
+            "export",
+            "optuna",
+            str(tmp_path / "study.yaml"),
+            "--experiment",
+            "e",
+            "--tracking-uri",
+            uri,
+            "--out",
+            str(out),
+        ]
+    )
+    assert "1 of 4 trials lie outside of the space" in capsys.readouterr().err
+    study = run_python(out.read_text())["create"]()
+    assert [t.value for t in study.trials] == [0.5, None, 0.7]
+    assert [t.params["effective_learning_rate"] for t in study.trials] == pytest.approx([0.1, 0.08, 0.08])
+    assert [t.params["1 - sgd/momentum"] for t in study.trials] == pytest.approx([0.1, 0.25, 0.5])
 
 
 def test_ray_draws_the_studys_trials():
