@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     "--trials", type=click.IntRange(min=1), metavar="N", help="How many trials.  [default: as the study says]"
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the first training of each trial."
+    "--seed",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="The first seed; each trial has its own, or all the same ones where the study repeats them.  [default: 0 in round 1]",
 )
 @click.option(
     "--parallel",
@@ -85,7 +88,7 @@ def run(
     tracking_uri: str | None,
     experiment: str | None,
     trials: int | None,
-    seed: int,
+    seed: int | None,
     parallel: int | None,
     gpus_per_trial: int | None,
     on: str,
@@ -114,18 +117,19 @@ def run(
     non-finite results are recorded as what they are. Ctrl-C stops cleanly; the same command goes on where it was left, also after a
     kill -9 or on another machine: what has ended is never trained again. More trials with --trials continue the same sequence.
     """
-    from advisor.launch import Launch, Ledger, launch
-    from advisor.launch.given import check, folder_of
-    from advisor.launch.sources import source_of
+    from advisor.launch import Launch, Ledger, given, launch, sources
+    from advisor.launch.jobs import first_seed_of
     from advisor.spec_yaml import load
     from advisor.tracking.location import default_for_writing, locate
 
     spec = load(study)
-    check(spec, command)
-    folder = folder_of(out, spec.study)
+    given.check(spec, command)
+    folder = given.folder_of(out, spec.study)
+    seed = first_seed_of(spec) if seed is None else seed
     if dry_run:
         _print(spec, trials, seed, command, folder, append=not no_args)
         return
+    sources.check(spec, trials)
     timeout_s = None if timeout is None else 60 * timeout
     where = _Where(on, gpus_per_trial, cpus_per_trial, parallel, ray_address, slurm)
     location, name = locate(tracking_uri) if tracking_uri else default_for_writing(), experiment or spec.study
@@ -133,7 +137,7 @@ def run(
     ledger = Ledger(location, name, spec)
     plan = Launch(
         spec=spec,
-        source=source_of(spec, trials, first_seed=seed, earlier=ledger.earlier),
+        source=sources.source_of(spec, trials, first_seed=seed, earlier=ledger.earlier),
         words=command,
         location=location,
         experiment=name,

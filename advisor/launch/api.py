@@ -17,9 +17,9 @@ from advisor.errors import AdvisorError
 from advisor.launch.claims import HEARTBEAT_S
 from advisor.launch.engines.process import Ended, out_of_memory
 from advisor.launch.given import environment_of, from_anywhere
-from advisor.launch.jobs import Job
+from advisor.launch.jobs import Job, first_seed_of
 from advisor.launch.ledger import DeliveringError, LaterError, Ledger, Outcome
-from advisor.launch.sources import Source, source_of
+from advisor.launch.sources import Source, check, source_of
 from advisor.space import Value
 from advisor.spec import StudySpec
 from advisor.tracking.location import default_for_writing, locate
@@ -55,16 +55,19 @@ class OpenStudy:
         self._ledger, self._place = ledger, place
         self._left: Trial | None = None
 
-    def trials(self, count: int | None = None, *, seed: int = 0) -> Iterator[Trial]:
+    def trials(self, count: int | None = None, *, seed: int | None = None) -> Iterator[Trial]:
         """The trials that have not ended and that nobody else trains, one after another, each in an MLflow run of its own.
 
-        count: how many trials the study has (None: as its file says); seed: of the first training of each. While a trial is the
+        count: how many trials the study has (None: as its file says); seed: the first one (None: as `advisor
+        run` chooses it). While a trial is the
         loop's, MLflow and our hook log into its run. Where a loop is left in a trial, or dies there, that trial is begun anew by
         whoever iterates next.
         """
+        check(self.spec, count)
         if self._left is not None:
             self._left.record(Ended(1, interrupted=True))  # a loop that an exception ended may not have been closed yet
-        source = source_of(self.spec, count, first_seed=seed, earlier=lambda: _patiently(self._ledger.earlier))
+        first_seed = first_seed_of(self.spec) if seed is None else seed
+        source = source_of(self.spec, count, first_seed=first_seed, earlier=lambda: _patiently(self._ledger.earlier))
         done = {entry.key for entry in _patiently(self._ledger.entries) if entry.state == "done"}
         while (job := self._next(source)) is not None:
             if job.key in done:

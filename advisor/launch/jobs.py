@@ -14,6 +14,7 @@ from advisor.spec import StudySpec
 
 Key: TypeAlias = tuple[int, int]
 """Number of a trial and which of its repeats: what tells a job from the study's others."""
+SEEDS_A_ROUND = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Job:
     @property
     def name(self) -> str:
         """As the run is called."""
-        return name_of(self.key, self.seed - self.repeat)
+        return name_of(self.key, self.seed - self.repeat if self.repeat else 0)
 
     @property
     def key(self) -> Key:
@@ -45,14 +46,28 @@ class Job:
 def jobs(spec: StudySpec, trials: int | None = None, *, first_seed: int = 0) -> tuple[Job, ...]:
     """All jobs of the study: `trials` of them (None: as many as the study says), each with as many seeds as it says.
 
-    All trials have the same seeds, so that trials differ by their hyperparameters alone. Raises AdvisorError without a number.
+    Raises AdvisorError without a number.
     """
     drawn = list(sample(spec, counted(spec, trials)))
     return tuple(
-        Job(number, repeat, first_seed + repeat, params)
+        Job(number, repeat, seed_of(spec, (number, repeat), first_seed), params)
         for repeat in range(spec.seeds or 1)
         for number, params in enumerate(drawn)
     )
+
+
+def seed_of(spec: StudySpec, key: Key, first_seed: int) -> int:
+    """The seed of a job: each trial's own, lest the best trial be the one that the only seed suits.
+
+    Trials that are repeated all have the same seeds: then they differ by their hyperparameters alone.
+    """
+    number, repeat = key
+    return first_seed + (number if (spec.seeds or 1) == 1 else repeat)
+
+
+def first_seed_of(spec: StudySpec) -> int:
+    """The first seed of a study where nobody says: another one in each round, lest a trial be repeated as it was."""
+    return SEEDS_A_ROUND * (spec.round - 1)
 
 
 def counted(spec: StudySpec, trials: int | None) -> int:

@@ -12,7 +12,7 @@ from typing import Protocol
 from advisor import adaptive
 from advisor.adaptive import Past
 from advisor.launch.claims import State
-from advisor.launch.jobs import Job, Key, counted, jobs
+from advisor.launch.jobs import Job, Key, counted, jobs, seed_of
 from advisor.launch.ledger import Entry, Outcome, as_logged
 from advisor.space import Value
 from advisor.spec import Parameter, StudySpec
@@ -42,16 +42,22 @@ class Source(Protocol):
         """Whether there may be a job later though there is none now."""
 
 
+def check(spec: StudySpec, trials: int | None) -> None:
+    """Raises AdvisorError where nobody says how many trials there are, or what draws them is not installed."""
+    counted(spec, trials)
+    if spec.sampler.kind == "adaptive":
+        adaptive.check()
+
+
 def source_of(
-    spec: StudySpec, trials: int | None, *, first_seed: int = 0, earlier: Callable[[], Sequence[Entry]]
+    spec: StudySpec, trials: int | None, *, first_seed: int, earlier: Callable[[], Sequence[Entry]]
 ) -> Source:
     """The jobs of a study: `trials` of them (None: as many as the study says), with as many seeds each as it says.
 
-    earlier: reads the trials of its parent, for samplers that learn. Raises AdvisorError without a number of trials.
+    earlier: reads the trials of its parent, for samplers that learn. Raises AdvisorError as `check` does.
     """
     if spec.sampler.kind != "adaptive":
         return Listed(jobs(spec, trials, first_seed=first_seed))
-    adaptive.check()
     return Adaptive(spec, counted(spec, trials), first_seed, known_of(spec, earlier()))
 
 
@@ -110,7 +116,7 @@ class Adaptive:
         params = self._params(number, begun) if repeat else None
         if params is None:
             (params,) = adaptive.suggest(self._spec, [*self._earlier, *self._history(begun, number)])
-        return Job(number, repeat, self._seed + repeat, params)
+        return Job(number, repeat, seed_of(self._spec, key, self._seed), params)
 
     def refused(self, job: Job, state: State) -> None:
         """It will be seen among what was begun."""

@@ -38,7 +38,7 @@ def test_trials_are_recorded_as_what_they_were_and_go_on_where_they_were_left(pr
     for trial in study.trials():
         seen.append(trial.number)
         assert trial.params["lr"] > 0
-        assert trial.seed == 0
+        assert trial.seed == trial.number
         with trial:
             if trial.number == 0:
                 assert report_trial(trial, [0.5, 0.3, 0.4]).best == 0.3

@@ -8,7 +8,7 @@ from advisor.errors import AdvisorError
 from advisor.launch.command import check, fill
 from advisor.launch.devices import slots
 from advisor.launch.engines.process import Ended
-from advisor.launch.jobs import jobs
+from advisor.launch.jobs import first_seed_of, jobs
 from advisor.spec import Objective, Parameter, StudySpec
 
 SPEC = StudySpec(
@@ -54,7 +54,14 @@ def test_what_nothing_fills_is_refused():
     check(["t", "{lr}", "{seed}", "{{anything}}"], SPEC.parameters, ["seed"])
 
 
-def test_jobs_are_the_samplers_trials_with_the_same_seeds_each():
+def test_each_trial_has_a_seed_of_its_own_and_each_round_others():
+    assert [j.seed for j in jobs(SPEC, 3, first_seed=5)] == [5, 6, 7]
+    later = SPEC.model_copy(update={"round": 3})
+    assert first_seed_of(SPEC) == 0
+    assert first_seed_of(later) > first_seed_of(SPEC.model_copy(update={"round": 2})) > 100
+
+
+def test_repeated_trials_have_the_same_seeds_each():
     found = jobs(SPEC.model_copy(update={"seeds": 2}), 3, first_seed=5)
     assert [(j.number, j.repeat, j.seed) for j in found] == [
         (0, 0, 5),
