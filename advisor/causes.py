@@ -446,7 +446,7 @@ CAUSES: tuple[Cause, ...] = (
         rule="batch-steps",
         explains=("batch-throughput",),
         shared="study",
-        because="The batch size is chosen by the time to the target, and larger batches than that one are done later, however fast.",
+        because="The batch size is chosen by the time to the target, and larger ones are done later, however fast.",
         least="warning",
     ),
     Cause(

@@ -112,3 +112,8 @@ def bottleneck(study: Study, speeds: Sequence[Speed]) -> tuple[str, str]:
         cause,
         "Profile a few steps; until a doubling nearly doubles the throughput, a larger batch makes training no faster.",
     )
+
+
+def readable(amount: float) -> str:
+    """A large number to four significant digits, without an exponent: `131,100`."""
+    return f"{float(f'{amount:.4g}'):,.0f}" if abs(amount) >= 1000 else f"{amount:.4g}"

@@ -10,6 +10,7 @@ import numpy as np
 
 from advisor.finding import Advise, AxisEvidence, Change, FigureEvidence, Finding, FixParameter, Goal, Line, MissingData
 from advisor.readings import kinds, targets
+from advisor.readings.throughput import readable
 from advisor.rule import Count, Factor, Rule, Share
 from advisor.stats.scaling import Scaling, scaling
 from advisor.study import Study
@@ -30,8 +31,9 @@ class BatchSteps(Rule):
     larger batch is faster for the same cost, given the hardware.
 
     ## What to do
-    To spend least, use the largest batch size before examples grow; to be done soonest, the one with the least time to the
-    target. Which hyperparameters are best depends on the batch size: compare sizes only with the learning rate tuned for each.
+    Choose by training time: the size with the least time to the target; where times were not logged, steps times what a step takes
+    (`batch-throughput`). A warning where larger batches than that were tried: they spend more and are done later. To spend least,
+    use the largest size before examples grow. Compare sizes only with the learning rate tuned for each.
 
     ## How sure
     The values are dealt to the batch sizes anew, mostly 999 times; confidence is one minus the share of deals in which some batch
@@ -77,23 +79,25 @@ class BatchSteps(Rule):
         knee = float(sizes[: int(np.argmin(scales))].max())
         times, more = sizes[worst] / sizes[0], found.ratio
         steps = f"{times:.3g} times the batch takes {more / times:.0%} of the steps instead of {1 / times:.0%}"
-        against = f"{levels[worst]:,.4g} with {sizes[worst]:,g} against {levels[0]:,.4g} with {sizes[0]:,g}"
+        against = f"{readable(levels[worst])} with {sizes[worst]:,g} against {readable(levels[0])} with {sizes[0]:,g}"
         beyond = f"Beyond {name or 'batch size'} {knee:,g} training needs more {unit} to the target"
         said = f"{beyond}: {against}, {more:.2g} times as many, so {steps}"
         seconds = np.array([g.seconds for g in race.groups])
         soonest = float(sizes[int(np.nanargmin(seconds))]) if np.isfinite(seconds).all() else math.nan
-        tip = f"Use a batch size of {knee:,g} to spend least"
-        tip += f", or of {soonest:,g} to be done soonest." if math.isfinite(soonest) and soonest != knee else "."
+        known = math.isfinite(soonest)
+        tip = f"Use a batch size of {soonest:,g}, which reaches the target soonest" if known else ""
+        tip = tip or "Choose the batch size by the time to the target, that of a step times the steps"
+        tip += f"; {knee:,g} spends least." if soonest != knee else " and spends least."
         change: Change = Advise(text=tip)
-        if name in study.searched and name is not None and knee.is_integer():
-            change = FixParameter(parameter=name, value=int(knee), why=f"{said}.")
+        if known and name in study.searched and name is not None and soonest.is_integer():
+            change = FixParameter(parameter=name, value=int(soonest), why=f"{said}.")
         rows = [
             (f"batch size {s:g}", _row(g, level, unit)) for s, g, level in zip(sizes, race.groups, levels, strict=True)
         ]
         return self.finding(
             f"{said}.",
             action=tip,
-            severity="note",
+            severity="warning" if soonest < sizes[-1] else "note",
             confidence=1 - found.p,
             subject=name,
             trials=[t for g, fine in zip(race.groups, scales, strict=True) if not fine for t in g.trials],
@@ -123,4 +127,4 @@ def _target(study: Study, race: targets.Race) -> str:
 
 def _row(group: targets.Group, level: float, unit: str) -> str:
     time = f", {group.seconds:,.3g} s" if math.isfinite(group.seconds) else ""
-    return f"{level:,.4g} {unit} ({len(group.needed)} values{time})"
+    return f"{readable(level)} {unit} ({len(group.needed)} values{time})"

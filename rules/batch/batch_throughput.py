@@ -86,9 +86,10 @@ class BatchThroughput(Rule):
             return _Conclusion(said, tip, None, grows.never)
         if grows.saturated >= 1 - alpha:
             after = speeds[grows.chosen + 1]
-            more = f"{after.examples_per_s:,.4g} ({after.examples_per_s / chosen.examples_per_s - 1:+.0%}) at {after.size:g}"
+            change = after.examples_per_s / chosen.examples_per_s - 1
+            more = f"{throughput.readable(after.examples_per_s)} ({change:+.0%}) at {after.size:g}"
             tip = f"Use a batch size of {chosen.size:g}, the largest before the plateau, and tune the learning rate for it."
-            said = f"Throughput stops {at}: {chosen.examples_per_s:,.4g} examples/s there, {more}"
+            said = f"Throughput stops {at}: {throughput.readable(chosen.examples_per_s)} examples/s there, {more}"
             return _Conclusion(said, tip, chosen, grows.saturated)
         if grows.chosen < last:
             return None
@@ -150,4 +151,5 @@ class _Conclusion:
 
 def _rate(speed: throughput.Speed) -> str:
     noise = f" ± {math.expm1(speed.rate.error):.1%}" if math.isfinite(speed.rate.error) else ""
-    return f"{speed.examples_per_s:,.4g} examples/s{noise}, {1e3 * speed.size / speed.examples_per_s:.3g} ms a step"
+    step_ms = 1e3 * speed.size / speed.examples_per_s
+    return f"{throughput.readable(speed.examples_per_s)} examples/s{noise}, {step_ms:.3g} ms a step"

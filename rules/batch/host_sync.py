@@ -66,9 +66,9 @@ class HostSync(Rule):
             return
         held_up = sorted((times[i] for i in chosen), key=lambda pair: pair[1].value)
         middle, idle = held_up[len(held_up) // 2]
-        step = 1e3 * middle.seconds
+        step_ms = 1e3 * middle.seconds
         who = f"{len(held_up)} of the {len(times)} trials" if len(times) > 1 else middle.trial.name
-        part = f"{idle.value:.0%} of the time ({idle.value * step:.3g} of {step:.3g} ms a step)"
+        part = f"{idle.value:.0%} of the time ({idle.value * step_ms:.3g} of {step_ms:.3g} ms a step)"
         text = "Do not wait for the device in every step: read losses and metrics every so many steps, without .item() in between."
         yield self.finding(
             f"Between the steps of {who} the GPU idles {part}, though its data is there.",

@@ -36,7 +36,7 @@ class InputBound(Rule):
     of 40 to 1,000 steps wait just as much as the limit, in bursts or in every step, 0 to 7 % fired with one trial and at most 1 %
     with three or more.
 
-    *Example:* "The steps of 6 of the 6 trials wait for data 89 % of their time (10.6 of 11.9 ms), with 0 loader workers."
+    *Example:* "The steps of 6 of the 6 trials wait for data 89 % of their time (10.6 of 11.9 ms a step), with 0 loader workers."
     """
 
     playbook: ClassVar[str] = "Optimizing the input pipeline"
@@ -61,14 +61,15 @@ class InputBound(Rule):
             return
         bound = [times[i] for i in chosen]
         middle = sorted(bound, key=lambda t: t.waited.value)[len(bound) // 2]
-        step, share = 1e3 * middle.seconds, middle.waited.value
+        step_ms, share = 1e3 * middle.seconds, middle.waited.value
         workers = timing.loader(middle.trial).get("workers")
         having = "" if workers is None else f", with {workers} loader worker{'' if workers == 1 else 's'}"
         who = f"{len(bound)} of the {len(times)} trials" if len(times) > 1 else bound[0].trial.name
         tip = self._tip(middle)
         metric = study.signals["data_wait"]
+        part = f"{share:.0%} of their time ({share * step_ms:.3g} of {step_ms:.3g} ms a step)"
         yield self.finding(
-            f"The steps of {who} wait for data {share:.0%} of their time ({share * step:.3g} of {step:.3g} ms){having}.",
+            f"The steps of {who} wait for data {part}{having}.",
             action=tip,
             severity="warning",
             confidence=float(np.median([t.waited.chance_above(self.most) for t in bound])),
@@ -77,7 +78,7 @@ class InputBound(Rule):
             evidence=(
                 CurveEvidence(
                     metrics=(metric, study.signals["step_time"]),
-                    caption=f"Of {step:.3g} ms that a step takes, {share * step:.3g} ms are waiting for data.",
+                    caption=f"Of {step_ms:.3g} ms that a step takes, {share * step_ms:.3g} ms are waiting for data.",
                     trials=tuple(t.trial.id for t in bound[:5]),
                 ),
                 FigureEvidence(

@@ -200,3 +200,13 @@ def test_what_has_no_cause_among_the_findings_stands_by_itself() -> None:
     assert after(alone)["curve-overfitting"] == alone
     verdicts = (Verdict(rule="q", status="quiet"), Verdict(rule="u", status="not-assessed", reason="r"))
     assert explain(verdicts) == verdicts
+
+
+def test_the_batch_size_is_chosen_by_time() -> None:
+    fast, long = found("batch-throughput", subject="batch_size"), found("batch-steps", subject="batch_size")
+    sooner = after(fast, long)
+    assert sooner["batch-throughput"].explained_by is not None
+    assert sooner["batch-steps"].explained_by is None
+    price = after(fast, long.model_copy(update={"severity": "note"}))
+    assert price["batch-steps"].explained_by is not None
+    assert price["batch-throughput"].explained_by is None

@@ -58,7 +58,8 @@ def test_fires_beyond_perfect_scaling():
     assert finding.subject == "batch_size"
     assert set(finding.trials) == {f"run{i}" for i in range(4, 16)}
     (spec,) = plan(study, [said]).specs
-    assert spec.parameters["batch_size"].value == 32
+    assert spec.parameters["batch_size"].value == 256  # every step takes as long, and these were the fewest
+    assert finding.severity == "note"
 
 
 def test_settings_that_were_tuned_need_no_repeats():
@@ -115,7 +116,19 @@ def test_the_soonest_batch_size_is_told_where_times_are_known():
     times = [np.arange(40) * 60.0 / s for s in SIZES for _ in range(4)]
     study = study_of(repeats(critical=100), times={"val/loss": times})
     (finding,) = verdict("batch-steps", study).findings
-    assert "to spend least, or of 256 to be done soonest." in finding.action
+    assert finding.action == "Use a batch size of 256, which reaches the target soonest; 32 spends least."
+
+
+def test_warns_where_larger_batches_take_longer_and_leaves_the_choice_to_the_throughput_where_times_are_unknown():
+    slow = [np.arange(40) * 60.0 * s for s in SIZES for _ in range(4)]
+    (finding,) = verdict("batch-steps", study_of(repeats(critical=100), times={"val/loss": slow})).findings
+    assert finding.severity == "warning"
+    assert finding.action == "Use a batch size of 32, which reaches the target soonest and spends least."
+    unknown = [np.full(40, np.nan)] * 16
+    (finding,) = verdict("batch-steps", study_of(repeats(critical=100), times={"val/loss": unknown})).findings
+    assert finding.severity == "note"
+    assert [c.kind for c in finding.changes] == ["advise"]
+    assert finding.action.startswith("Choose the batch size by the time to the target")
 
 
 def test_an_objective_to_maximise():
