@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from advisor.space import Scale, Value, counts_training
-from advisor.spec import Parameter, StudySpec
+from advisor.spec import Parameter, Region, StudySpec
 
 Severity = Literal["critical", "warning", "note"]
 Side = Literal["low", "high"]
@@ -219,6 +219,53 @@ class RepeatTrial(_Value):
         return spec.model_copy(update={"parameters": fixed, "forbidden": (), "trials": 1, "seeds": self.seeds})
 
 
+class Forbid(_Value):
+    """Draw no trial from a region in which they fail."""
+
+    kind: Literal["forbid"] = "forbid"
+    region: Region
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec with the region among its forbidden ones."""
+        return spec.model_copy(update={"forbidden": (*spec.forbidden, self.region)})
+
+
+class Reparametrise(_Value):
+    """Search a hyperparameter by way of a combination with others that it acts through: lr / (1 - momentum) in place of lr."""
+
+    kind: Literal["reparametrise"] = "reparametrise"
+    parameter: str
+    """What is now searched, and then computed."""
+    by: str
+    """What is searched instead."""
+    formula: str
+    """The parameter in terms of `by` and others."""
+    equals: str
+    """`by` in terms of the parameter and others, for trials that were drawn before."""
+    low: float
+    high: float
+    scale: Scale
+    why: str
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec that searches `by` from low to high and computes the parameter from it; as it is without the parameter."""
+        old = spec.parameters.get(self.parameter)
+        if old is None:
+            return spec
+        new = Parameter(
+            role=old.role if old.searched else "nuisance",
+            type="float",
+            low=self.low,
+            high=self.high,
+            scale=self.scale,
+            equals=self.equals,
+            when=old.when,
+            why=self.why,
+        )
+        computed = Parameter(role="derived", formula=self.formula, when=old.when, why=f"computed from {self.by}")
+        return spec.with_parameter(self.parameter, computed).with_parameter(self.by, new)
+
+
 class Advise(_Value):
     """Something to do that a search space cannot hold: keep checkpoints, look for a bug, get more validation data."""
 
@@ -251,7 +298,16 @@ class RunPlan(_Value):
 
 
 Change = Annotated[
-    SetRange | FixParameter | AddParameter | SetField | SetSchedule | RepeatTrial | RunPlan | Advise,
+    SetRange
+    | FixParameter
+    | AddParameter
+    | SetField
+    | SetSchedule
+    | Forbid
+    | Reparametrise
+    | RepeatTrial
+    | RunPlan
+    | Advise,
     Field(discriminator="kind"),
 ]
 

@@ -22,7 +22,9 @@ from advisor.finding import (
     Change,
     Finding,
     FixParameter,
+    Forbid,
     PlanName,
+    Reparametrise,
     RepeatTrial,
     RunPlan,
     SetField,
@@ -269,6 +271,10 @@ def _target(change: Change) -> str:
         return change.name
     if isinstance(change, RepeatTrial):
         return "trial variance"
+    if isinstance(change, Forbid):
+        return " × ".join(change.region.where)
+    if isinstance(change, Reparametrise):
+        return change.parameter
     return change.field if isinstance(change, SetField) else "schedule"
 
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from advisor.finding import AddParameter, Advise, Change, FixParameter, SetRange
 from advisor.report.text import capital, clean, setting, trimmed
-from advisor.spec import Parameter, StudySpec
+from advisor.spec import Parameter, Region, StudySpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class DiffRow:
     why: str | None = None
 
 
-_FIELDS = ("trials", "max_train_steps", "evaluate_every", "seeds")
+_FIELDS = ("trials", "max_train_steps", "final_train_steps", "evaluate_every", "seeds")
 
 
 def describe(parameter: Parameter) -> str:
@@ -67,7 +67,20 @@ def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
     ]
     if schedules[0] != schedules[1]:
         rows.append(DiffRow("schedule", schedules[0], schedules[1]))
+    rows += [DiffRow("forbidden", None, _region(r), r.why) for r in new.forbidden if r not in old.forbidden]
+    rows += [DiffRow("forbidden", _region(r), None) for r in old.forbidden if r not in new.forbidden]
     return tuple(rows)
+
+
+def _region(region: Region) -> str:
+    """A forbidden region in a few words: `lr ≥ 0.1 and width ≥ 200`."""
+    parts = []
+    for name, bounds in region.where.items():
+        ends = [f"≥ {trimmed(bounds.low)}"] if bounds.low is not None else []
+        ends += [f"≤ {trimmed(bounds.high)}"] if bounds.high is not None else []
+        ends += ["one of " + ", ".join(setting(v) for v in bounds.choices)] if bounds.choices else []
+        parts.append(f"{clean(name)} {' and '.join(ends)}")
+    return " and ".join(parts)
 
 
 def diff_changes(spec: StudySpec, changes: Iterable[Change]) -> tuple[DiffRow, ...]:

@@ -15,12 +15,13 @@ from advisor.finding import (
     FigureEvidence,
     Finding,
     FixParameter,
+    Forbid,
     Goal,
     Line,
     MissingData,
     SetRange,
 )
-from advisor.readings import failures, instability, settings
+from advisor.readings import failures, instability, joint, settings
 from advisor.rule import Rule, Share
 from advisor.stats import outliers, space
 from advisor.study import Study
@@ -46,14 +47,17 @@ class SpaceInfeasible(Rule):
     they fail wherever one looks, it is not the space: something is broken.
 
     ## What to do
-    Cut the region off, half-way between the last good and the first failed trial. Where two hyperparameters matter, search a
-    combination that they act through, such as lr / (1 - momentum). Where failures have no place, look for a bug first; a crash is
+    Cut the region off, half-way between the last good and the first failed trial. Where two hyperparameters bring failures about
+    together, forbid the corner of the space where they do, and keep the rest; a learning rate and a momentum are searched by what
+    they act through, lr / (1 - momentum). Where failures have no place, look for a bug first; a crash is
     no reason for a lower learning rate.
 
     ## How sure
     That trials failed is a fact. Confidence is the probability that a further trial of this study fails with at least the share
     called large, given the counts (Jeffreys' prior). The region is found by a permutation test over all hyperparameters and sides,
-    and nothing is cut off where chance alone would show as clear a one in more than the promised share of studies.
+    and nothing is cut off where chance alone would show as clear a one in more than the promised share of studies. A region in two
+    hyperparameters has to explain more failures than the best single threshold by the logarithm of the number of trials for each
+    threshold more.
 
     *Example:* "11 of 32 trials failed (9 diverged, 2 crashed), 10 of them among the 12 with learning_rate of 0.12 or more."
     """
@@ -86,7 +90,10 @@ class SpaceInfeasible(Rule):
         )
         told = ", ".join(f"{int(mask.sum())} {what}" for what, mask in named if mask.any())
         found = [] if count == ended else self._regions(study)
+        both = None if count == ended else joint.failures(study, _alone(study, found), self.false_alarms)
         place, changes, evidence = self._place(study, found)
+        if both is not None:
+            place, changes, found = f", among them {both.said}", (both.change,), []
         if not place and 2 * kinds.out_of_memory.sum() > count:
             changes = (Advise(text=MEMORY),)
         elif not place and count >= self.everywhere * ended:
@@ -98,13 +105,14 @@ class SpaceInfeasible(Rule):
                     text="Look at why the failed trials failed: no single hyperparameter tells them from the others."
                 ),
             )
+        chance = both.p if both is not None else found[0][1].p if found else None
         yield self.finding(
             f"{count} of {ended} trial{'s' if ended > 1 else ''} failed ({told}){place}.",
             action=_sentence(changes[0]),
             severity="critical" if count >= self.everywhere * ended else "warning",
             confidence=outliers.chance_of_share(count, ended, self.share),
-            subject=found[0][0] if place else None,
-            side=found[0][1].side if place else None,
+            subject=found[0][0] if found else " × ".join(both.parameters) if both else None,
+            side=found[0][1].side if found else None,
             trials=[t for t in study.trials if kinds.any[t.index]],
             evidence=(
                 *evidence,
@@ -115,7 +123,7 @@ class SpaceInfeasible(Rule):
                         ("share that failed", f"{count / ended:.0%}, limit {self.share:.0%}"),
                         (
                             "chance of so clear a region",
-                            f"{found[0][1].p:.2g}, limit {self.false_alarms:g}" if found else "-",
+                            f"{chance:.2g}, limit {self.false_alarms:g}" if chance is not None else "-",
                         ),
                     )
                 ),
@@ -129,12 +137,13 @@ class SpaceInfeasible(Rule):
         if not tried.numeric or tried.failed.all():
             return []
         names, best = list(tried.numeric), int(np.nanargmin(tried.costs))
+        level = self.false_alarms * (1 if len(names) == 1 else 1 - 2 * joint.SHARE)
         positions = np.stack(list(tried.numeric.values()), axis=1)
         out: list[tuple[str, outliers.Region]] = []
         for region in outliers.regions(positions, tried.failed):
             u = positions[best, region.axis]
             held = u >= region.edge if region.side == "high" else u <= region.edge
-            clear = region.p <= self.false_alarms and 2 * region.failed >= region.total and math.isfinite(region.inside)
+            clear = region.p <= level and 2 * region.failed >= region.total and math.isfinite(region.inside)
             if clear and not held and names[region.axis] not in [n for n, _ in out]:
                 out.append((names[region.axis], region))
         return out
@@ -185,5 +194,13 @@ class SpaceInfeasible(Rule):
         return (SetRange(parameter=rates[0], low=lowest / 100, high=lowest, scale="log", why=why),)
 
 
+def _alone(study: Study, found: list[tuple[str, outliers.Region]]) -> float:
+    """How much the best single threshold tells failed from other trials; 0 without one."""
+    tried = settings.read(study)
+    return max((joint.gained_by(tried, *one) for one in found), default=0.0)
+
+
 def _sentence(change: Change) -> str:
+    if isinstance(change, Forbid):
+        return f"Draw no trial from where {change.region.why}."
     return change.text if isinstance(change, Advise) else f"{change.why}." if hasattr(change, "why") else BUG

@@ -10,7 +10,10 @@ import pytest
 from studies import make_study, verdict
 
 from advisor.finding import Advise, SetRange
+from advisor.plans import plan
+from advisor.sampling import sample
 from advisor.spec import Parameter
+from advisor.spec_yaml import dump, loads
 
 LR = {"learning_rate": Parameter(low=1e-4, high=1.0, scale="log")}
 
@@ -142,3 +145,49 @@ def test_running_out_of_memory_is_told_apart() -> None:
     (finding,) = verdict("space-infeasible", study).findings
     assert finding.message == "6 of 12 trials failed (1 crashed, 5 ran out of memory)."
     assert "memory" in finding.action
+
+
+BOTH = {
+    "learning_rate": Parameter(low=1e-3, high=1.0, scale="log"),
+    "momentum": Parameter(low=0.5, high=0.99, scale="reverse-log"),
+    "width": Parameter(low=16, high=1024, scale="log"),
+}
+
+
+def failing_where(wrong: Any, count: int = 40, seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    params = [{name: p.from_unit(float(rng.random())) for name, p in BOTH.items()} for _ in range(count)]
+    bad = [bool(wrong(p)) for p in params]
+    curves = [[2.0, np.nan] if b else [2.0, 1 + 0.3 * float(rng.random())] for b in bad]
+    return make_study(params, {"val/loss": curves}, status=["diverged" if b else "complete" for b in bad], space=BOTH)
+
+
+def test_a_corner_where_trials_fail_is_forbidden() -> None:
+    study = failing_where(lambda p: p["learning_rate"] > 0.05 and p["width"] > 100)
+    said = verdict("space-infeasible", study)
+    (finding,) = said.findings
+    assert finding.subject == "learning_rate × width"
+    (spec,) = plan(study, [said]).specs
+    assert {n: (p.low, p.high) for n, p in spec.searched.items()} == {n: (p.low, p.high) for n, p in BOTH.items()}
+    (region,) = spec.forbidden
+    assert "settings with learning_rate of" in (region.why or "")
+    drawn = list(sample(spec, 200))
+    assert len(drawn) == 200
+    assert np.mean([p["learning_rate"] > 0.08 and p["width"] > 150 for p in drawn]) < 0.02
+    assert loads(dump(spec)) == spec
+
+
+def test_a_learning_rate_and_a_momentum_are_searched_by_what_they_act_through() -> None:
+    study = failing_where(lambda p: p["learning_rate"] / (1 - p["momentum"]) > 1)
+    said = verdict("space-infeasible", study)
+    (spec,) = plan(study, [said]).specs
+    assert spec.parameters["learning_rate"].formula == "effective_learning_rate * (1 - momentum)"
+    assert spec.parameters["effective_learning_rate"].equals == "learning_rate / (1 - momentum)"
+    drawn = list(sample(spec, 200))
+    assert max(p["learning_rate"] / (1 - p["momentum"]) for p in drawn) < 1.5  # type: ignore[operator]
+    assert loads(dump(spec)) == spec
+
+
+def test_one_threshold_that_says_as_much_is_kept() -> None:
+    (finding,) = verdict("space-infeasible", failing_where(lambda p: p["learning_rate"] > 0.1)).findings
+    assert isinstance(finding.changes[0], SetRange)

@@ -1,0 +1,27 @@
+"""What a change does to a study, line by line."""
+
+from advisor.finding import Forbid
+from advisor.report.diff import diff_changes, diff_specs
+from advisor.spec import Bounds, Objective, Parameter, Region, StudySpec
+
+SPEC = StudySpec(
+    study="s",
+    objective=Objective(metric="loss", direction="minimize"),
+    parameters={"lr": Parameter(low=0.01, high=1, scale="log"), "width": Parameter(low=16, high=512)},
+)
+CORNER = Region(where={"lr": Bounds(low=0.1), "width": Bounds(low=200)}, why="8 of 9 failed there")
+
+
+def test_a_forbidden_corner_is_a_line():
+    (row,) = diff_changes(SPEC, [Forbid(region=CORNER)])
+    assert (row.name, row.before, row.after, row.why) == (
+        "forbidden",
+        None,
+        "lr ≥ 0.1 and width ≥ 200",
+        "8 of 9 failed there",
+    )
+
+
+def test_one_that_is_allowed_again_is_a_line_too():
+    (row,) = diff_specs(Forbid(region=CORNER).apply(SPEC), SPEC)
+    assert (row.before, row.after) == ("lr ≥ 0.1 and width ≥ 200", None)

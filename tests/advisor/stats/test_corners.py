@@ -1,0 +1,40 @@
+"""Trials that fail only where two hyperparameters come together."""
+
+import numpy as np
+import pytest
+
+from advisor.stats.corners import corner, gained
+
+
+def test_a_corner_is_found_among_four_axes():
+    rng = np.random.default_rng(0)
+    at = rng.random((60, 4))
+    failed = (at[:, 1] > 0.6) & (at[:, 3] < 0.5)
+    found = corner(at, failed)
+    assert (found.axes, found.sides) == ((1, 3), ("high", "low"))
+    assert found.edges == (at[failed, 1].min(), at[failed, 3].max())
+    assert found.p <= 0.01
+    assert found.score == gained(found.inside, failed)
+
+
+def test_chance_shows_none():
+    fired = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        found = corner(rng.random((25, 3)), rng.random(25) < 0.3)
+        fired += found is not None and found.p <= 0.05
+    assert fired <= 6
+
+
+@pytest.mark.parametrize("failed", [np.zeros(9, bool), np.ones(9, bool)])
+def test_nothing_to_tell_apart(failed):
+    assert corner(np.random.default_rng(0).random((9, 2)), failed) is None
+
+
+def test_one_axis_has_no_corner():
+    assert corner(np.linspace(0, 1, 9)[:, None], np.arange(9) > 5) is None
+
+
+def test_a_region_that_fails_as_often_as_the_rest_gains_nothing():
+    failed = np.tile([True, False], 10)
+    assert gained(np.arange(20) < 10, failed) == 0
