@@ -10,6 +10,7 @@ import click
 
 from advisor.cli.analyze import analyze
 from advisor.cli.compare import compare
+from advisor.cli.export import export
 from advisor.cli.history import history
 from advisor.cli.imports import import_
 from advisor.cli.init import init
@@ -114,9 +115,10 @@ def schema(what: str) -> None:
     """Print the JSON Schema of findings.json or of a study file."""
     import json
 
+    from advisor import spec_yaml
     from advisor.report import findings_schema
 
-    click.echo(json.dumps(findings_schema() if what == "findings" else StudySpec.model_json_schema(), indent=2))
+    click.echo(json.dumps(findings_schema() if what == "findings" else spec_yaml.schema(), indent=2))
 
 
 cli.add_command(init)
@@ -124,6 +126,7 @@ cli.add_command(run)
 cli.add_command(history)
 cli.add_command(sync)
 cli.add_command(compare)
+cli.add_command(export)
 
 
 def main(arguments: list[str] | None = None) -> None:
