@@ -26,6 +26,7 @@ from advisor.finding import (
     SetSchedule,
     Verdict,
 )
+from advisor.history import forecast
 from advisor.history.pool import lies_in
 from advisor.prediction import (
     BestBeyond,
@@ -146,7 +147,7 @@ def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
 
 
 def _beyond(case: _Case) -> Made | None:
-    """The best of the next study lies beyond the old end, with the probability that the rule gives to a best value there."""
+    """The best of the next study lies beyond the old end, and is better than what is within it."""
     study, finding, after = case.study, case.finding, case.after
     name, old = finding.subject, study.spec.parameters.get(finding.subject or "")
     new = after.parameters.get(name or "")
@@ -155,14 +156,15 @@ def _beyond(case: _Case) -> Made | None:
     end = old.low if finding.side == "low" else old.high
     if not new.numeric or not new.contains(end) or end in (new.low, new.high):
         return None
+    than = _best(study) if _alike(study.spec, after) else None
     expects = BestBeyond(
         parameter=name,
         side=finding.side,
         end=end,
-        than=_best(study) if _alike(study.spec, after) else None,
+        than=than,
         noise=_noise(study),
     )
-    return expects, finding.confidence
+    return expects, forecast.chance_beyond(study, after, expects)
 
 
 def _longer(case: _Case) -> Made | None:

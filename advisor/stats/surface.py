@@ -66,6 +66,34 @@ def ends(
     return out
 
 
+def results_at(
+    numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, new: list[FloatArray]
+) -> FloatArray:
+    """Draws of what trials at other points would result in, noise included, given those at n points; shape (DRAWS, m).
+
+    numeric, choices, values: as for `ends`; new: the m positions of the other points, numeric axes first, also beyond 0..1. Empty
+    where the values tell nothing.
+    """
+    centre, spread = float(values.mean()), float(values.std())
+    columns = [*numeric, *choices]
+    if len(values) < 4 or not spread > 0:
+        return np.empty((0, len(new[0]) if new else 0))
+    y = (values - centre) / spread
+    apart = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
+    at = fit(y, apart, np.array([*np.zeros(len(columns)), 0.0, -2.0]))
+    precision = _kernel(apart, at, len(y))[1]
+    relevance, signal, noise = np.exp(at[:-2]), math.exp(at[-2]), math.exp(at[-1])
+    across = sum(
+        r * _distances(v, u, i < len(numeric)) for i, (r, u, v) in enumerate(zip(relevance, columns, new, strict=True))
+    )
+    among = sum(r * _distances(v, v, i < len(numeric)) for i, (r, v) in enumerate(zip(relevance, new, strict=True)))
+    cross = signal * np.exp(-0.5 * np.asarray(across))
+    covariance = signal * np.exp(-0.5 * np.asarray(among)) - cross @ precision @ cross.T
+    normal = np.random.default_rng(SEED).standard_normal((2, DRAWS, len(covariance)))
+    drawn = cross @ precision @ y + normal[0] @ _root(covariance).T + math.sqrt(noise) * normal[1]
+    return np.asarray(centre + spread * drawn, dtype=np.float64)
+
+
 def _distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:
     """Squared distances, shape (len(a), len(b))."""
     known = np.isfinite(a)[:, None] & np.isfinite(b)[None, :]

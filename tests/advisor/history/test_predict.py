@@ -36,7 +36,7 @@ def test_a_widened_range_predicts_where_the_best_will_lie():
     assert isinstance(made.expects, BestBeyond)
     assert (made.expects.parameter, made.expects.side, made.expects.end) == ("learning_rate", "high", 0.01)
     assert made.expects.than == pytest.approx(falling(RATES[-1]), rel=1e-5)
-    assert 0.5 < made.probability <= SUREST
+    assert 0.5 < made.probability <= SUREST  # the trend is steep, and half of the next trials lie beyond
 
 
 def test_what_comes_true_is_judged_so():
