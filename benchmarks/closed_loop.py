@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
@@ -81,7 +81,7 @@ def run_all(tasks: Sequence[Task], contenders: Sequence[str], seeds: int, folder
     return [known[results.key_of(*job)] for job in jobs]
 
 
-def _made(jobs: Sequence[tuple[Task, str, int]], workers: int):  # type: ignore[no-untyped-def]
+def _made(jobs: Sequence[tuple[Task, str, int]], workers: int) -> Iterator[Result]:
     if workers == 1:
         for job in jobs:
             yield run(*job)
@@ -112,7 +112,7 @@ def main() -> None:
         found = [known[key] for key in keys if key in known]
     else:
         found = run_all(tasks, names, options.seeds, options.results, options.workers)
-    print(table.text(found, losses=options.losses))
+    print(table.text(found, {t.name: t.floor for t in tasks}, losses=options.losses))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 Nothing is chosen here: the space, the number of steps, the schedule and what is searched are those of the first study of the plan.
 Only the number of trials is the benchmark's, a third of what is left of the budget in steps, so that training longer means
-fewer trials. The last round is drawn by results, as the playbook exploits, whatever the plan's sampler.
+fewer trials. The last round is drawn by results, as the playbook exploits, whatever the plan's sampler; its last few trials repeat
+what leads with other seeds, as the playbook asks before anything is adopted.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from loop.record import study
 from loop.task import Outcome, Setting, Task
 
 ROUNDS = 3
+REPEATS = 4
+"""Trials of the last round that repeat what leads; fewer where the round has fewer than three times as many."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def advised(task: Task, seed: int) -> Chosen:
         before, share = len(done), left // (ROUNDS - number + 1)
         _round(task, space if last else spec, done, share, seed, last)
         left -= sum(t.setting.steps for t in done[before:])
-        told.append(f"{len(done) - before} trials in {_told(spec)}; best {_best(done).outcome.cost:.5g}")
+        told.append(f"{len(done) - before} trials in {_told(spec)}; best {min(map(_mean, _settings(done))):.5g}")
         if not last:
             probed = done[before:] if spec.probe is not None else None
             spec = _next(task, spec if probed else space, probed or within(space, done), seed + number, told)
@@ -72,7 +75,11 @@ def _round(task: Task, spec: StudySpec, done: list[_Trial], budget: int, seed: i
         params = {n: p.value for n, p in spec.parameters.items() if p.value is not None}
         for _ in range(min(spec.seeds or 1, affordable)):
             _run(task, spec, params, done, seed)
-    elif last or spec.sampler.kind == "adaptive":
+    elif last:
+        repeats = min(REPEATS, affordable // 3)
+        _exploit(task, spec, done, affordable - repeats, seed)
+        _confirm(task, done, repeats * _steps(spec), seed)
+    elif spec.sampler.kind == "adaptive":
         _exploit(task, spec, done, affordable, seed)
     else:
         own = (spec.trials or 1) if spec.probe is not None else affordable
@@ -88,6 +95,32 @@ def _exploit(task: Task, spec: StudySpec, done: list[_Trial], count: int, seed: 
             for t in within(spec, done)
         ]
         _run(task, spec, suggest(adaptive, history)[0], done, seed)
+
+
+def _confirm(task: Task, done: list[_Trial], budget: int, seed: int) -> None:
+    """Repeat what leads by the mean of its runs, which may be another setting after each of them."""
+    while budget >= (leader := min(_settings(done), key=_mean)[0].setting).steps:
+        own = 1000 * seed + len(done)
+        done.append(_Trial(leader, task.run(leader, own), own))
+        budget -= leader.steps
+
+
+def _settings(done: Sequence[_Trial]) -> list[list[_Trial]]:
+    """The trials of each setting."""
+    groups: list[list[_Trial]] = []
+    for trial in (t for t in done if t.probe is None):
+        same = next((g for g in groups if g[0].setting == trial.setting), None)
+        if same is None:
+            groups.append([trial])
+        else:
+            same.append(trial)
+    return groups
+
+
+def _mean(trials: Sequence[_Trial]) -> float:
+    """Mean cost; infinite where one failed."""
+    costs = [t.outcome.cost for t in trials]
+    return math.fsum(costs) / len(costs) if all(map(math.isfinite, costs)) else math.inf
 
 
 def _run(task: Task, spec: StudySpec, params: dict[str, Value], done: list[_Trial], seed: int) -> None:
@@ -129,8 +162,10 @@ def _steps(spec: StudySpec) -> int:
 
 
 def _best(done: Sequence[_Trial]) -> _Trial:
-    trials = [t for t in done if t.probe is None]
-    return min(trials, key=lambda t: t.outcome.cost if math.isfinite(t.outcome.cost) else math.inf)
+    """A trial of the setting with the best mean; of those that were repeated where any were, as one lucky run proves nothing."""
+    groups = _settings(done)
+    repeated = [g for g in groups if len(g) > 1 and math.isfinite(_mean(g))]
+    return min(repeated or groups, key=_mean)[0]
 
 
 def _told(spec: StudySpec) -> str:

@@ -1,7 +1,8 @@
 """The table of a run: how much worse each search ended than the best that is known, and how often the loop did better.
 
-Regret is the cost of the chosen setting, judged afresh, minus the best that is known: on a grid the best point's mean, on a
-training the best that any search chose with any seed. Intervals are 95 % bootstrap intervals: over seeds for a task, over tasks for all.
+Regret is the cost of the chosen setting, judged afresh, minus the best that is known: on a grid its best point's mean, on a
+training the best that any search chose with any seed. Intervals are 95 % bootstrap intervals: over seeds for a task, over tasks
+for all of them.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from loop.results import LOOP, Result
 DRAWS = 2000
 
 
-def text(found: Sequence[Result], *, losses: bool = False) -> str:
-    """The whole table."""
-    regrets = regrets_of(found)
+def text(found: Sequence[Result], floors: Mapping[str, float], *, losses: bool = False) -> str:
+    """The whole table; `floors` are the lowest costs that there are, by task, NaN where nobody knows."""
+    regrets = regrets_of(found, floors)
     contenders = list(dict.fromkeys(r.contender for r in found))
     lines = []
     for wrong, title in ((True, "Wrong starting space"), (False, "Right starting space")):
@@ -34,15 +35,15 @@ Regrets = Mapping[tuple[str, str], Mapping[int, float]]
 """{(task, contender): {seed: regret}}."""
 
 
-def regrets_of(found: Sequence[Result]) -> Regrets:
+def regrets_of(found: Sequence[Result], floors: Mapping[str, float]) -> Regrets:
     """The regret of every result."""
-    best: dict[str, float] = {}
+    best: dict[str, float] = {task: floor for task, floor in floors.items() if np.isfinite(floor)}
     for r in found:
-        best[r.task] = min(best.get(r.task, np.inf), r.cost)
+        if not np.isfinite(floors[r.task]):
+            best[r.task] = min(best.get(r.task, np.inf), r.cost)
     out: dict[tuple[str, str], dict[int, float]] = {}
     for r in found:
-        zero = 0.0 if r.steps and ": " in r.task else best[r.task]
-        out.setdefault((r.task, r.contender), {})[r.seed] = r.cost - zero
+        out.setdefault((r.task, r.contender), {})[r.seed] = r.cost - best[r.task]
     return out
 
 
@@ -92,7 +93,8 @@ def _best_of_others(regrets: Regrets, task: str, contenders: Sequence[str]) -> F
 def _wins(pairs: Sequence[FloatArray]) -> str:
     """Share of tasks x seeds in which the loop did better, ties as halves, with its interval over tasks."""
     shares = [np.mean(np.where(p[:, 0] == p[:, 1], 0.5, p[:, 0] < p[:, 1])) for p in pairs]
-    low, high = _over_tasks(np.array(shares), lambda drawn: drawn.mean(-1))
+    drawn = np.random.default_rng(0).choice(np.array(shares), (DRAWS, len(shares)))
+    low, high = np.quantile(drawn.mean(-1), [0.025, 0.975])
     return f"{np.mean(shares):.0%} ({low:.0%} to {high:.0%})"
 
 
@@ -108,12 +110,6 @@ def _ratio(pairs: Sequence[FloatArray]) -> str:
         drawn.append(some[0] / max(some[1], 1e-12))
     low, high = np.quantile(drawn, [0.025, 0.975])
     return f"{ours / max(theirs, 1e-12):.2f} ({low:.2f} to {high:.2f})"
-
-
-def _over_tasks(shares: FloatArray, mean) -> tuple[float, float]:  # type: ignore[no-untyped-def]
-    drawn = np.random.default_rng(0).choice(shares, (DRAWS, len(shares)))
-    low, high = np.quantile(mean(drawn), [0.025, 0.975])
-    return float(low), float(high)
 
 
 def _told(found: Sequence[Result], regrets: Regrets) -> list[str]:

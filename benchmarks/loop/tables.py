@@ -79,6 +79,7 @@ class TableTask:
     """First and last index along an axis that the starting space has; the whole axis where it is not named."""
     fault: str = ""
     trials: int = TRIALS
+    floor: float = 0.0
 
     @property
     def name(self) -> str:

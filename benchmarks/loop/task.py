@@ -50,6 +50,10 @@ class Task(Protocol):
         """What is wrong with the starting space; empty where nothing is."""
 
     @property
+    def floor(self) -> float:
+        """The lowest cost that `judge` can give; NaN where nobody knows."""
+
+    @property
     def start(self) -> StudySpec:
         """The space that everyone starts from. The objective is minimised."""
 

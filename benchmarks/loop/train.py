@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
@@ -73,7 +73,7 @@ def train(training: Training, params: Mapping[str, Value], seed: int) -> Outcome
     return _outcome(training, params, model, optimizer, log.curves(), fine)
 
 
-def _batches(count: int, size: int, order: torch.Generator):  # type: ignore[no-untyped-def]
+def _batches(count: int, size: int, order: torch.Generator) -> Iterator[torch.Tensor]:
     """Batches of whole epochs, each in an order of its own."""
     while True:
         shuffled = torch.randperm(count, generator=order)

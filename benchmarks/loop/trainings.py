@@ -7,6 +7,7 @@ of `FRESH` more trainings of the setting that it chose, with seeds that no searc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -38,6 +39,7 @@ class TrainingTask:
     training: Training
     space: Mapping[str, Parameter]
     trials: int = 30
+    floor: float = math.nan
     results: Path | None = field(default=None, repr=False)
     """Folder in which trainings are kept; None: nowhere."""
 
