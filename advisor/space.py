@@ -33,7 +33,7 @@ Scale = Literal["linear", "log", "reverse-log"]
 class Domain(BaseModel):
     """The values that one hyperparameter may take: a numeric range on a scale, or a list of choices."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     type: Kind | None = None
     low: float | None = None
@@ -41,7 +41,9 @@ class Domain(BaseModel):
     high: float | None = None
     """Upper end of the range, included."""
     scale: Scale = "linear"
+    """What a range is even on: the value, its logarithm, or (reverse-log) the logarithm of what is left to 1."""
     choices: tuple[Value, ...] | None = None
+    """In place of a range."""
 
     @model_validator(mode="after")
     def _check_domain(self) -> Self:
@@ -178,21 +180,10 @@ def as_number(value: object) -> float:
         return math.nan
 
 
-_OPEN_UNIT = ("beta1", "beta2", "adam_beta1", "adam_beta2", "one_minus_beta1", "one_minus_beta2", "one_minus_momentum")
-_HALF_OPEN_UNIT = ("momentum", "dropout", "label_smoothing", "rho", "gamma", "ema")
-_POSITIVE = (
-    "learning_rate",
-    "lr",
-    "epsilon",
-    "eps",
-    "batch_size",
-    "clip",
-    "temperature",
-    "width",
-    "units",
-    "layers",
-    "depth",
-)
+_OPEN_UNIT = frozenset(("beta1", "beta2"))
+_HALF_OPEN_UNIT = frozenset("momentum dropout labelsmoothing rho gamma ema".split())
+_POSITIVE = frozenset("learningrate lr lr0 epsilon eps batchsize clip temperature width units layers depth".split())
+_NOT_NEGATIVE = frozenset("decay weightdecay wd warmup alpha l1 l2".split())
 
 
 def hard_limits(name: str, kind: Kind | None = None) -> tuple[float, float]:
@@ -201,16 +192,15 @@ def hard_limits(name: str, kind: Kind | None = None) -> tuple[float, float]:
     Known by name: betas, momentum, dropout and smoothing lie within 0 and 1, learning rates and sizes above 0, integers at 1 or
     more where they count things, anything else unbounded. Values exactly at a limit are not allowed.
     """
-    words = name.lower().replace("-", "_").replace(".", "_").replace("/", "_")
-    if any(words.endswith(w) or w in words for w in _OPEN_UNIT):
+    words = words_of(name)
+    said = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, min(i + 3, len(words)) + 1)}
+    if said & _OPEN_UNIT or "oneminusmomentum" in said:
         return 0.0, 1.0
-    if any(w in words for w in _HALF_OPEN_UNIT):
+    if said & _HALF_OPEN_UNIT:
         return (-1e-300, 1.0)
-    if any(words == w or words.endswith("_" + w) or words.startswith(w + "_") for w in _POSITIVE):
+    if said & _POSITIVE or kind == "int":
         return 0.0, math.inf
-    if kind == "int":
-        return 0.0, math.inf
-    if any(w in words for w in ("decay", "warmup", "alpha", "l1", "l2")):
+    if said & _NOT_NEGATIVE:
         return (-1e-300, math.inf)
     return -math.inf, math.inf
 

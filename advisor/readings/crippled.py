@@ -10,7 +10,8 @@ import numpy as np
 from scipy import stats
 
 from advisor.readings import instability
-from advisor.readings.overfit import Overfit, is_regulariser, read_overfits
+from advisor.readings.kinds import is_regulariser
+from advisor.readings.overfit import Overfit, read_overfits
 from advisor.space import FloatArray
 from advisor.study import Study, Trial
 

@@ -25,22 +25,9 @@ _OPTIMIZER = {
     ),
     *("cooldown", "warmdown", "rho", "clip", "clipping", "optimizer", "optim", "opt"),
 }
-_REGULARISER = {
-    *(
-        "dropout",
-        "dropconnect",
-        "droppath",
-        "smoothing",
-        "mixup",
-        "cutmix",
-        "l1",
-        "l2",
-        "wd",
-        "regularization",
-        "regularisation",
-    ),
-    *("regularizer", "regulariser", "augmentation", "augment"),
-}
+_REGULARISER = frozenset("dropconnect droppath pdrop drop smoothing mixup cutmix l1 l2 wd weightdecay reg".split())
+_REGULARISER_PREFIX = ("dropout", "augment", "regulari")
+_REGULARISER_PAIRS = ({"weight", "decay"}, {"stochastic", "depth"})
 _CLIPPED_BY_NORM = {"grad", "grads", "gradient", "gradients", "norm", "threshold", "global"}
 _NO_NORM_CLIP = {
     *("value", "algorithm", "mode", "type", "range", "ratio", "eps", "epsilon", "vf", "reward", "rewards", "logits"),
@@ -63,7 +50,13 @@ def is_batch_size(name: str) -> bool:
 def is_regulariser(name: str) -> bool:
     """Whether a hyperparameter of this name is the strength of a regulariser: dropout, weight decay, label smoothing."""
     words = set(words_of(name))
-    return bool(words & _REGULARISER) or {"weight", "decay"} <= words or {"drop", "path"} <= words
+    if {"drop", "last"} <= words:  # an option of loaders
+        return False
+    return (
+        bool(words & _REGULARISER)
+        or any(word.startswith(_REGULARISER_PREFIX) for word in words)
+        or any(pair <= words for pair in _REGULARISER_PAIRS)
+    )
 
 
 def clips_norm(name: str) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import false_discovery_control
 
 from advisor.finding import AddParameter, SetRange
+from advisor.readings import kinds
 from advisor.space import as_number, hard_limits, words_of
 from advisor.spec import Parameter
 from advisor.stats.curve import Rise, change_since, end_rise
@@ -18,11 +19,6 @@ from advisor.study import Curve, Signal, Study, Trial
 Costs: TypeAlias = Callable[[Trial], Curve]
 
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_loss")
-_REGULARISERS = (
-    "dropout drop_out droppath drop_path drop_rate stochastic_depth weight_decay weightdecay label_smoothing mixup cutmix augment "
-    "regulariz regularis"
-).split()
-_SHORT = {"wd", "l1", "l2", "reg", "drop"}
 _OF_ACTING = {"reward", "rewards", "rew", "return", "returns", "episode"}
 _OF_ANSWERS = {"accuracy", "accuracies", "margin", "margins"}
 """Words of metrics that compare the rewards of given answers, on held-out data."""
@@ -129,17 +125,11 @@ def setting_winners(study: Study, ranked: Sequence[Trial]) -> list[Trial]:
 # --- regularisers ---------------------------------------------------------------------------------------------------------------
 
 
-def is_regulariser(name: str) -> bool:
-    """Whether a hyperparameter of this name regularises."""
-    plain = name.lower().replace("-", "_").replace(".", "_").replace("/", "_")
-    return any(word in plain for word in _REGULARISERS) or bool(_SHORT & set(plain.split("_")))
-
-
 def only_low_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence[Trial]) -> bool:
     """Whether a scientific regulariser cures it: no trial in the upper half of its range overfits, and some lie there."""
     bad = {t.index for t in overfit}
     for name, parameter in study.searched.items():
-        if parameter.role == "scientific" and is_regulariser(name):
+        if parameter.role == "scientific" and kinds.is_regulariser(name):
             positions = study.positions(name, feasible)
             upper = {t.index for t, x in zip(feasible, positions, strict=True) if x > 0.5}
             if upper and not upper & bad:
@@ -150,7 +140,7 @@ def only_low_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence
 def regulariser_changes(study: Study) -> Iterator[AddParameter | SetRange]:
     """Widens the regularisers that are searched upwards; where there are none, adds dropout and weight decay."""
     why = "Trials overfit: validation got worse while training improved, so leave room for more regularisation."
-    searched = [n for n in study.searched if is_regulariser(n)]
+    searched = [n for n in study.searched if kinds.is_regulariser(n)]
     widened = [c for name in searched if (c := _widened(study.spec.parameters[name], name, why)) is not None]
     yield from widened
     if not widened:

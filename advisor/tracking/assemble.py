@@ -252,7 +252,7 @@ def _trials(
             index=i,
             id=run.id,
             name=run.name or run.id,
-            status=_status(run, blocks[objective].curve(i).values),
+            status=_status(run, blocks, objective, i),
             params={name: value for name, value in params[i].items() if name not in doubled},
             seed=_seed(run),
             facts=facts[i],
@@ -283,7 +283,7 @@ def _add_stated(facts: Sequence[dict[str, str]], params: Sequence[Mapping[str, V
             noted.setdefault("batch_size", f"{sizes[0] * stated.micro_batches(trial):.0f}")
 
 
-def _status(run: Run, objective: FloatArray) -> Status:
+def _status(run: Run, blocks: Mapping[str, CurveBlock], objective: str, trial: int) -> Status:
     noted = run.tags.get(contract.TAG_STATUS)
     for status in _ENDED:
         if noted == status:
@@ -292,11 +292,27 @@ def _status(run: Run, objective: FloatArray) -> Status:
         return "running"
     if run.status == "FAILED":
         return "stopped" if _pruned(run) else "infeasible"
-    if not len(objective):
+    curve = blocks[objective].curve(trial)
+    if not len(curve):
         return "no_data"
-    if not math.isfinite(objective[-1]):
+    if not math.isfinite(curve.values[-1]) and not _trained_on(blocks, objective, trial):
         return "diverged"
     return "stopped" if run.status == "KILLED" else "complete"
+
+
+def _trained_on(blocks: Mapping[str, CurveBlock], objective: str, trial: int) -> bool:
+    """Whether a trial's objective had been finite, and its training loss was to the last: an evaluation broke, not the training.
+
+    A loss that is not finite by then, or that was last logged before the objective was lost, shows nothing of the kind.
+    """
+    broken = blocks[objective].curve(trial)
+    losses = [
+        block.curve(trial)
+        for name, block in blocks.items()
+        if name != objective and names.split_of(name) == "train" and names.quantity(name) == ("loss",)
+    ]
+    whole = [c for c in losses if len(c) and np.isfinite(c.values).all() and c.steps[-1] >= broken.steps[-1]]
+    return bool(np.isfinite(broken.values).any()) and bool(whole)
 
 
 def _pruned(run: Run) -> bool:

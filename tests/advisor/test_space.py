@@ -98,6 +98,12 @@ def test_contradictions_are_refused(fields, message):
         ("label_smoothing", 0, 1),
         ("weight_decay", 0, math.inf),
         ("x", -math.inf, math.inf),
+        ("beta_2", 0, 1),
+        ("model.labelSmoothing", 0, 1),
+        ("one_minus_momentum", 0, 1),
+        ("model_ema", 0, 1),
+        ("l2", 0, math.inf),
+        *((name, -math.inf, math.inf) for name in ("alphabet", "schema", "label2", "rhombus", "bandwidth", "decayed")),
     ],
 )
 def test_hard_limits_are_known_by_name(name, low, high):

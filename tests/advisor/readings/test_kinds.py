@@ -20,7 +20,9 @@ def test_no_batch_sizes(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["dropout", "model/dropout_rate", "weight_decay", "label_smoothing", "l2", "drop_path_rate"]
+    "name",
+    "dropout model/dropout_rate weight_decay label_smoothing l2 drop_path_rate wd dropout2 drop_out drop_rate stochastic_depth "
+    "weightdecay attn_pdrop augmentation model.regularization reg_strength".split(),
 )
 def test_regularisers(name: str) -> None:
     assert kinds.is_regulariser(name)
@@ -35,7 +37,7 @@ def test_of_the_optimizer(name: str) -> None:
     assert not kinds.is_regulariser(name)
 
 
-@pytest.mark.parametrize("name", ["depth", "n_units_1", "activation", "width"])
+@pytest.mark.parametrize("name", ["depth", "n_units_1", "activation", "width", "regression", "drop_last"])
 def test_of_the_model(name: str) -> None:
     assert not kinds.is_of_optimizer(name)
     assert not kinds.is_regulariser(name)

@@ -79,6 +79,19 @@ def test_how_a_trial_ended(mlflow_status, tag, last, status):
     assert study.trials[0].status == status
 
 
+def test_an_evaluation_that_broke_is_no_divergence():
+    """Trial 0 trained on, 1 did not, of 2 no loss was logged after its last evaluation, and 3 was never evaluated well."""
+    evaluated = [
+        (i, step, math.nan if step == 3 or i == 3 else 1.0, 100 + step) for i in range(4) for step in (1, 2, 3)
+    ]
+    loss = [(i, step, math.nan if (i, step) == (1, 3) else 1.0, 100 + step) for i in range(4) for step in (1, 2, 3)]
+    loss = [point for point in loss if point[:2] != (2, 3)]
+    runs = [run(i, lr=i + 1) for i in range(4)]
+    study = assemble(experiment(runs, val__loss=points(*evaluated), train__loss=points(*loss)), objective="val/loss")
+    assert [t.status for t in study.trials] == ["complete", "diverged", "diverged", "diverged"]
+    assert study.feasible.tolist() == [True, False, False, False]
+
+
 def test_a_sweeps_parent_is_not_a_trial_and_a_dataless_run_is_no_evidence():
     child = {"mlflow.parentRunId": "id0"}
     study = assemble(
