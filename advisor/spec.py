@@ -20,7 +20,7 @@ Name = Annotated[str, Field(min_length=1, max_length=500)]
 class Objective(BaseModel):
     """The metric that a study optimises, evaluated on validation data, best value over the training of a trial."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     metric: Name
     direction: Direction
@@ -38,7 +38,10 @@ class Parameter(Domain):
     """A hyperparameter in a study: its domain or its fixed value, its role for this study's goal, and the reason for both."""
 
     role: Role = "nuisance"
-    """A derived parameter is computed from others by its formula, so that the study can search another form of it."""
+    """Scientific: what the study is to compare. Nuisance: what must be tuned for that to be fair. Fixed: what stays as it is.
+
+    Derived: computed from others by a formula, so that the study can search another form of it.
+    """
     value: Value | None = None
     """The value of a fixed parameter."""
     formula: str | None = None
@@ -48,6 +51,7 @@ class Parameter(Domain):
     when: Mapping[str, Value] | None = None
     """Condition under which the parameter exists: {other parameter: its value}."""
     why: str | None = None
+    """The reason for its role and its range."""
 
     @model_validator(mode="after")
     def _check_role(self) -> Self:
@@ -85,7 +89,7 @@ class Parameter(Domain):
 class Bounds(BaseModel):
     """Part of what a hyperparameter may be: a range, open where an end is missing, or some of its choices."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     low: float | None = None
     high: float | None = None
@@ -111,7 +115,7 @@ class Bounds(BaseModel):
 class Region(BaseModel):
     """A part of the space that no trial is drawn from: all of its bounds hold there."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     where: Annotated[Mapping[Name, Bounds], Field(min_length=1)]
     why: str | None = None
@@ -124,7 +128,7 @@ class Region(BaseModel):
 class Checkpoints(BaseModel):
     """What to keep of each trial's training, so that its best step can be picked afterwards."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     keep_best: Annotated[int, Field(ge=1)] | None = None
     """How many of the checkpoints with the best objective to keep."""
@@ -135,7 +139,7 @@ class Checkpoints(BaseModel):
 class Sampler(BaseModel):
     """How the trials are drawn. Same kind, seed and space: same trials, on every platform; adaptive ones follow from results."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     kind: Literal["halton", "random", "adaptive"] = "halton"
     seed: Annotated[int, Field(ge=0)] = 0
@@ -144,7 +148,7 @@ class Sampler(BaseModel):
 class StudySpec(BaseModel):
     """One study: one goal, the space it searches, and how its trials are run."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     study: Name
     goal: str = ""
@@ -162,7 +166,7 @@ class StudySpec(BaseModel):
     """Optimizer steps between two evaluations."""
     checkpoints: Checkpoints | None = None
     seeds: Annotated[int, Field(ge=1)] | None = None
-    """How often each trial is repeated with another seed."""
+    """How many seeds each trial is trained with."""
     schedule: Mapping[str, Value] | None = None
     """Learning-rate schedule, for example {kind: cosine, warmup_steps: 500}."""
     notes: tuple[str, ...] = ()
