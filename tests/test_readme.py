@@ -50,7 +50,7 @@ def commands():
 def folder(tmp_path_factory):
     """An empty folder after the README's training was run there with a few learning rates."""
     folder = tmp_path_factory.mktemp("user")
-    hook, _ = blocks("python")
+    hook, *_ = blocks("python")
     (folder / "train.py").write_text(PRELUDE + hook.replace('"learning_rate": 0.01', '"learning_rate": rate'))
     for rate in ("0.001", "0.01", "0.1"):
         done = subprocess.run(
@@ -98,8 +98,23 @@ def test_every_command_runs_in_the_order_of_the_readme(folder):
 
 
 def test_the_python_interface(folder):
-    _, code = blocks("python")
+    _, code, _ = blocks("python")
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True, timeout=120)
+
+
+def test_the_loop_over_trials(folder):
+    *_, loop = blocks("python")
+    study = "study: looped\nobjective: {metric: loss, direction: minimize}\nparameters: {lr: {low: 0.1, high: 1}}\ntrials: 2\n"
+    (folder / "study.yaml").write_text(study)
+    code = (
+        "train = lambda lr, seed: lr + seed\n"
+        + loop
+        + "assert trial.number == 1 and trial.outcome.status == 'complete'"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, timeout=120, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_it_names_is_there():

@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from advisor import contract
@@ -22,6 +22,7 @@ from advisor.errors import AdvisorError
 from advisor.launch import claims
 from advisor.launch.claims import Claimant, State
 from advisor.launch.engines.process import Ended
+from advisor.launch.given import from_anywhere
 from advisor.launch.jobs import Job, Key
 from advisor.space import Value
 from advisor.spec import StudySpec
@@ -94,7 +95,7 @@ class Ledger:
 
         with quiet_mlflow(IMPATIENT), one_at_a_time(location.uri):
             try:
-                self._client = open_client(location)
+                self._client = open_client(replace(location, uri=from_anywhere(location)))
                 self._id = self._open(experiment, spec)
             except AdvisorError:
                 raise

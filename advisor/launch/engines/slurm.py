@@ -5,9 +5,12 @@ The folder for the output must be one that the nodes see too. It is closed to ot
 
 from __future__ import annotations
 
+import getpass
+import logging
 import math
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +22,10 @@ from advisor.errors import AdvisorError
 from advisor.launch.engines import Task, worker
 from advisor.launch.engines.process import Ended, last_line
 
-_OWN = {"timeout_min", "mem_gb", "nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"}
-"""submitit's names for what all clusters know; everything else is SLURM's."""
+_OWN = {"mem_gb", "nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"}
+"""submitit's names for what all clusters know; everything else goes to sbatch as it is."""
+_LOOK_S = 20.0
+"""How often to ask SLURM which jobs it has. A job that is gone twice in a row and left no result is lost."""
 _BEYOND_MIN = 5
 """Minutes that a job may take beyond its training's limit, to stop it and to say how it ended."""
 _EVERYTHING = 10_000
@@ -48,7 +53,7 @@ class Slurm:
         submitit = _submitit()
         if cluster == "slurm" and shutil.which("sbatch") is None:
             raise AdvisorError("SLURM's sbatch is not on this machine; run the same command where you submit jobs")
-        if timeout_s is None and not {"time", "timeout_min"} & set(options):
+        if timeout_s is None and "time" not in options:
             raise AdvisorError(
                 "SLURM's queue goes by how long a job takes: pass --timeout MINUTES, or --slurm time=MINUTES"
             )
@@ -56,7 +61,9 @@ class Slurm:
         folder.chmod(0o700)
         self._executor = submitit.AutoExecutor(folder / "%j", cluster=cluster)
         self._executor.update_parameters(**_parameters(gpus_per_trial, parallel, timeout_s, options))
-        self._local, self._at_a_time = cluster != "slurm", at_a_time
+        logging.getLogger("submitit").setLevel(logging.ERROR)  # it warns at each look where SLURM keeps no accounts
+        self._queue = _Queue() if cluster == "slurm" else None
+        self._at_a_time = at_a_time
         self._begun: list[SlurmTraining] = []
 
     def room(self) -> int:
@@ -72,7 +79,7 @@ class Slurm:
             task.log.unlink(missing_ok=True)
         with self._executor.batch():
             jobs = [self._executor.submit(_train, task) for task in tasks]
-        started = [SlurmTraining(job, task, local=self._local) for job, task in zip(jobs, tasks, strict=True)]
+        started = [SlurmTraining(job, task, self._queue) for job, task in zip(jobs, tasks, strict=True)]
         self._begun += started
         return started
 
@@ -80,26 +87,66 @@ class Slurm:
         """Nothing is held."""
 
 
+class _Queue:
+    """The jobs that SLURM has of this user, asked for all at once and now and then."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self._at, self._jobs = -math.inf, frozenset[str]()
+
+    def has(self, job: str) -> bool:
+        """Whether the job was there at the last look; so it is taken to be where SLURM does not say."""
+        if time.monotonic() - self._at > _LOOK_S:
+            self._at = time.monotonic()
+            found = _squeue("-r", "-u", getpass.getuser(), "-o", "%i")
+            if found is None:
+                return True
+            self._jobs, self.looks = frozenset(found), self.looks + 1
+        return job in self._jobs
+
+
 class SlurmTraining:
     """A job."""
 
-    def __init__(self, job: Any, task: Task, *, local: bool) -> None:
-        self._job, self._task, self._local, self._asked = job, task, local, 0
+    def __init__(self, job: Any, task: Task, queue: _Queue | None) -> None:
+        """queue: None: the job is a process of this machine."""
+        self._job, self._task, self._queue, self._asked = job, task, queue, 0
+        self._missed_at: int | None = None
         self.ended = False
 
     def poll(self) -> Ended | None:
         """How it ended; None while it waits or runs."""
-        if not self._job.done():
+        if not self._over():
             return None
         self.ended = True
-        try:
-            ended: Ended = self._job.result()
-        except (
-            Exception
-        ) as error:  # whatever submitit makes of a job that left no result, or of a result that cannot be read
-            said = last_line(self._task.log) if self._task.log.exists() else ""
-            ended = Ended(1, lost=True, said=said or str(error).strip().split("\n", 1)[0])
+        ended = self._result()
         return replace(ended, interrupted=True, lost=False) if self._asked else ended
+
+    def _result(self) -> Ended:
+        said = ""
+        if self._queue is None or self._job.paths.result_pickle.exists():  # submitit would wait for it for ever
+            try:
+                ended: Ended = self._job.result()
+            except (
+                Exception
+            ) as error:  # whatever submitit makes of a job that was cut off, or of a result that cannot be read
+                said = str(error).strip().split("\n", 1)[0]
+            else:
+                return ended
+        if self._task.log.exists():
+            said = last_line(self._task.log) or said
+        return Ended(1, lost=True, said=said)
+
+    def _over(self) -> bool:
+        if self._queue is None:
+            return bool(self._job.done())
+        if self._job.paths.result_pickle.exists():
+            return True
+        if self._queue.has(str(self._job.job_id)):
+            self._missed_at = None
+        elif self._missed_at is None:
+            self._missed_at = self._queue.looks
+        return self._missed_at is not None and self._queue.looks > self._missed_at
 
     def stop(self) -> None:
         """Ask the training, by a file, as Ctrl-C does; cancel the job where it still waits, or when asked again."""
@@ -111,7 +158,7 @@ class SlurmTraining:
 
     def note(self) -> Mapping[str, Any]:
         """The job's number; on this machine that of its process."""
-        if not self._local:
+        if self._queue is not None:
             return {"slurm": str(self._job.job_id)}
         try:
             began = psutil.Process(int(self._job.job_id)).create_time()
@@ -122,16 +169,20 @@ class SlurmTraining:
 
 def lives(said: Mapping[str, Any]) -> bool:
     """Whether SLURM still has the job that a claim names; False where there is no SLURM to ask."""
-    job, tool = said.get("slurm"), shutil.which("squeue")
-    if not isinstance(job, str) or tool is None:
-        return False
+    job = said.get("slurm")
+    return isinstance(job, str) and bool(_squeue("-j", job, "-o", "%i"))
+
+
+def _squeue(*options: str) -> list[str] | None:
+    """What squeue lists, line by line; None where it does not answer."""
+    tool = shutil.which("squeue")
+    if tool is None:
+        return None
     try:
-        asked = subprocess.run(
-            [tool, "-h", "-j", job, "-o", "%T"], capture_output=True, text=True, check=False, timeout=30
-        )
+        asked = subprocess.run([tool, "-h", *options], capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.SubprocessError):
-        return False
-    return asked.returncode == 0 and bool(asked.stdout.strip())
+        return None
+    return asked.stdout.split() if asked.returncode == 0 else None
 
 
 def _train(task: Task) -> Ended:
@@ -157,9 +208,17 @@ def _parameters(
         told["slurm_array_parallelism"] = parallel
     if timeout_s is not None:
         told["timeout_min"] = math.ceil(timeout_s / 60) + _BEYOND_MIN
+    more: dict[str, Any] = {}
     for option, text in options.items():
         name = option.lstrip("-").replace("-", "_")
-        told[name if name in _OWN else f"slurm_{name}"] = int(text) if text.isdigit() else text
+        if name == "time":
+            told["slurm_time"] = text
+        elif name in _OWN:
+            told[name] = float(text) if name == "mem_gb" else int(text)
+        else:
+            more[name] = text
+    if more:
+        told["slurm_additional_parameters"] = more
     if "slurm_time" in told:
         told.pop("timeout_min", None)
     return told

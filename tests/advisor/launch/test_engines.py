@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ import psutil
 import pytest
 
 from advisor.errors import AdvisorError
-from advisor.launch.engines import Task
+from advisor.launch.engines import Task, slurm
 from advisor.launch.engines.local import Local
 from advisor.launch.engines.slurm import Slurm
 
@@ -117,7 +118,32 @@ def test_slurm_jobs_through_submitit(folder):
     assert (folder / "slurm").stat().st_mode & 0o077 == 0  # what jobs are given may hold a password
 
 
+def slurm_answers():
+    return bool(shutil.which("sinfo")) and subprocess.run(["sinfo"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not slurm_answers(), reason="no SLURM answers here")
+def test_slurm_itself(folder):
+    engine = Slurm(folder / "slurm", gpus_per_trial=0, parallel=4, timeout_s=60.0, options={})
+    exercise(engine, folder)
+    waiting, ran = task(folder, "waiting", "hang"), task(folder, "ran", "hang")
+    (first,) = engine.start([ran])
+    until(lambda: running(ran))
+    assert slurm.lives(first.note())
+    blocked = Slurm(folder / "slurm", gpus_per_trial=0, parallel=None, timeout_s=60.0, options={"begin": "now+1hour"})
+    (second,) = blocked.start([waiting])
+    assert slurm.lives(second.note())
+    second.stop()
+    assert ends(second).interrupted
+    subprocess.run(["scancel", first.note()["slurm"]], check=True)  # by somebody else
+    ended = ends(first)
+    assert not ended.fine
+    assert not slurm.lives(first.note())
+
+
 def test_slurm_says_what_it_needs(folder, monkeypatch):
+    monkeypatch.setenv("PATH", str(folder))
     with pytest.raises(AdvisorError, match="sbatch is not on this machine"):
         Slurm(folder, gpus_per_trial=0, parallel=None, timeout_s=60.0, options={})
     with pytest.raises(AdvisorError, match="pass --timeout MINUTES"):

@@ -1,0 +1,284 @@
+"""What goes wrong while trainings run: the store goes away, launchers die, machines fall silent, runs are deleted."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from advisor import contract
+from advisor.errors import AdvisorError
+from advisor.launch import Job, Launch, Ledger, claims, endings, jobs, launch
+from advisor.launch.engines import Ended
+from advisor.launch.engines.local import Local
+from advisor.launch.given import environment_of, from_anywhere
+from advisor.launch.sources import Listed
+from advisor.spec import Objective, Parameter, StudySpec
+from advisor.tracking.location import Location, locate
+
+SPEC = StudySpec(
+    study="l'été",
+    objective=Objective(metric="val/loss", direction="minimize"),
+    parameters={"lr": Parameter(low=0.001, high=1.0, scale="log")},
+    trials=2,
+)
+TRAINING = """
+import os, sys, time
+from pathlib import Path
+here = Path.cwd()
+os.chdir("/")
+from mlflow import MlflowClient
+client = MlflowClient()
+client.log_metric(os.environ["MLFLOW_RUN_ID"], "val/loss", 0.5, step=1)
+with (here / "begun").open("a") as file:
+    file.write(os.environ["ADVISOR_TRIAL"] + "\\n")
+until = time.monotonic() + 300
+while time.monotonic() < until and not (here / "go").exists():
+    time.sleep(0.05)
+"""
+DYING_LAUNCHER = """
+import os, subprocess, sys, time
+from advisor.launch import Ledger, jobs
+from advisor.spec_yaml import load
+from advisor.tracking.location import locate
+spec = load(__import__("pathlib").Path("study.yaml"))
+ledger = Ledger(locate("mlflow.db"), "e", spec)
+run_id = ledger.claim(jobs(spec)[0])
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env={**os.environ, "MLFLOW_RUN_ID": run_id},
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+if sys.argv[1] == "noted":
+    import psutil
+    began = psutil.Process(child.pid).create_time()
+    ledger.beat(run_id, {"training": child.pid, "training_began": began, "until": time.time()})
+print(child.pid, run_id, flush=True)
+os._exit(9)
+"""
+
+
+def plan(project, spec=SPEC, uri="sqlite:///mlflow.db", engine=None, **more):
+    location = locate(uri)
+    source = Listed(jobs(spec))
+    return Launch(
+        spec=spec,
+        source=source,
+        words=[sys.executable, str(project / "train.py")],
+        location=location,
+        experiment="e",
+        folder=project / "out put",
+        engine=engine or Local([{}] * 2),
+        **more,
+    )
+
+
+class Background:
+    """A launch in a thread."""
+
+    def __init__(self, wanted):
+        self.news, self.summary = [], None
+        self._wanted = wanted
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        ledger = Ledger(self._wanted.location, "e", self._wanted.spec)
+        self.summary = launch(self._wanted, ledger, lambda summary, news: self.news.append(news) if news else None)
+
+    def heard(self, words):
+        return any(words in line for line in self.news)
+
+    def end(self, seconds=120.0):
+        self._thread.join(seconds)
+        assert self.summary is not None
+        return {key: outcome.status for key, outcome in self.summary.outcomes.items()}
+
+
+def until(condition, seconds=90.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def client_of(project):
+    return MlflowClient(f"sqlite:///{project}/mlflow.db")
+
+
+def begun(project):
+    file = project / "begun"
+    return sorted(file.read_text().split()) if file.exists() else []
+
+
+@pytest.fixture
+def training(project):
+    (project / "train.py").write_text(TRAINING)
+    return project
+
+
+@contextmanager
+def server(port):
+    words = ["server", "--backend-store-uri", "sqlite:///mlflow.db", "--port", str(port), "--workers", "1"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen([sys.executable, "-m", "mlflow", *words], start_new_session=True, **quiet)
+    try:
+        until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_a_server_that_goes_away_loses_no_outcome(training):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with server(port):
+        running = Background(plan(training, uri=f"http://127.0.0.1:{port}"))
+        until(lambda: begun(training) == ["0", "1"])
+    (training / "go").touch()
+    until(lambda: running.heard("The store does not answer"))
+    assert len(list(endings.kept(training / "out put"))) >= 1
+    with server(port):
+        assert running.end() == {(0, 0): "complete", (1, 0): "complete"}
+    assert running.heard("The store answers again.")
+    assert not list(endings.kept(training / "out put"))
+    assert begun(training) == ["0", "1"]
+
+
+def test_how_a_training_ended_is_recorded_by_the_next_launcher(training):
+    spec = SPEC.model_copy(update={"trials": 1})
+    ledger = Ledger(locate("mlflow.db"), "e", spec)
+    run_id = ledger.claim(jobs(spec)[0])
+    ledger.log(run_id, {1: 0.25})
+    (training / "out put").mkdir()
+    endings.keep(training / "out put", "trial-0", run_id, Ended(0))
+    assert Background(plan(training, spec)).end() == {(0, 0): "complete"}
+    assert begun(training) == []
+
+
+def test_a_run_that_is_deleted_meanwhile_stops_nobody_else(training):
+    running = Background(plan(training))
+    until(lambda: begun(training) == ["0", "1"])
+    client = client_of(training)
+    (gone,) = client.search_runs([client.get_experiment_by_name("e").experiment_id], "tags.`advisor.trial` = '0'")
+    client.delete_run(gone.info.run_id)
+    (training / "go").touch()
+    assert running.end() == {(1, 0): "complete"}
+    assert running.heard("trial-0 cannot be recorded")
+    assert Background(plan(training)).end() == {(0, 0): "complete", (1, 0): "complete"}
+
+
+def test_sigterm_stops_cleanly(training):
+    def terminate():
+        until(lambda: begun(training) == ["0", "1"])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=terminate).start()
+    wanted = plan(training)
+    ledger = Ledger(wanted.location, "e", SPEC)
+    with pytest.raises(KeyboardInterrupt):
+        launch(wanted, ledger, lambda *_: None)
+    assert [entry.state for entry in ledger.entries()] == ["open", "open"]
+
+
+def orphan(project, how):
+    """The process and the run of a training whose launcher has died."""
+    from advisor.spec_yaml import dump
+
+    (project / "study.yaml").write_text(dump(SPEC))
+    done = subprocess.run([sys.executable, "-c", DYING_LAUNCHER, how], capture_output=True, text=True, check=False)
+    assert done.returncode == 9, done.stderr
+    pid, run_id = done.stdout.split()
+    return int(pid), run_id
+
+
+def test_what_a_killed_launcher_had_begun_but_not_noted_is_not_trained_twice(project):
+    pid, run_id = orphan(project, "not noted")
+    ledger = Ledger(locate("mlflow.db"), "e", SPEC)
+    assert ledger.claim(jobs(SPEC)[0]) == "busy"
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: ledger.entries()[0].state == "open")
+    assert ledger.claim(jobs(SPEC)[0]) not in ("busy", run_id)
+
+
+def test_what_outlives_its_time_without_its_launcher_is_stopped(project):
+    orphan(project, "noted")
+    ledger = Ledger(locate("mlflow.db"), "e", SPEC)
+    time.sleep(0.1)
+    ledger.stop_overdue()
+    (entry,) = ledger.entries()
+    assert (entry.state, entry.outcome.status, entry.outcome.error) == ("done", "stopped", "timeout")
+
+
+def test_a_silent_machine_is_listened_to_before_it_is_taken_for_dead(project, monkeypatch):
+    monkeypatch.setattr(claims, "CONFIRM_S", 0.3)
+    first, job = Ledger(locate("mlflow.db"), "e", SPEC), jobs(SPEC)[0]
+    run_id = first.claim(job)
+    client = client_of(project)
+
+    def hear(ago):
+        note = {"host": "elsewhere", "pid": 1, "began": 0.0, "launcher": "x", "seen": time.time() - ago}
+        client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps(note))
+
+    ledger = Ledger(locate("mlflow.db"), "e", SPEC)
+    hear(10)
+    assert ledger.claim(job) == "busy"
+    hear(9000)  # a clock that is far off looks the same
+    assert ledger.claim(job) == "silent"
+    time.sleep(0.4)
+    hear(8990)
+    assert ledger.claim(job) == "silent"
+    time.sleep(0.4)
+    assert ledger.claim(job) not in ("silent", "busy", "done", run_id)
+
+
+def test_many_and_long_hyperparameters_are_logged_and_impossible_names_are_refused(project):
+    ledger = Ledger(locate("mlflow.db"), "e", SPEC)
+    params = {f"p{i}": i for i in range(250)} | {"long": "x" * 9000}
+    run_id = ledger.claim(Job(0, 0, 0, params))
+    client = client_of(project)
+    assert len(client.get_run(run_id).data.params) == 251
+    with pytest.raises(AdvisorError, match="Names may only contain"):
+        ledger.claim(Job(1, 0, 0, {"lr[0]": 1.0}))
+    assert [entry.key for entry in ledger.entries()] == [(0, 0)]
+    client.delete_experiment(client.get_experiment_by_name("e").experiment_id)
+    with pytest.raises(AdvisorError, match="was deleted; restore it in MLflow, or pass another --experiment"):
+        Ledger(locate("mlflow.db"), "e", SPEC)
+    with pytest.raises(AdvisorError, match="must be in the 'active' state"):
+        ledger.claim(jobs(SPEC)[1])
+
+
+def test_where_trainings_log_does_not_depend_on_their_folder_and_passwords_stay_in_the_environment(project):
+    assert from_anywhere(locate("sqlite:///mlflow.db?timeout=9")) == f"sqlite:///{project}/mlflow.db?timeout=9"
+    elsewhere = Location("database", "postgresql://me:s3cret@host/db")
+    assert "s3cret" in environment_of(SPEC, jobs(SPEC)[0], "id", elsewhere, "e")["MLFLOW_TRACKING_URI"]
+    assert "s3cret" not in elsewhere.shown
+
+
+@pytest.mark.slow
+def test_on_ray_a_trial_whose_node_dies_is_begun_again(training):
+    import ray
+    from ray.cluster_utils import Cluster
+
+    from advisor.launch.engines.ray import Ray
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        doomed = cluster.add_node(num_cpus=1)
+        engine = Ray(cluster.address, gpus_per_trial=0, cpus_per_trial=1.0, parallel=2)
+        running = Background(plan(training, engine=engine))
+        until(lambda: begun(training) == ["0", "1"])
+        cluster.remove_node(doomed, allow_graceful=False)
+        until(lambda: running.heard("the machine that trained it was lost; it is begun again"))
+        (training / "go").touch()
+        assert running.end() == {(0, 0): "complete", (1, 0): "complete"}
+        assert len(begun(training)) == 3
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
