@@ -1,0 +1,97 @@
+"""Which study is where, and which follows from which, in real stores of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from advisor import contract
+from advisor.spec import Objective, Parameter, StudySpec
+from advisor.tracking import read_rounds, read_study, study_file
+from advisor.tracking.lineage import find, lineages, places
+
+LOSS = Objective(metric="loss", direction="minimize")
+
+
+def spec(name: str, parent: str | None = None, number: int = 1, **more: object) -> StudySpec:
+    space = {"x": Parameter(type="float", low=0.0, high=1.0)}
+    return StudySpec(study=name, parent=parent, round=number, parameters=space, **{"objective": LOSS, **more})
+
+
+def experiment(client: MlflowClient, name: str, *specs: StudySpec, runs: tuple[tuple[float, str | None], ...]) -> None:
+    tags = {k: v for s in specs for k, v in study_file.tags_of(s).items()}
+    id = client.create_experiment(name, tags=tags)
+    for x, study in runs:
+        run = client.create_run(id, tags={contract.TAG_STUDY: study} if study else {})
+        client.log_param(run.info.run_id, "x", x)
+        for step in range(3):
+            client.log_metric(run.info.run_id, "loss", x + 1 / (1 + step), step=step)
+        client.set_terminated(run.info.run_id)
+
+
+def fill(uri: str) -> None:
+    client = MlflowClient(uri)
+    experiment(client, "plain", runs=((0.1, None), (0.5, None)))
+    experiment(client, "second", spec("second", "plain", 2), runs=((0.2, "second"), (0.3, "second")))
+    experiment(client, "both", spec("a"), spec("b", "a", 2), runs=((0.1, "a"), (0.4, "b"), (0.6, "b"), (0.9, None)))
+
+
+@pytest.fixture(params=["sqlite", "files", "server"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    database = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    if request.param == "server":
+        start: Callable[[str], str] = request.getfixturevalue("start_server")
+        uri = start(database)
+    else:
+        uri = database if request.param == "sqlite" else (tmp_path / "mlruns").as_uri()
+    fill(uri)
+    return uri
+
+
+def test_studies_are_found_and_follow_from_each_other(store: str) -> None:
+    found = places(store)
+    assert {(p.study, p.experiment, p.parent) for p in found if p.study != "Default"} == {
+        ("plain", "plain", None),
+        ("second", "second", "plain"),
+        ("both", "both", None),
+        ("a", "both", None),
+        ("b", "both", "a"),
+    }
+    named = [[p.study for p in group] for group in lineages(found)]
+    assert ["plain", "second"] in named
+    assert ["a", "b"] in named
+    assert find(found, "gone") is None
+
+    read = read_rounds("second", tracking_uri=store)
+    assert [s.name for s in read.earlier] == ["plain"]
+    assert sorted(float(t.params["x"]) for t in read.earlier[0].trials) == [0.1, 0.5]
+    assert read.said == ()
+
+    shared = read_rounds("both", tracking_uri=store)
+    assert sorted(float(t.params["x"]) for t in shared.own.trials) == [0.4, 0.6]
+    assert [float(t.params["x"]) for t in shared.earlier[0].trials] == [0.1]
+    assert "2 runs are of other studies in this experiment" in " ".join(shared.own.warnings)
+
+
+def test_a_circle_ends_and_another_objective_is_left_out(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    client = MlflowClient(uri)
+    other = Objective(metric="loss", direction="maximize")
+    experiment(client, "one", spec("one", "two"), runs=((0.1, "one"), (0.2, "one")))
+    experiment(client, "two", spec("two", "one", 2), runs=((0.3, "two"), (0.4, "two")))
+    experiment(client, "three", spec("three", "two", 3, objective=other), runs=((0.3, "three"), (0.4, "three")))
+    assert [s.name for s in read_rounds("two", tracking_uri=uri).earlier] == ["one"]
+    read = read_rounds("three", tracking_uri=uri, direction="maximize")
+    assert read.earlier == ()
+    assert read.said[0] == "The earlier round two is left out: its objective was to minimize loss."
+    assert sorted(len(g) for g in lineages(places(uri)))[-1] == 3
+
+
+def test_without_a_study_file_all_runs_are_of_the_study(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    experiment(MlflowClient(uri), "mixed", runs=((0.1, "a"), (0.2, "b"), (0.3, None)))
+    assert len(read_study("mixed", tracking_uri=uri).trials) == 3

@@ -1,0 +1,82 @@
+"""The page's section on the rounds, with names that mean harm and with the browser's own eyes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor.history import History, Outcome, Round, hit_rates
+from advisor.prediction import BestReaches, Prediction
+from advisor.report import Report
+from advisor.spec import Objective
+from tests.advisor.report.studies import make_report, make_study
+
+EVIL = "</script><img src=x onerror=hacked=1>\u202e"
+
+
+def outcome(judged: str) -> Outcome:
+    made = Prediction(rule="curve-saturated", expects=BestReaches(value=0.3, expected=0.25, than=0.35), probability=0.9)
+    return Outcome(prediction=made, judged=judged, predicted=f"the best {EVIL} is 0.3", observed=f"{EVIL} is 0.28")
+
+
+def with_rounds() -> Report:
+    rounds = tuple(
+        Round(
+            study=f"{EVIL}-{i}",
+            number=i,
+            goal=EVIL,
+            trials=12,
+            feasible=11,
+            best=0.5 / i,
+            incumbent=0.5 / i,
+            changed=(f"{EVIL}: 1 to 2",) if i > 1 else (),
+            why=(EVIL,),
+            outcomes=tuple(outcome(j) for j in ("kept", "not kept", "cannot tell")) if i > 1 else (),
+            counted=3 * (i == 1),
+        )
+        for i in (1, 2)
+    )
+    history = History(
+        objective=Objective(metric="val/loss", direction="minimize"),
+        rounds=rounds,
+        said=(f"3 trials of {EVIL} count.",),
+        hit_rates=hit_rates(o for r in rounds for o in r.outcomes),
+        stop="Stop.",
+    )
+    return make_report(make_study()).model_copy(update={"history": history})
+
+
+def test_the_page_says_what_became_of_each_prediction() -> None:
+    page = with_rounds().to_html()
+    for said in ("cannot tell", "not kept", "curve-saturated: 1 of 2 kept (50%, predicted 90%); 1 cannot be told"):
+        assert said in page
+    assert page == with_rounds().to_html()
+    assert "onerror=hacked" not in page.replace("&lt;img src=x onerror=hacked", "")
+
+
+def test_a_study_without_earlier_rounds_has_no_such_section() -> None:
+    assert 'id="rounds"' not in make_report(make_study()).to_html()
+
+
+def test_markdown_says_it_in_two_lines() -> None:
+    said = with_rounds().to_markdown()
+    assert "Round 2: 12 trials, and 3 of earlier rounds that lie in this space" in said
+    assert "1 of 2 were kept" in said
+    assert "<img" not in said
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [602, 1200])
+def test_the_section_fits_the_page_and_runs_nothing(
+    open_page: Callable[..., tuple[Any, list[str]]], tmp_path: Path, width: int
+) -> None:
+    (tmp_path / "page.html").write_text(with_rounds().to_html(), encoding="utf-8")
+    page, trouble = open_page(tmp_path / "page.html", viewport={"width": width, "height": 900})
+    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("#rounds svg[role=img]").count() == 1
+    assert trouble == []
