@@ -164,9 +164,11 @@ def _line(place: Place, places: Sequence[Place]) -> list[Place]:
 
 def _first(place: Place, places: Sequence[Place]) -> str:
     """The name of the first study of its lineage, or of the one that it says it follows from, which is in no experiment."""
-    oldest = _line(place, places)[-1]
-    known = {p.study for p in places}
-    return oldest.parent if oldest.parent is not None and oldest.parent not in known else oldest.study
+    line = _line(place, places)
+    parent = line[-1].parent
+    if parent in {p.study for p in line}:  # they follow from each other in a circle, which somebody wrote by hand
+        return min(line, key=places.index).study
+    return parent if parent is not None else line[-1].study
 
 
 def _depth(place: Place, places: Sequence[Place]) -> int:
