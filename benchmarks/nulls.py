@@ -416,7 +416,7 @@ FAMILIES: tuple[Null, ...] = (
         Null(
             f"flat, {kind} noise",
             healthy(kind, shape="flat", trials=(3, 5, 12)),
-            _all("step-position ckpt-best-lost curve-overfitting curve-still-improving curve-periodic"),
+            _all("step-position ckpt-best-lost curve-overfitting curve-still-improving curve-periodic stability-early"),
         )
         for kind in ("white", "0.5", "0.8")
     ),

@@ -17,6 +17,7 @@ from scipy import stats
 from scipy.ndimage import median_filter
 
 from advisor.space import BoolArray, FloatArray, IntArray
+from advisor.stats import wandering
 
 FEWEST = 20
 """Points below which a series does not show what moves are usual for it."""
@@ -215,7 +216,8 @@ def early_rise(values: FloatArray, early: int, width: int) -> EarlyRise | None:
     width: for how many points a level must last. The first value is one minibatch: it may lie low by chance (a normal lower tail:
     a mean over a batch has no heavy one), the highest level may be high by chance. Both are read off the run's own noise, in
     the early part or after it, wherever it is smaller: an unstable start is noisy because it is unstable. On a log scale if all
-    values are positive, since noise grows with the loss.
+    values are positive, since noise grows with the loss. A start that is not told from what comes after it, where the curve never
+    falls, is none: noise that wanders over tens of points rises as far.
     """
     if early < 2 or len(values) < 8:
         return None
@@ -239,7 +241,8 @@ def early_rise(values: FloatArray, early: int, width: int) -> EarlyRise | None:
     gained = float(values[0]) - float(levels(values, 3).min())
     rise = min(back(-level), _HUGE) - float(values[0])
     share = rise / gained if gained > 0 else math.inf
-    return EarlyRise(index, back(start), back(-level), share, min(1.0, len(found) * p), back(start + limit))
+    p = max(min(1.0, len(found) * p), wandering.chance_of_start(y, early))
+    return EarlyRise(index, back(start), back(-level), share, p, back(start + limit))
 
 
 def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:

@@ -36,8 +36,9 @@ class StabilityEarly(Rule):
     Noise is read off the run itself: an exponential tail of its own scale for the highest level, a t-distribution for the first
     value; the promised level is shared among the trials judged. Confidence is one minus the p-value times their number. On
     simulated runs that fall at once, late, slowly or never, with normal, skewed or heavy-tailed noise, 0 to 6 % fired; with
-    autocorrelated noise (0.5 to 0.9) at most 1 % of those that fall, but of those that never fall and wander for tens of points
-    (0.8 and more) up to a third: of such a start nobody can tell. A loss that first falls and then rises to less than where it
+    autocorrelated noise (0.5 to 0.9) at most 1 %. A start is also asked whether what comes after would look like it: of runs that
+    never fall and wander for tens of points, in which a third and more rise as far, 0 to 1 % fired, and 9 % where the noise is
+    heavy-tailed (Student's t of 3 degrees of freedom). A loss that first falls and then rises to less than where it
     began, as momentum makes it ring, is not counted.
 
     *Example:* "The loss of trial-3 at lr 0.3, 3 times the best trial's, rose from 2.31 to 7.9 at step 40 instead of falling."

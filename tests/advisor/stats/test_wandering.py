@@ -1,0 +1,33 @@
+"""Whether the early part of a curve is told from what comes after it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.signal import lfilter
+
+from advisor.stats.wandering import chance_of_start
+
+
+@pytest.mark.parametrize("lag", [0.0, 0.5, 0.9])
+def test_noise_that_wanders_seldom_starts_unlike_itself(lag: float) -> None:
+    rng = np.random.default_rng(0)
+    chances = []
+    for _ in range(300):
+        shocks = rng.standard_normal(500)
+        chances.append(chance_of_start(lfilter([1.0], [1.0, -lag], shocks)[100:], 40))
+    assert np.mean(np.array(chances) <= 0.05) <= 0.08
+
+
+def test_a_start_that_blew_up_is_none_of_it_whether_it_recovered_or_not() -> None:
+    noise = 0.05 * np.random.default_rng(0).standard_normal(60)
+    noise[0] = -2.0
+    assert chance_of_start(noise, 6) < 1e-6
+    noise[:12] = np.array([0.0, *np.geomspace(4, 0.2, 11)])
+    assert chance_of_start(noise, 6) < 1e-6
+
+
+def test_a_curve_that_falls_and_one_that_is_short_are_not_asked() -> None:
+    assert chance_of_start(np.linspace(2, 0, 100), 10) == 0
+    assert chance_of_start(np.zeros(12), 2) == 0
+    assert chance_of_start(np.zeros(100), 10) == 0
