@@ -42,7 +42,9 @@ def name_of_round(spec: StudySpec, number: int) -> str:
 
 
 def best_setting(study: Study) -> dict[str, Value]:
-    """The hyperparameters of the best trial; empty where no trial has a result."""
+    """The hyperparameters of the best trial, or those that a probe of it fixes; empty where no trial has a result."""
+    if study.probe is not None and study.spec.baseline is not None:
+        return {n: p.value for n, p in study.spec.parameters.items() if p.value is not None}
     return dict(best[0].params) if (best := study.ranked()[:1]) else {}
 
 

@@ -39,8 +39,9 @@ class WarmupShortest(Rule):
 
     ## What to do
     Put this warmup before the baseline's own schedule: `max_train_steps` grows by it, and grows until the warmup is 5 % of them
-    where it is longer than that. Then search learning rates up to the one that it made possible. Where no warmup is enough, clip
-    gradients at the rates that do train; another optimizer may bear more, and a lower learning rate is the last resort.
+    where it is longer than that. Then search learning rates up to the one that it made possible. Where no warmup is enough for ten
+    times the unstable rate, the same warmups are tried at three times it; and where that fails too, clip gradients at the rates
+    that do train. Another optimizer may bear more; a lower learning rate is the last resort.
 
     ## How sure
     That trials trained or failed is a fact; whether a loss rose is tested as in `stability-early`, with the promised level shared
@@ -60,6 +61,9 @@ class WarmupShortest(Rule):
     """Smallest rise, as a share of what the training gains below the first loss; as in `stability-early`."""
     long: Share = 0.05
     """Share of `max_train_steps` above which a warmup asks for more of them; the playbook's."""
+    first: Share = 0.9
+    """Share of the baseline's highest learning rate from which a rate that fails is the first that was tried: half an order of
+    magnitude less comes next. Ours; the playbook asks for a whole one."""
     doubt: Share = 0.05
     """How often, per study, noise alone may call a stable trial unstable."""
 
@@ -132,8 +136,10 @@ class WarmupShortest(Rule):
         changes: list[Change] = []
         baseline = study.spec.baseline
         searched = baseline.parameters.get(_rate(study)) if baseline else None
+        if searched is not None and searched.high is not None and rate > self.first * searched.high:
+            return self._lower(study, name, rate, longest, tried)
         if searched is not None and searched.low is not None and searched.high is not None:
-            high = float(f"{min(searched.high, rate) / instability.RAISE:.3g}")
+            high = float(f"{rate / math.sqrt(instability.RAISE):.3g}")
             if searched.low < high < searched.high:
                 why = f"No warmup of up to {longest:,} steps let {rate:.3g} train, so rates end where they failed without one"
                 changes.append(
@@ -151,6 +157,21 @@ class WarmupShortest(Rule):
             trials=[t.trial for t in tried],
             evidence=self._evidence((), [t.steps for t in tried if not t.stable]),
             changes=changes,
+        )
+
+    def _lower(self, study: Study, name: str, rate: float, longest: int, tried: Sequence[_Tried]) -> Finding:
+        """No warmup allows an order of magnitude: half of one may do."""
+        lower = float(f"{rate / math.sqrt(instability.RAISE):.3g}")
+        said = f"No {name} of up to {longest:,} lets {_rate(study)} {rate:.3g} train stably"
+        return self.finding(
+            f"{said}.",
+            action=f"Try the same warmups at {lower:.3g}, half an order of magnitude above what is unstable without one.",
+            severity="note",
+            confidence=(len(tried) + 0.5) / (len(tried) + 1),
+            subject=name,
+            trials=[t.trial for t in tried],
+            evidence=self._evidence((), [t.steps for t in tried if not t.stable]),
+            changes=instability.warmup_changes(lower / math.sqrt(instability.RAISE), math.sqrt(instability.RAISE)),
         )
 
     def _evidence(self, enough: Sequence[_Tried], unstable: Sequence[float]) -> tuple[FigureEvidence, ...]:

@@ -95,13 +95,23 @@ def test_a_warmup_of_more_than_a_twentieth_asks_for_a_longer_training() -> None:
     assert spec.max_train_steps == 20_000
 
 
-def test_where_none_is_enough_it_clips() -> None:
+def test_where_none_is_enough_half_an_order_of_magnitude_is_next() -> None:
     study = warmup_study("uudd")
+    (spec,) = plan(study, [verdict("warmup-shortest", study)]).specs
+    assert spec.probe == "warmup"
+    assert spec.parameters["lr"].value == pytest.approx(3 / np.sqrt(10), rel=0.01)
+    assert spec.parameters["dropout"].value == 0.1
+    assert spec.baseline is not None
+    assert spec.baseline.max_train_steps == 10_000
+
+
+def test_where_that_fails_too_it_clips() -> None:
+    study = warmup_study("uudd", rate=0.95)
     said = verdict("warmup-shortest", study)
     (finding,) = said.findings
     assert not any(isinstance(c, RunPlan) for c in finding.changes)  # no norm was logged
     (spec,) = plan(study, [said]).specs
-    assert spec.parameters["lr"].high == pytest.approx(0.3)
+    assert spec.parameters["lr"].high == pytest.approx(0.3, rel=0.02)
     assert "warmup_steps" not in spec.parameters
     assert any("gradient norm" in note for note in spec.notes)
 

@@ -1,0 +1,71 @@
+"""The plan `warmup`: from an unstable study to the warmup before the baseline, on trainings whose truth is known."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from pathlib import Path
+
+import pytest
+
+from advisor.plans.warmup import candidates
+from advisor.sampling import sample
+from advisor.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.spec_yaml import dump, loads
+
+_spec = importlib.util.spec_from_file_location("plans_loop", Path(__file__).with_name("loop.py"))
+assert _spec is not None
+assert _spec.loader is not None
+loop = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(loop)
+
+FIRST = StudySpec(
+    study="bowl",
+    objective=Objective(metric="val/loss", direction="minimize"),
+    parameters={"learning_rate": Parameter(low=1e-3, high=0.2, scale="log")},
+    trials=14,
+    sampler=Sampler(seed=3),
+    max_train_steps=6000,
+    evaluate_every=100,
+)
+
+
+@pytest.mark.parametrize(
+    ("steps", "wanted"),
+    [(1_000_000, (10, 200, 5000, 100_000)), (2000, (10, 30, 70, 200)), (100, (1, 2, 5, 10)), (25, (1, 2))],
+)
+def test_warmups_lie_evenly_in_their_orders_of_magnitude(steps: int, wanted: tuple[int, ...]) -> None:
+    assert candidates(steps) == wanted
+
+
+def test_an_unstable_study_gets_the_shortest_warmup_that_works(tmp_path: Path) -> None:
+    report, search = loop.round_of(FIRST, tmp_path)
+    assert search is not None
+    assert search.probe == "warmup", [f.message for f in report.findings]
+    assert search.goal.startswith("Find the shortest warmup")
+    rates = [float(t["learning_rate"]) for t in sample(FIRST, 14)]
+    unstable = 10 * min(r for r in rates if math.isnan(loop.descend({"learning_rate": r}, 6000)[-1]))
+    assert search.parameters["learning_rate"].value == pytest.approx(unstable, rel=0.01)
+    assert search.max_train_steps == 1800
+    lengths = search.parameters["warmup_steps"].choices or ()
+    # Each warmup once: the sequence of four trials over four choices misses none, whatever the seed.
+    for seed in range(10):
+        drawn = sample(search.model_copy(update={"sampler": Sampler(seed=seed)}), 4)
+        assert sorted(int(t["warmup_steps"]) for t in drawn) == list(lengths)
+    assert loads(dump(search)) == search
+
+    report, after = loop.round_of(search, tmp_path)
+    (found,) = [f for f in report.findings if f.rule == "warmup-shortest"]
+    runs = {w: loop.descend({"learning_rate": unstable, "warmup_steps": w}, 1800) for w in lengths}
+    stable = [w for w, losses in runs.items() if losses[-1] < 1 and max(losses) < 2]
+    assert after is not None
+    assert after.parameters["warmup_steps"].value == stable[0], found.message
+    assert after.max_train_steps == max(6000 + stable[0], 20 * stable[0])
+    assert after.parameters["learning_rate"].high == pytest.approx(unstable, rel=0.01)
+    assert (after.probe, after.baseline, after.round, after.parent) == (None, None, 3, search.study)
+    assert (after.trials, after.evaluate_every) == (14, 100)
+
+    report, _ = loop.round_of(after, tmp_path)
+    finite = [v for r in rates if not math.isnan(v := loop.descend({"learning_rate": r}, 6000)[-1])]
+    assert report.best is not None
+    assert report.best.value < min(finite) / 2
