@@ -9,6 +9,7 @@ import getpass
 import logging
 import math
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -190,7 +191,11 @@ def _train(task: Task) -> Ended:
         file = _stop_file(task)
         return len(file.read_text().split()) if file.exists() else 0
 
-    return worker.train(task, asked)
+    ended = worker.train(task, asked)
+    by_slurm = ended.code == -signal.SIGTERM and not (
+        ended.timed_out or ended.interrupted
+    )  # cancelled, preempted, out of time
+    return replace(ended, lost=True) if by_slurm else ended
 
 
 def _stop_file(task: Task) -> Path:

@@ -137,9 +137,8 @@ def test_slurm_itself(folder):
     second.stop()
     assert ends(second).interrupted
     subprocess.run(["scancel", first.note()["slurm"]], check=True)  # by somebody else
-    ended = ends(first)
-    assert not ended.fine
-    assert not slurm.lives(first.note())
+    assert ends(first).lost
+    until(lambda: not slurm.lives(first.note()))
 
 
 def test_slurm_says_what_it_needs(folder, monkeypatch):
