@@ -1,4 +1,5 @@
 import math
+import re
 
 import pytest
 import yaml
@@ -207,3 +208,37 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "b.yaml").write_bytes(b"study: \xff\xfe")
     with pytest.raises(AdvisorError, match="not UTF-8"):
         load(tmp_path / "b.yaml")
+
+
+def refusal(text):
+    """Why the text is no study file; None where it is one."""
+    try:
+        loads(text, source="study.yaml")
+    except AdvisorError as error:
+        return str(error)
+    return None
+
+
+@settings(max_examples=300, deadline=None)
+@given(specs(), st.data())
+def test_a_file_with_a_slip_is_read_or_refused_in_one_line_with_its_place(spec, data):
+    lines = dump(spec).splitlines()
+    at = data.draw(st.integers(0, len(lines) - 1))
+    slip = data.draw(st.sampled_from(["drop", "twice", "key", "value", "indent", "character"]))
+    line = lines[at]
+    if slip == "character":
+        place = data.draw(st.integers(0, max(len(line) - 1, 0)))
+        line = line[:place] + data.draw(st.sampled_from(list("{}[]:,'\"#&*!|>%@`-x\t"))) + line[place + 1 :]
+    changed = {
+        "drop": [],
+        "twice": [line, line],
+        "key": [line.replace(":", "x:", 1)],
+        "value": [line.split(":")[0] + ": [1, {a: b}]"],
+        "indent": [" " + line],
+        "character": [line],
+    }[slip]
+    text = "\n".join([*lines[:at], *changed, *lines[at + 1 :]]) + "\n"
+    said = refusal(text)
+    if said is not None:
+        assert "\n" not in said
+        assert re.match(r"study\.yaml(, line \d+|: a study file is a mapping|: not readable as YAML)", said)
