@@ -25,18 +25,23 @@ _EXACT = 6000
 
 
 def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: BoolArray) -> BoolArray:
-    """Which trials are uncharacteristically bad, (n,): no better than their own start, and worse in training or set apart.
+    """Which trials are uncharacteristically bad, (n,): no better than a start, and worse in training or set apart.
 
-    costs, starts: (n,), NaN where unknown. worse: (n,), whose training loss ended well above where it began. Apart means a gap
-    wider than all trials that learned lie from each other; so a sweep over many decades, where results fall off bit by bit to
-    nothing learned, has none. At least 4 trials must have learned: fewer say little of how far results spread.
+    costs, starts: (n,), NaN where unknown. worse: (n,), whose training loss ended well above where it began. A start is a trial's own
+    first evaluation, or the highest of the study: where others had learned much by their first one, their own gains are small, and
+    the noise of a trial that learned nothing looks like one. Apart means a gap wider than all trials that learned lie from each
+    other; so a sweep over many decades, where results fall off bit by bit to nothing learned, has none. At least 4 trials must have
+    learned: fewer say little of how far results spread.
     """
     none = np.zeros(len(costs), dtype=np.bool_)
     with np.errstate(invalid="ignore", over="ignore"):
         gain = starts - costs
+        known = feasible & np.isfinite(starts)
+        highest = np.max(starts, where=known, initial=-np.inf)
         # 2 % of the best gain: a first evaluation is noisy, and the best of many such looks like progress.
-        idle = feasible & np.isfinite(starts) & ~(gain > 0.02 * np.nanmax(np.where(feasible, gain, -np.inf), initial=0))
-        learned = feasible & np.isfinite(starts) & ~idle
+        past_own = gain > 0.02 * np.max(gain, where=known, initial=0)
+        past_any = highest - costs > 0.02 * np.max(highest - costs, where=known, initial=0)
+        idle, learned = known & ~(past_own & past_any), known & past_own & past_any
         if learned.sum() < 4 or not idle.any():
             return none
         worst = costs[learned].max()
