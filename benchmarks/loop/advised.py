@@ -16,6 +16,7 @@ from functools import lru_cache
 from advisor import contract
 from advisor.adaptive import Past, suggest
 from advisor.engine import judge
+from advisor.history.pool import lies_in
 from advisor.plans import plan
 from advisor.registry import load_rules
 from advisor.rule import Rule
@@ -91,7 +92,7 @@ def _exploit(task: Task, spec: StudySpec, done: list[_Trial], count: int, seed: 
     adaptive = spec.model_copy(update={"sampler": Sampler(kind="adaptive", seed=spec.sampler.seed)})
     for _ in range(count):
         history = [
-            Past(dict(t.outcome.params), t.outcome.cost if math.isfinite(t.outcome.cost) else None)
+            Past(spec.completed(t.outcome.params), t.outcome.cost if math.isfinite(t.outcome.cost) else None)
             for t in within(spec, done)
         ]
         _run(task, spec, suggest(adaptive, history)[0], done, seed)
@@ -148,13 +149,8 @@ def within(spec: StudySpec, done: Sequence[_Trial]) -> list[_Trial]:
 
 
 def _lies_in(spec: StudySpec, trial: _Trial) -> bool:
-    if trial.setting.schedule != dict(spec.schedule or {}):
-        return False
-    params = trial.outcome.params
-    return all(
-        name in params and (p.contains(params[name]) if p.role != "fixed" else params[name] == p.value)
-        for name, p in spec.parameters.items()
-    )
+    same = trial.setting.schedule == dict(spec.schedule or {})
+    return same and lies_in(spec, spec.completed(trial.outcome.params))
 
 
 def _steps(spec: StudySpec) -> int:

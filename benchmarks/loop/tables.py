@@ -123,8 +123,9 @@ class TableTask:
         return tuple(_nearest(name, choices, params[name]) for name, choices in self._axes.items())
 
     def legal(self, spec: StudySpec) -> StudySpec:
-        """Ranges end on the grid and within it; what the table does not know is left out."""
-        parameters = {}
+        """Ranges end on the grid and within it; what the table does not know is left out, unless something follows from it."""
+        formulas = " ".join(p.formula or "" for p in spec.parameters.values())
+        parameters = {n: p for n, p in spec.parameters.items() if n not in self._axes and n in formulas}
         for name, choices in self._axes.items():
             asked = spec.parameters.get(name)
             if asked is None or not asked.numeric:

@@ -26,6 +26,8 @@ FRESH = 4
 """Trainings that a chosen setting is judged by."""
 BAD = {"val/loss": 10.0, "val/error": 1.0}
 """What a training counts as that has no result."""
+ABLE = frozenset(f.name for f in fields(Training))
+"""Hyperparameters that a training has."""
 VERSION = 1
 """Of what a training is: another number, and all are made anew."""
 
@@ -68,7 +70,8 @@ class TrainingTask:
         return train(training, setting.params, seed)
 
     def _training(self, setting: Setting) -> Training:
-        changes: dict[str, Any] = {**self._schedule(setting.schedule), **setting.params}
+        known = {n: v for n, v in setting.params.items() if n in ABLE}
+        changes: dict[str, Any] = {**self._schedule(setting.schedule), **known}
         every = max(round(self.training.evaluate_every * setting.steps / self.training.max_train_steps), 1)
         return replace(self.training, **changes, max_train_steps=setting.steps, evaluate_every=every)
 
@@ -85,9 +88,10 @@ class TrainingTask:
         return float(np.mean([done.cost if np.isfinite(done.cost) else bad for done in made]))
 
     def legal(self, spec: StudySpec) -> StudySpec:
-        """The spec without hyperparameters that the training has not."""
-        able = {f.name for f in fields(Training)}
-        return spec.model_copy(update={"parameters": {n: p for n, p in spec.parameters.items() if n in able}})
+        """The spec without hyperparameters that the training has not, and from which none of its own follows."""
+        formulas = " ".join(p.formula or "" for p in spec.parameters.values())
+        kept = {n: p for n, p in spec.parameters.items() if n in ABLE or n in formulas}
+        return spec.model_copy(update={"parameters": kept})
 
 
 def _log(low: float, high: float) -> Parameter:
