@@ -27,9 +27,9 @@ _EXACT = 6000
 def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: BoolArray) -> BoolArray:
     """Which trials are uncharacteristically bad, (n,): no better than a start, and worse in training or set apart.
 
-    costs, starts: (n,), NaN where unknown. worse: (n,), whose training loss ended well above where it began. A start is a trial's own
-    first evaluation, or the highest of the study: where others had learned much by their first one, their own gains are small, and
-    the noise of a trial that learned nothing looks like one. Apart means a gap wider than all trials that learned lie from each
+    costs, starts: (n,), NaN where unknown. worse: (n,), whose training loss ended well above where it began. A start is a trial's
+    own first evaluation, or the highest of the study: where others had learned much by their first one, their own gains are small,
+    and the noise of a trial that learned nothing looks like one. Apart means a gap wider than all trials that learned lie from each
     other; so a sweep over many decades, where results fall off bit by bit to nothing learned, has none. At least 4 trials must have
     learned: fewer say little of how far results spread.
     """
