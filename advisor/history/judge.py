@@ -12,6 +12,7 @@ from advisor.finding import Verdict
 from advisor.history.model import Judgement, Outcome
 from advisor.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials, SpreadWithin
 from advisor.readings import failures, repeats
+from advisor.spec import Objective
 from advisor.spec_yaml import short
 from advisor.study import Study, Trial
 
@@ -32,7 +33,9 @@ def outcomes(study: Study, ask: Ask) -> tuple[Outcome, ...]:
 
 def _outcome(study: Study, prediction: Prediction, ask: Ask) -> Outcome:
     judged, observed = _too_early(study) or _judge(study, prediction, ask)
-    return Outcome(prediction=prediction, judged=judged, predicted=in_words(prediction, study), observed=observed)
+    return Outcome(
+        prediction=prediction, judged=judged, predicted=in_words(prediction, study.spec.objective), observed=observed
+    )
 
 
 def _too_early(study: Study) -> Said | None:
@@ -138,18 +141,18 @@ def _value(study: Study, trial: Trial) -> str:
     return short(study.objective_value(float(study.costs[trial.index])))
 
 
-def in_words(prediction: Prediction, study: Study) -> str:
+def in_words(prediction: Prediction, objective: Objective) -> str:
     """The prediction as one phrase."""
-    return f"{_phrase(prediction, study)}{_probability(prediction.probability)}"
+    return f"{_phrase(prediction, objective)}{_probability(prediction.probability)}"
 
 
 def _probability(probability: float | None) -> str:
     return "" if probability is None else f" (probability {probability:.2g})"
 
 
-def _phrase(prediction: Prediction, study: Study) -> str:
-    expects, metric = prediction.expects, study.spec.objective.metric
-    better = "at most" if study.minimize else "at least"
+def _phrase(prediction: Prediction, objective: Objective) -> str:
+    expects, metric = prediction.expects, objective.metric
+    better = "at most" if objective.direction == "minimize" else "at least"
     if isinstance(expects, BestBeyond):
         than = "" if expects.than is None else f", with {metric} better than {short(expects.than)}"
         above = "above" if expects.side == "high" else "below"

@@ -16,7 +16,8 @@ WEAKENED = 0.8
 
 def learned(study: Study) -> bool:
     """Whether later trials were placed by the results of earlier ones, as TPE and other Bayesian optimisation place them."""
-    chosen = [t for t in study.trials if study.ended[t.index]]
+    # Trials of earlier rounds lie where those rounds searched, which says nothing of how this one was drawn.
+    chosen = [t for t in study.trials if study.ended[t.index] and t.round is None]
     if len(chosen) < adaptive.FEWEST or not study.searched:
         return False
     if len({t.started for t in chosen}) > len(chosen) // 2:

@@ -51,6 +51,7 @@ def render_html(report: Report) -> str:
         sheet=view.sheet(report),
         space=view.space(report),
         rounds=_rounds(report),
+        expected=past.expected(report.next_studies[0].spec) if report.next_studies else (),
         numeric={n: p.numeric for n, p in report.spec.searched.items()},
         data=htmlsafe_json_dumps(_data(report)),
     )

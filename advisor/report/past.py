@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.history import History, HitRate, Outcome, Round
+from advisor.history import History, HitRate, Outcome, Round, in_words
 from advisor.report.text import count, listed, number
+from advisor.spec import StudySpec
 
 SIGNS = {"kept": "passed", "not kept": "broken", "cannot tell": "unknown"}
 """The icon of each judgement."""
@@ -21,6 +22,11 @@ def summary(history: History) -> tuple[str, ...]:
     if latest.outcomes:
         said.append(f"Of what was predicted of this round, {tally(latest.outcomes)}.")
     return tuple(said) + ((history.stop,) if history.stop else ())
+
+
+def expected(spec: StudySpec) -> tuple[str, ...]:
+    """What the advice predicts of a study that is to be run, one phrase each."""
+    return tuple(in_words(p, spec.objective) for p in spec.predictions)
 
 
 def tally(outcomes: Sequence[Outcome]) -> str:

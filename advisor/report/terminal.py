@@ -107,6 +107,8 @@ def _print_next(say: _Printer, report: Report) -> None:
         say.gap()
         say(f"Next study {i}: {sentence(step.study.spec.goal)}", "bold")
         say(f"next/{step.study.file}", "dim", indent=2)
+        for line in past.expected(step.study.spec) if i == 1 else ():
+            say(f"predicted: {line}", "dim", indent=2)
         for row in step.diff if i == 1 else ():
             if row.before is not None:
                 say(f"- {clean(row.name)}: {row.before}", "red", indent=2)

@@ -178,7 +178,7 @@ def _depth(place: Place, places: Sequence[Place]) -> int:
 def find(known: Sequence[Place], study: str) -> Place | None:
     """The study of that name, of several the one whose file is noted, of several such the last one."""
     named = [p for p in known if p.study == study]
-    return max(named, key=lambda p: p.spec is not None) if named else None
+    return max(reversed(named), key=lambda p: p.spec is not None) if named else None
 
 
 def of_study(experiment: Experiment, study: str, *, whole_if_unnamed: bool = True) -> Experiment:

@@ -100,3 +100,19 @@ def test_without_earlier_rounds_the_study_is_what_it_was():
 def test_rounds_are_numbered_as_their_files_say_where_that_makes_sense():
     assert numbers([first(), second(round=3)]) == [1, 3]
     assert numbers([first(), second(round=1)]) == [1, 2]
+
+
+def test_where_earlier_rounds_searched_says_nothing_of_how_this_one_was_drawn():
+    from advisor.readings import sampler
+
+    rates = [float(r) for r in np.geomspace(3e-3, 0.1, 24)]
+    own = round_of(rates, [0.2 + 0.1 * np.log10(r / 0.03) ** 2 for r in rates], low=3e-3, high=0.1, study="second")
+    shuffled = np.random.default_rng(0).permutation(len(own.trials))
+    trials = tuple(replace(t, started=float(s)) for t, s in zip(own.trials, shuffled, strict=True))
+    own = replace(own, trials=trials)
+    before = [float(r) for r in np.geomspace(3.1e-3, 9e-3, 16)]
+    earlier = round_of(before, [0.5 + 0.01 * i for i in range(16)], study="first")
+    earlier = replace(earlier, trials=tuple(replace(t, started=-1.0 - t.index) for t in earlier.trials))
+    pooled = pool(own, [earlier]).study
+    assert sum(t.round == 1 for t in pooled.trials) == 16
+    assert sampler.learned(pooled) == sampler.learned(own) is False
