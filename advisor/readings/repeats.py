@@ -83,3 +83,9 @@ def _one_a_seed(trials: Sequence[Trial]) -> list[Trial]:
 def trial_variance(tried: Sequence[Setting]) -> tuple[float, int] | None:
     """(standard deviation from seed to seed, degrees of freedom) over all repeated settings; None where none was repeated."""
     return difference.pooled([s.costs for s in tried])
+
+
+def noun(tried: Sequence[Setting]) -> str:
+    """What the repeats of settings differ in, in one word: `seed` where all of them noted theirs, else `run`, as of folds."""
+    repeated = [t for s in tried if len(s.trials) > 1 for t in s.trials]
+    return "seed" if repeated and all(t.seed is not None for t in repeated) else "run"

@@ -62,7 +62,8 @@ class Adopt(Rule):
         known = repeats.trial_variance(tried)
         if known is None or not ranked:
             raise MissingData(
-                f"no setting was run with a second seed, so the trial variance is unknown: repeat the best trial {self.first} times"
+                "no setting was run twice, with two seeds or folds, so the trial variance is unknown: repeat the best trial "
+                f"{self.first} times"
             )
         own = repeats.key(ranked[0])
         best = next((s for s in tried if repeats.key(s.trials[0]) == own), None)
@@ -95,7 +96,7 @@ class Adopt(Rule):
         return self.finding(
             f"The best setting does not repeat: of its {total} runs, the best of which reached {values[0]:.4g}, "
             f"{' and '.join(part for part in (far, failed) if part)}.",
-            action="Find out what goes wrong with those seeds before this setting is adopted or compared with another.",
+            action="Find out what goes wrong in those runs before this setting is adopted or compared with another.",
             severity="warning",
             confidence=0.95 if best.failed else 1 - self.false_alarms,
             subject="seed",
@@ -105,7 +106,7 @@ class Adopt(Rule):
             ),
             changes=(
                 Advise(
-                    text="Compare the curves of the seeds that fail with those that do not (initialization, early instability, "
+                    text="Compare the curves of the runs that fail with those that do not (initialization, early instability, "
                     "data order) and judge the setting by its typical run, not by its best one."
                 ),
             ),
@@ -121,12 +122,14 @@ class Adopt(Rule):
         worth = needed <= self.most
         own, other = (study.objective_value(s.mean) for s in (best, rival))
         name, next_name = best.trials[0].name, rival.trials[0].name
-        seeds = f"{len(best.costs)} and {len(rival.costs)} seed{'s' if len(rival.costs) > 1 else ''}"
-        lead = (
+        noun = repeats.noun(repeats.settings(study))
+        runs = f"{len(best.costs)} and {len(rival.costs)} {noun}{'s' if len(rival.costs) > 1 else ''}"
+        ahead = (
             f"leads by {found.gain:.3g}"
             if found.gain > 0
             else f"has the best run but is behind by {-found.gain:.3g} on average"
         )
+        lead = ahead if abs(found.gain) > 1e-9 * abs(own) else f"is just as good as that of {next_name}"
         why = f"its lead of {found.gain:.3g} is within the trial variance (standard deviation {found.sd:.3g})"
         said = f"p = {found.p:.2g}" if not math.isnan(found.p) else "too few repeats for a test"
         changes: list[Change] = [
@@ -137,11 +140,11 @@ class Adopt(Rule):
         if worth:
             changes.append(RepeatTrial(parameters=dict(best.params), seeds=needed, why=why))
         return self.finding(
-            f"The setting of {name} {lead} ({own:.4g} against {other:.4g}, {seeds}), within the {found.sd:.2g} that seeds "
+            f"The setting of {name} {lead} ({own:.4g} against {other:.4g}, {runs}), within the {found.sd:.2g} that {noun}s "
             f"differ by ({said}).",
-            action=f"Run {name} and {next_name} with {needed} seeds each before either is adopted."
+            action=f"Run {name} and {next_name} {needed} times each before either is adopted."
             if worth
-            else f"Take the simpler or cheaper of {name} and {next_name}: not even {self.most} seeds each would tell them apart.",
+            else f"Take the simpler or cheaper of {name} and {next_name}: not even {self.most} {noun}s each would tell them apart.",
             severity="note",
             confidence=1 - (difference.shows_again(found, self.false_alarms) if found.gain > 0 else 0.0),
             trials=[best.trials[0], rival.trials[0]],
@@ -157,7 +160,7 @@ class Adopt(Rule):
                             "lead",
                             f"{found.gain:.3g}, 90 % interval {found.interval()[0]:.3g} to {found.interval()[1]:.3g}",
                         ),
-                        ("standard deviation between seeds", f"{found.sd:.3g}"),
+                        (f"standard deviation between {noun}s", f"{found.sd:.3g}"),
                         ("chance of such a lead without any difference", f"{found.p:.2g}, limit {self.false_alarms:g}"),
                     )
                 ),

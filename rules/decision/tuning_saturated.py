@@ -64,7 +64,7 @@ class TuningSaturated(Rule):
         variance = repeats.trial_variance(tried)
         if variance is None:
             raise MissingData(
-                "no setting was run with a second seed, so what is a gain is unknown; repeat the best trial"
+                "no setting was run twice, with two seeds or folds, so what is a gain is unknown; repeat the best trial"
             )
         # A setting that was repeated is known by its mean; the lucky one of many single runs is not.
         best = min((s for s in tried if len(s.costs) > 1), key=lambda s: s.mean)
@@ -96,10 +96,10 @@ class TuningSaturated(Rule):
         gain: float,
         chance: float,
     ) -> Finding:
-        value = study.objective_value(best.mean)
+        value, noun = study.objective_value(best.mean), repeats.noun(repeats.settings(study))
         many = f"{len(study.searched)} hyperparameter{'s' if len(study.searched) > 1 else ''}"
         return self.finding(
-            f"{alike} of {pool} settings are as good as the best one ({value:.4g}), within what seeds differ by (sd "
+            f"{alike} of {pool} settings are as good as the best one ({value:.4g}), within what {noun}s differ by (sd "
             f"{sd:.2g}), and the last {recent} gained nothing beyond that: tuning {many} in this space has stopped paying.",
             action="Search once more where the good trials lie, look at the test set once, and ship; or change the question.",
             severity="note",
@@ -109,7 +109,7 @@ class TuningSaturated(Rule):
                 FigureEvidence(
                     rows=(
                         ("settings", f"{pool}, of which {alike} as good as the best"),
-                        ("standard deviation between seeds", f"{sd:.3g}"),
+                        (f"standard deviation between {noun}s", f"{sd:.3g}"),
                         ("gain of the later trials", f"{max(gain, 0.0):.3g}"),
                         ("chance that as many trials again gain more", f"{chance:.2g}, limit {self.false_alarms:g}"),
                     )

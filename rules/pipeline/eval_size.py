@@ -10,6 +10,7 @@ import numpy as np
 
 from advisor.finding import Advise, FigureEvidence, Finding, Goal, MissingData, Severity
 from advisor.readings import repeats, validation
+from advisor.readings.ends import round_up
 from advisor.rule import Count, Rule, Share
 from advisor.stats.apart import Apart, apart
 from advisor.study import Study, Trial
@@ -78,7 +79,7 @@ class EvalSize(Rule):
         metric, n = study.spec.objective.metric, trials[0].fact("n_valid")
         factor = (found.least / found.spread) ** 2 if found.spread > 0 else math.inf
         advice = (
-            f"Validate on about {math.ceil(n * factor):,} examples, or take these trials as equal."
+            f"Validate on about {round_up(n * factor):,} examples, or take these trials as equal."
             if factor <= 100
             else "Take these trials as equal and choose by cost or simplicity; no validation set in reach tells them apart."
         )

@@ -138,3 +138,14 @@ def test_does_not_doubt_a_clear_lead():
         values = {0.1: rng.normal(0, 1, 5), 0.2: rng.normal(4, 1, 5), 0.3: rng.normal(4.5, 1, 5)}
         doubted += verdict("adopt", repeated({k: v.tolist() for k, v in values.items()})).status == "fired"
     assert doubted <= 9
+
+
+def test_repeats_that_noted_no_seed_are_runs_and_a_tie_is_no_lead():
+    params = [{"lr": lr} for lr in (0.1, 0.1, 0.2, 0.2)]
+    tied = make_study(params, {"val/loss": [0.50, 0.54, 0.51, 0.53]})
+    (finding,) = verdict("adopt", tied).findings
+    assert finding.message.startswith(
+        "The setting of trial-0 is just as good as that of trial-2 (0.52 against 0.52, 2 and 2 runs)"
+    )
+    assert "that runs differ by" in finding.message
+    assert "seed" not in finding.message + finding.action
