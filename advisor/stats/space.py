@@ -18,6 +18,9 @@ DRAWS = 2000
 """Draws from the posterior of a response."""
 SURFACE = 0.25
 """Share of the false alarms that the response surface may raise: it is asked second, for what one axis at a time cannot show."""
+ENOUGH = 0.5
+"""How surely a range that is widened reaches to where the fitted response turns: as likely as not, because the next round moves it
+again if it must, and a wider range is sampled less densely."""
 LEAN = 0.2
 """P-value up to which the trials that did not fail lean to an end, too; with it, simulated studies of noise kept the promise where
 trials fail beyond a threshold."""
@@ -154,7 +157,8 @@ class Response(NamedTuple):
     """Probability that the best position lies at the low end."""
     high: float
     step_low: float
-    """How far beyond the low end the best position is expected, in widths of the range; infinite where no turn is in sight."""
+    """How far beyond the low end the response turns, in widths of the range: the `ENOUGH` quantile of where draws of it, gone on as
+    parabolas, do; infinite where so many do not turn."""
     step_high: float
 
 
@@ -228,10 +232,13 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
     best = _GRID[(draws @ _cubic(_GRID, len(mean)).T).argmin(1)]
     steps = []
     for end, inward in ((0.0, 1.0), (1.0, -1.0)):
-        # Newton's step from the end to the turning point of the mean response, from its slope and curvature there.
-        f0, f1, f2 = mean @ _cubic(np.clip(end + inward * np.array([0.0, 0.05, 0.1]), 0, 1), len(mean)).T
+        # Newton's step from the end to the turning point of each draw, from its slope and curvature there.
+        f0, f1, f2 = (draws @ _cubic(np.clip(end + inward * np.array([0.0, 0.05, 0.1]), 0, 1), len(mean)).T).T
         slope, bend = (-3 * f0 + 4 * f1 - f2) / 0.1, (f0 - 2 * f1 + f2) / 0.05**2
-        steps.append(float(slope / bend) if bend > 0 else math.inf)
+        falls = slope > 0  # towards the end
+        with np.errstate(divide="ignore", invalid="ignore"):
+            turns = np.where(falls, np.where(bend > 0, slope / bend, np.inf), 0.0)
+        steps.append(float(np.quantile(turns, ENOUGH, method="higher")))
     return Response(float(np.mean(best <= edge)), float(np.mean(best >= 1 - edge)), steps[0], steps[1])
 
 
@@ -242,7 +249,8 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
     """The range (low, high) with one side moved out by `step` widths; None where a hard limit leaves nothing beyond.
 
     At least half of the range, on a logarithmic scale with a range of a decade or more at least one decade; at most the range
-    again, on a logarithmic scale two decades. Where a hard limit is in the way, nine tenths of the way to it (a beta of 0.99 becomes 0.999).
+    again, on a logarithmic scale two decades. Where a hard limit is in the way, nine tenths of the way to it (a beta of 0.99
+    becomes 0.999).
     """
     assert domain.low is not None
     assert domain.high is not None

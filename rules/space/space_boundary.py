@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ import numpy as np
 from advisor.finding import AxisEvidence, FigureEvidence, Finding, Goal, MissingData, SetRange, Side
 from advisor.readings import settings
 from advisor.rule import Count, Rule, Share
-from advisor.space import counts_training
+from advisor.space import Domain, as_number, counts_training
 from advisor.stats import space
 from advisor.study import Study
 
@@ -32,8 +33,10 @@ class SpaceBoundary(Rule):
     best trial in the outer tenth of some range two times in three.
 
     ## What to do
-    Widen the range on that side: to where the trend of the better half turns, at least by half of the range (on a log scale of a
-    decade or more by a decade), at most by the range itself (two decades). Keep the other side.
+    Widen the range on that side to where the fitted response turns: the median over what the response may be, given the trials. At
+    least by half of the range (on a log scale of a decade or more by a decade), at most by the range itself (two decades), and
+    never across a hard limit. Keep the other side. Simulated bowls, 20 trials of 3 hyperparameters, whose optimum lay 0.1 or 0.3 of
+    the range beyond the end: it lay in the new range in all of 60 studies; at 0.6 or the whole range beyond, in 80 %.
 
     ## How sure
     Positions are permuted, adjusted for all axes and ends, and the two ways of asking share the promise, so that chance alone
@@ -80,10 +83,16 @@ class SpaceBoundary(Rule):
             name, step = axes[end.axis], shape[end.axis].step_low if end.side == "low" else shape[end.axis].step_high
             new = space.widen(name, study.spec.parameters[name], end.side, step)
             if new is not None and not _fails_beyond(tried, name, end.side):
-                yield self._finding(study, tried, name, end, new)
+                yield self._finding(study, tried, name, end, new, step)
 
     def _finding(
-        self, study: Study, tried: settings.Settings, name: str, crowded: space.Crowded, new: tuple[float, float]
+        self,
+        study: Study,
+        tried: settings.Settings,
+        name: str,
+        crowded: space.Crowded,
+        new: tuple[float, float],
+        step: float,
     ) -> Finding:
         domain, inferred = study.spec.parameters[name], name in study.inferred
         _, side, at_end, p = crowded
@@ -99,6 +108,7 @@ class SpaceBoundary(Rule):
         said = f"{many} in {where} ({span})" if "lie" in many else f"{many} {where} ({span})"
         end, to = (domain.high, new[1]) if side == "high" else (domain.low, new[0])
         why = f"The best trials crowd the {side} end, {end:g} (p = {p:.2g}), so the range goes on to {to:g}"
+        why += f": {_how_far(domain, step, to)}"
         return self.finding(
             f"{said[0].upper()}{said[1:]}, where {zone.mean():.0%} of all trials lie, and results still improve towards {end:g}.",
             action=f"Widen {name} on its {side} side to {to:g} in the next study.",
@@ -126,6 +136,21 @@ class SpaceBoundary(Rule):
             ),
             changes=(SetRange(parameter=name, low=new[0], high=new[1], scale=domain.scale, why=why),),
         )
+
+
+def _how_far(domain: Domain, step: float, to: float) -> str:
+    """How the new end follows from the fitted response, which turns `step` widths of the range beyond the old one."""
+    if not math.isfinite(step):
+        return "no turn of the fitted response is in sight"
+    assert domain.low is not None
+    assert domain.high is not None
+    side = 1 + step if to > domain.high else -step
+    turn = as_number(domain.from_unit(side))
+    limit = {True: "the least that a range is moved by", False: "as far as a range is moved at once, or may be"}
+    reached = turn < to if to > domain.high else turn > to
+    said = f"the fitted response turns before {turn:.3g}, with {space.ENOUGH:.0%} probability"
+    near = math.isclose(turn, to, rel_tol=0.02)
+    return said if near else f"{said}, and {to:g} is {limit[reached]}"
 
 
 def _fails_beyond(tried: settings.Settings, name: str, side: Side) -> bool:
