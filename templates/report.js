@@ -64,9 +64,21 @@
   const read = (svg) => {
     const points = [];
     for (const path of $$("path[data-t]", svg)) {
-      const trials = path.dataset.t.split(" ").map(Number);
+      const trials = path.dataset.t.split(" ").filter(Boolean).flatMap((run) => {
+        const [first, last = first] = run.split("-").map(Number);
+        return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+      });
       if (path.classList.contains("crv")) {
-        for (const [x, y] of walk(path)) points.push({ x, y, trial: trials[0], path });
+        // Where a curve is straight it has few points, and is met between them too.
+        let last = null;
+        for (const [x, y, command] of walk(path)) {
+          const pieces = command === "M" ? 1 : Math.ceil(Math.hypot(x - last[0], y - last[1]) / 12);
+          for (let i = 1; i < pieces; i++) {
+            points.push({ x: last[0] + (i / pieces) * (x - last[0]), y: last[1] + (i / pieces) * (y - last[1]), trial: trials[0], path });
+          }
+          points.push({ x, y, trial: trials[0], path });
+          last = [x, y];
+        }
       } else if (path.classList.contains("pc")) {
         // A line through the axes is met anywhere along it, and ringed where it crosses one.
         walk(path).forEach(([x, y, command], i, all) => {

@@ -146,9 +146,11 @@ def _policy(css: str, script: str) -> str:
 
 
 def _name(value: str, length: int = 40) -> Markup:
-    """A name from the store: isolated, cut where it is long, whole when one points at it."""
+    """A name from the store: cut where it is long, whole when one points at it, isolated unless ASCII, which has one direction."""
     whole = text.clean(value)
     cut = text.shorten(whole, length)
+    if cut == whole and whole.isascii():
+        return escape(whole)
     return (
         Markup("<bdi>{}</bdi>").format(cut) if cut == whole else Markup('<bdi title="{}">{}</bdi>').format(whole, cut)
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.finding import AxisEvidence
 from advisor.report.figures.scale import Limits, Scale, objective_limits, spanning
-from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, crosses, dots, left_margin, text_width
+from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, crosses, dots, indices, left_margin, text_width
 from advisor.report.model import Report, TrialRow
 from advisor.report.text import clean, count, setting, shorten
 from advisor.space import Domain, Value, as_number
@@ -211,7 +211,7 @@ def _draw_trials(
 
 
 def _indices(placed: Sequence[_Placed]) -> str:
-    return " ".join(str(p.index) for p in placed)
+    return indices([p.index for p in placed])
 
 
 def _thin(

@@ -35,7 +35,7 @@ def close_up_figure(report: Report, close: CloseUp, ident: str) -> Figure:
     frame.y_axis(close.metric, left, _RIGHT, ticks)
     frame.x_axis("step", bottom)
     frame.vertical_labels([(frame.x(close.step), close.label)], _TOP, bottom)
-    index = next((i for i, r in enumerate(report.figures.trials) if r.id == close.trial), -1)
+    index = next((i for i, r in enumerate(report.figures.trials) if r.id == close.trial), "")
     frame.add("path", "crv s0", d=curve_path(close.steps, close.values, frame.x, frame.y), data_t=str(index))
     seen = [(s, v) for s, v in zip(close.steps, close.values, strict=True) if v is not None]
     frame.add("path", "knots", d=dots((frame.x(s), frame.y(v)) for s, v in seen))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,6 +21,11 @@ COLOURS = 5
 """Colours that stay apart; further curves repeat them in dashes."""
 
 MOST_CURVES = 10
+
+_SLACK = 0.25
+"""Pixels by which a line may miss a point that it leaves out."""
+_ROUGH = 3.0
+"""Pixels from point to point from which on a curve is drawn to whole pixels."""
 
 _TOP, _BOTTOM = 22.0, 40.0
 _RIGHT = WIDTH - 12.0
@@ -104,7 +110,7 @@ def _figure(
     indices = {r.id: i for i, r in enumerate(report.figures.trials)}
     for s in reversed(shown):
         path = curve_path(s.curve.steps, s.curve.values, frame.x, frame.y)
-        frame.add("path", f"crv s{s.colour} d{s.dash}", d=path, data_t=str(indices.get(s.curve.trial, -1)))
+        frame.add("path", f"crv s{s.colour} d{s.dash}", d=path, data_t=str(indices.get(s.curve.trial, "")))
     _draw_lines(frame, evidence.lines, left)
     _draw_marks(frame, evidence.marks, shown)
     notes = _cut(limits, shown)
@@ -150,35 +156,65 @@ def _step_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:
 
 
 def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale) -> str:
-    """A polyline in relative coordinates, interrupted where the value is not finite; off the scale it runs along the edge."""
+    """A polyline in relative coordinates, interrupted where the value is not finite; off the scale it runs along the edge.
+
+    Points that lie on the line between others are left out, so that a smooth curve takes few; no peak loses more than `_SLACK`.
+    """
     parts: list[str] = []
-    last: tuple[int, int] | None = None
-    pending = False  # whether the last move has no line yet: a point on its own is drawn as a dot
-    for step, value in zip(steps, values, strict=True):
-        if value is None or (y.log and value <= 0):
-            if pending:
-                parts.append("h0")
-            last, pending = None, False
-            continue
-        at = (round(x(step if step > 0 or not x.log else x.low) * 10), round(y(value) * 10))
-        if last is None:
-            parts.append(f"M{fmt(at[0] / 10)} {fmt(at[1] / 10)}")
-            pending = True
-        elif at != last:
-            dx, dy = at[0] - last[0], at[1] - last[1]
+    for piece in _pieces(steps, values, x, y):
+        rough = float(np.median(np.abs(np.diff([at for _, at in piece]))) if len(piece) > 2 else 0)
+        # Of a curve that goes up and down by pixels nobody sees tenths of them.
+        unit = 1 if rough > _ROUGH else 10
+        places = [(round(px * unit), round(py * unit)) for px, py in _straightened(piece)]
+        parts.append(f"M{fmt(places[0][0] / unit)} {fmt(places[0][1] / unit)}")
+        moves = [(bx - ax, by - ay) for (ax, ay), (bx, by) in pairwise(places) if (ax, ay) != (bx, by)]
+        for dx, dy in moves:
             if dx == 0:
-                parts.append(f"v{_short(dy)}")
+                parts.append(f"v{_short(dy / unit)}")
             elif dy == 0:
-                parts.append(f"h{_short(dx)}")
+                parts.append(f"h{_short(dx / unit)}")
             else:
-                parts.append(f"l{_short(dx)}{'' if dy < 0 else ' '}{_short(dy)}")
-            pending = False
-        last = at
-    return "".join(parts) + ("h0" if pending else "")
+                parts.append(f"l{_short(dx / unit)}{'' if dy < 0 else ' '}{_short(dy / unit)}")
+        if not moves:  # a point on its own is drawn as a dot
+            parts.append("h0")
+    return "".join(parts)
 
 
-def _short(tenths: int) -> str:
-    text = fmt(tenths / 10)
+def _pieces(
+    steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale
+) -> Iterator[list[tuple[float, float]]]:
+    """The pixels of the curve between its gaps."""
+    piece: list[tuple[float, float]] = []
+    for step, value in zip(steps, values, strict=True):
+        if value is not None and (value > 0 or not y.log):
+            piece.append((x(step if step > 0 or not x.log else x.low), y(value)))
+        elif piece:
+            yield piece
+            piece = []
+    if piece:
+        yield piece
+
+
+def _straightened(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points without those that a line between the ones that stay passes within `_SLACK` of; x does not decrease."""
+    kept = [piece[0]]
+    last, low, high = piece[0], -math.inf, math.inf
+    for x, y in piece[1:]:
+        gap = x - kept[-1][0]
+        slope = (y - kept[-1][1]) / gap if gap > 0 else math.nan
+        if not low <= slope <= high:
+            if last != kept[-1]:
+                kept.append(last)
+            gap, low, high = x - kept[-1][0], -math.inf, math.inf
+        if gap > 0:
+            low = max(low, (y - _SLACK - kept[-1][1]) / gap)
+            high = min(high, (y + _SLACK - kept[-1][1]) / gap)
+        last = (x, y)
+    return [*kept, last] if last != kept[-1] else kept
+
+
+def _short(pixels: float) -> str:
+    text = fmt(pixels)
     return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
 
 

