@@ -186,7 +186,12 @@ def _sentence(study: Study, number: int, taken: int, left: Counter[str]) -> str:
     others = [f"{n:,} {why}" for why, n in sorted(left.items(), key=lambda item: (-item[1], item[0]))]
     if not taken:
         return f"No trial of round {number} ({study.name}) counts as data for this one: {', '.join(others)}."
-    trials = "trial" if total == 1 else "trials"
-    said = f"{taken:,} of the {total:,} {trials} of round {number} ({study.name}) "
-    said += "lies in this space and counts as data" if taken == 1 else "lie in this space and count as data"
-    return said + (f"; {', '.join(others)}" if others else "") + "."
+    of = (
+        f"All {total:,} trials"
+        if taken == total > 1
+        else f"{taken:,} of the {total:,} trials"
+        if total > 1
+        else "The one trial"
+    )
+    lie = "lies in this space and counts as data" if taken == 1 else "lie in this space and count as data"
+    return f"{of} of round {number} ({study.name}) {lie}" + (f"; {', '.join(others)}" if others else "") + "."
