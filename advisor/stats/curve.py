@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy import special
+from scipy.signal import lfilter
 
 from advisor.space import FloatArray
 
@@ -52,7 +53,21 @@ def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
     # The cubic takes some of the correlation away: of n points about (1 + 4 lag) / n for a line, twice that for a cubic.
     lag = min(max(lag + 2 * (1 + 4 * lag) / n, 0.0), 0.9)
     inflation = (1 + lag) / (1 - lag)
+    spread = math.sqrt(power / max(n - _absorbed(x, degree, lag), 1.0))
     return max(spread, noise(z)), inflation, max(n / inflation - degree - 1, 2.0)
+
+
+def _absorbed(x: FloatArray, degree: int, lag: float) -> float:
+    """How much of n times the variance of noise with this lag-1 correlation a polynomial through it takes away; x: (n,), even.
+
+    For white noise a variance a coefficient; exact where the correlation falls off as powers of the lag.
+    """
+    basis = np.linalg.qr(np.vander(x / (np.abs(x).max() or 1.0), degree + 1))[0]
+    if lag <= 0:
+        return float(degree + 1)
+    before = lfilter([1.0], [1.0, -lag], basis, axis=0)
+    after = lfilter([1.0], [1.0, -lag], basis[::-1], axis=0)[::-1]
+    return float(np.sum(basis * (before + after - basis)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class CurveStillImproving(Rule):
     Confidence: the probability, from the noise alone, that the forecast exceeds the threshold, times the share of the best trials
     that agree. The forecast takes the curve to go on as it ends; a schedule that decays to zero makes it a rough one. In 400
     simulated studies each of flat curves with 10 to 50 evaluations the rule fired in at most 1.3 % with white noise and 3 % with a
-    lag-1 correlation of 0.5; promised are 5 %. Noise that wanders over tens of evaluations (0.9) brings it to 5 to 8 %.
+    lag-1 correlation of 0.5; promised are 5 %. Noise that wanders over tens of evaluations (0.8 and 0.9) brings it to 3 to 5 %.
 
     *Example:* "3 of the 3 best trials still improve when they end at step 10,000: training as long again promises 46 % (36 % to
     56 %) of what the run gained."

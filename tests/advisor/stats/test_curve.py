@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from advisor.stats.curve import change_since, end_rise, noise, point_rise
+from advisor.stats.curve import change_since, end_rise, late_scatter, noise, point_rise
 
 
 def falling(n):
@@ -68,3 +68,10 @@ def test_nothing_odd_breaks_it(values):
         assert (rise is None) == (len(curve) < 6) or not values
         if rise is not None:
             assert 0 <= rise.p <= 1
+
+
+@pytest.mark.parametrize("lag", [0.0, 0.5, 0.8])
+def test_the_scatter_of_noise_that_wanders_is_not_what_a_cubic_leaves_of_it(lag):
+    rng, at = np.random.default_rng(0), np.arange(1, 61) / 60
+    found = [late_scatter(at, autocorrelated(rng, 60, lag))[0] ** 2 * (1 - lag**2) for _ in range(200)]
+    assert 0.8 < np.mean(found) < 1.35
