@@ -129,7 +129,7 @@ class Adopt(Rule):
             if found.gain > 0
             else f"has the best run but is behind by {-found.gain:.3g} on average"
         )
-        lead = ahead if abs(found.gain) > 1e-9 * abs(own) else f"is just as good as that of {next_name}"
+        lead = ahead if abs(found.gain) > 0.01 * found.sd else f"is just as good as that of {next_name}"
         why = f"its lead of {found.gain:.3g} is within the trial variance (standard deviation {found.sd:.3g})"
         said = f"p = {found.p:.2g}" if not math.isnan(found.p) else "too few repeats for a test"
         changes: list[Change] = [

@@ -102,7 +102,11 @@ class SpaceBoundary(Rule):
         best = [t for i in good for t in tried.trials[i][:1]]
         where = f"the {'highest' if side == 'high' else 'lowest'} fifth of {name}"
         span = f"{domain.low:g} to {domain.high:g}" + (", as inferred from the trials" if inferred else "")
-        many = "the best trial lies" if len(good) == 1 else f"{zone[good].sum()} of the best {len(good)} trials lie"
+        many = (
+            "the best trial lies"
+            if len(good) == 1
+            else f"{zone[good].sum()} of the best {len(good)} trials lie{'s' * int(zone[good].sum() == 1)}"
+        )
         if len(good) == 1 and not zone[good[0]]:
             many = "the trend improves towards"
         said = f"{many} in {where} ({span})" if "lie" in many else f"{many} {where} ({span})"

@@ -69,7 +69,11 @@ class StabilityMid(Rule):
         worst = min(unstable, key=lambda b: (b.p > 1e-6, -b.share, b.trial.index))
         which = [b.trial for b in unstable]
         p = min(worst.p * len(seen), 1.0)
-        others = f"; {len(which) - 1} more of the {len(seen)} trials judged are unstable too" if len(which) > 1 else ""
+        others = (
+            f"; {len(which) - 1} more of the {len(seen)} trials judged {'is' if len(which) == 2 else 'are'} unstable too"
+            if len(which) > 1
+            else ""
+        )
         best = bool({t.index for t in study.ranked()[:3]} & {t.index for t in which})
         norms = instability.late_norms(study, which)
         norm = blowups.norm_there(study, worst)

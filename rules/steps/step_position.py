@@ -96,7 +96,7 @@ class StepPosition(Rule):
     def _early(self, study: Study, placed: Sequence[BestStep], chance: float) -> Finding:
         steps, last = round(np.median([p.steps for p in placed])), max(p.place for p in placed)
         fewer = min(ends.round_up(self.room * last * steps), steps)
-        share = f"in the first {self.early:.0%} of training in all {len(placed)} good trials"
+        share = f"in the first {self.early:.0%} of training in {'both' if len(placed) == 2 else f'all {len(placed)}'} good trials"
         message = f"The best step lies {share}, at {last:.1%} or before"
         action = f"Train for {study.length(fewer)} instead of {steps:,}, and regularise if validation gets worse later."
         why = (
@@ -130,9 +130,9 @@ class StepPosition(Rule):
             why = f"The best step lies {share}, and {late.improving} of these trials still improve when they end."
             change = SetField(field="max_train_steps", value=late.longer, why=why)
         else:
-            action = _ADVICE[
-                "improving" if late.left_to_others else "known" if np.isfinite(late.rates).any() else "unknown"
-            ]
+            flat = "flat" if late.gain <= self.material else "open"
+            known = flat if np.isfinite(late.rates).any() else "unknown"
+            action = _ADVICE["improving" if late.left_to_others else known]
             change = Advise(text=action)
         sure = (1 - chance) * many / of
         return self.finding(
@@ -157,7 +157,9 @@ class StepPosition(Rule):
 
 _ADVICE = {
     "improving": "Choose the training length by how the curves end, which still improve.",
-    "known": "Leave the training length as it is: these curves end too flat for more steps to pay.",
+    "flat": "Leave the training length as it is: these curves end too flat for more steps to pay.",
+    "open": "Decay the learning rate to zero before the training is made longer: whether more steps pay shows only then.",
     "unknown": "Log the learning rate: if it decays to near zero, the best step is last in any healthy training.",
 }
-"""Of late best steps that ask for no other number: by whether `curve-still-improving` speaks, and the learning rate is known."""
+"""Of late best steps that ask for no other number: by whether `curve-still-improving` speaks, the learning rate is known, and how
+much the last quarter brought."""

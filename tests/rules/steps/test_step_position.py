@@ -54,7 +54,7 @@ def decayed(curves, rates):
 
 
 def test_the_number_is_left_to_curve_still_improving():
-    shown = study([bowl(a, i) for i, a in enumerate([1.0, 0.97, 0.9, 1.0, 0.95])])
+    shown = study([falling(0.7, i) for i in range(5)])
     assert verdict("curve-still-improving", shown).status == "fired"
     (finding,) = verdict(RULE, shown).findings
     assert finding.severity == "note"
@@ -106,6 +106,16 @@ def test_training_that_only_makes_things_worse_is_not_a_matter_of_steps():
     assert finding.side == "low"
     assert "first evaluation" in finding.message
     assert all(c.kind == "advise" for c in finding.changes)
+
+
+def test_a_constant_rate_is_to_decay_before_the_training_is_longer_and_flat_ends_need_neither():
+    rates = [np.full(N, 0.1)] * 4
+    noisy = [2 - 0.7 * T + np.random.default_rng(i).normal(0, 0.03, N) for i in range(4)]
+    flat = [100 * np.exp(-T / 0.02) - 0.01 * T * (i + 1) for i in range(4)]
+    (finding,) = decayed(flat, rates).findings
+    assert finding.action.startswith("Leave the training length as it is")
+    for finding in decayed(noisy, rates).findings:
+        assert "too flat" not in finding.action
 
 
 def test_late_but_worthless_is_a_note():
