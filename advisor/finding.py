@@ -278,7 +278,7 @@ class Advise(_Value):
         return spec if self.text in spec.notes else spec.model_copy(update={"notes": (*spec.notes, self.text)})
 
 
-PlanName = Literal["probe-early", "warmup", "clip", "steps-initial", "batch-sweep", "rounds", "exploit", "one-each"]
+PlanName = Literal["probe-early", "warmup", "clip", "steps-initial", "batch-sweep", "rounds", "exploit"]
 
 
 class RunPlan(_Value):

@@ -94,9 +94,10 @@ def _nothing_to_change(study: Study, said: Sequence[Verdict], base: StudySpec) -
     wanted += ["rounds"] if base.final_train_steps else []
     for plan_name in wanted:
         asked = RunPlan(plan=plan_name, why="nothing is left to change")
-        if studies := catalogue.made(asked, study, base)[0]:
-            sampler = Sampler(kind=studies[0].sampler.kind, seed=base.round)
-            return [studies[0].model_copy(update={"study": name, "sampler": sampler})]
+        made = catalogue.PLANS[plan_name](asked, study, base)
+        if isinstance(made, StudySpec):
+            sampler = Sampler(kind=made.sampler.kind, seed=base.round)
+            return [made.model_copy(update={"study": name, "sampler": sampler})]
     again = reseed(study, base)
     return [] if again is None else [again]
 
@@ -151,9 +152,9 @@ class _Draft:
         """The change, or what the plan that it asks for makes of it; one with a study of its own waits for the stage's end."""
         if not isinstance(change, RunPlan):
             return (change,)
-        studies, changes = catalogue.made(change, self.study, self.current)
-        if not studies:
-            return changes
+        made = catalogue.PLANS[change.plan](change, self.study, self.current)
+        if not isinstance(made, StudySpec):
+            return made
         if all(change.plan == other.plan for other in self.asked):
             self.asked.append(change)
         else:
@@ -162,14 +163,12 @@ class _Draft:
 
     def _add_study(self, goal: str, findings: Sequence[Finding]) -> None:
         """The stage's study: the one that a plan designs, with the changes for the study after it, or the changes themselves."""
-        studies: tuple[StudySpec, ...] = (self.current.model_copy(update={"goal": goal}),)
-        if self.asked:
-            studies, _ = catalogue.made(self.asked[0], self.study, self.current)
+        made = catalogue.PLANS[self.asked[0].plan](self.asked[0], self.study, self.current) if self.asked else ()
+        spec = made if isinstance(made, StudySpec) else self.current.model_copy(update={"goal": goal})
         if self.specs:
             for finding in findings:
                 self._defer(finding, f"it comes after the goal “{self.specs[0].goal}”, which it would blur")
-        for spec in studies:
-            self.specs.append(self._placed(spec))
+        self.specs.append(self._placed(spec))
         if not self.asked:
             self.current = self.specs[-1]
 

@@ -2,8 +2,7 @@
 
 Playbook: "Creating a set of studies".
 
-*What calls for it.* A scientific hyperparameter whose values were not tuned equally well (`unfair-comparison`), and `advisor init
---compare`.
+*What calls for it.* `advisor init --compare`: the study is to tell values of a hyperparameter apart.
 
 *What it does.* Up to three values get a study each, the nuisance hyperparameters that exist under the value tuned in the same
 ranges and with as many trials: the best trials of the studies are then compared. More values than that stay in one space,
@@ -12,19 +11,11 @@ quasi-random, so that each is sampled as often; so does a number, which has no e
 
 from __future__ import annotations
 
-from advisor.finding import Change, RunPlan
 from advisor.space import Value
 from advisor.spec import Parameter, StudySpec
-from advisor.study import Study
 
 MOST = 3
 """Values that get a study each; more are sampled in one. Ours: "a large number" in the playbook."""
-
-
-def design(ask: RunPlan, _study: Study, base: StudySpec) -> tuple[StudySpec, ...] | tuple[Change, ...]:
-    """A study for each value of the hyperparameter; no change where they stay in one."""
-    made = one_each(base, ask.parameter or "")
-    return made if len(made) > 1 else ()
 
 
 def one_each(spec: StudySpec, name: str) -> tuple[StudySpec, ...]:

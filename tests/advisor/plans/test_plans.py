@@ -1,0 +1,184 @@
+"""The plans that follow where the space is right: long runs, a last search, the values that are compared, batch sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from studies import make_study
+
+from advisor.adaptive import suggest
+from advisor.engine import judge
+from advisor.finding import Finding, RunPlan, Verdict
+from advisor.plans import REPEAT_GOAL, plan
+from advisor.registry import load_rules
+from advisor.sampling import sample
+from advisor.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.spec_yaml import dump, loads
+from advisor.study import Study
+
+AIM = Objective(metric="val/loss", direction="minimize")
+SPACE = {
+    "lr": Parameter(low=1e-4, high=1e-1, scale="log"),
+    "weight_decay": Parameter(low=1e-6, high=1e-2, scale="log"),
+    "width": Parameter(role="fixed", value=64),
+}
+
+
+def bowl(count: int = 60, centre: float = 0.5, seed: int = 0, spread: float = 1.0, **more: Any) -> Study:
+    """A study whose optimum lies at `centre` of both ranges, with flat ends of curves."""
+    rng = np.random.default_rng(seed)
+    params, curves = [], []
+    for _ in range(count):
+        u = rng.random(2)
+        params.append(
+            {
+                "lr": SPACE["lr"].from_unit(float(u[0])),
+                "weight_decay": SPACE["weight_decay"].from_unit(float(u[1])),
+                "width": 64,
+            }
+        )
+        end = 0.3 + spread * ((u[0] - centre) ** 2 + 0.3 * (u[1] - centre) ** 2) + 0.002 * rng.normal()
+        curves.append(end + 2 * np.exp(-np.arange(20) / 4) + 0.0005 * rng.normal(size=20))
+    data = make_study(params, {"val/loss": curves})
+    spec = StudySpec(study="s", objective=AIM, parameters=SPACE, trials=count, max_train_steps=2000, **more)
+    return Study(spec=spec, trials=data.trials, metrics=data.metrics, signals=data.signals)
+
+
+def asks(name: Any, goal: Any = "exploitation", **more: Any) -> Verdict:
+    found = Finding(
+        rule="r",
+        goal=goal,
+        severity="warning",
+        confidence=0.9,
+        message="M.",
+        action="A.",
+        playbook="P",
+        changes=(RunPlan(plan=name, why="because", **more),),
+    )
+    return Verdict(rule="r", status="fired", findings=(found,))
+
+
+QUIET = tuple(Verdict(rule=r, status="quiet") for r in ("space-boundary", "space-undersampled"))
+
+
+def ready_to_run(spec: StudySpec) -> None:
+    """The study reads back, and its trials can be drawn."""
+    assert loads(dump(spec)) == spec
+    drawn = (
+        suggest(spec, (), spec.trials or 1) if spec.sampler.kind == "adaptive" else list(sample(spec, spec.trials or 1))
+    )
+    assert len(drawn) == spec.trials
+
+
+# --- exploit ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_where_nothing_is_left_to_learn_the_best_setting_is_searched() -> None:
+    study = bowl()
+    (spec,) = plan(study, QUIET).specs
+    assert spec.goal.startswith("Find the best setting")
+    assert spec.sampler.kind == "adaptive"
+    assert {n: (p.low, p.high) for n, p in spec.searched.items()} == {
+        n: (p.low, p.high) for n, p in study.searched.items()
+    }
+    assert any("test set, once" in note for note in spec.notes)
+    assert (spec.trials, spec.parameters["width"].value) == (60, 64)
+    ready_to_run(spec)
+
+
+def test_by_the_rules_themselves() -> None:
+    study = bowl(spread=0.05)
+    verdicts = judge(study, load_rules(settings={}))
+    specs = plan(study, verdicts).specs
+    assert any(s.sampler.kind == "adaptive" for s in specs), [
+        (v.rule, v.findings[0].message) for v in verdicts if v.findings
+    ]
+    for spec in specs:
+        ready_to_run(spec)
+
+
+@pytest.mark.parametrize(
+    "verdicts",
+    [
+        QUIET[:1],
+        (*QUIET[:1], Verdict(rule="space-undersampled", status="not-assessed")),
+        (*QUIET, Verdict(rule="stability-mid", status="fired")),
+    ],
+)
+def test_it_waits_until_exploration_is_done(verdicts: Any) -> None:
+    assert plan(bowl(), verdicts).specs[0].goal == REPEAT_GOAL
+
+
+def test_it_waits_while_the_best_trial_lies_at_an_end() -> None:
+    assert plan(bowl(centre=1.0), QUIET).specs[0].goal == REPEAT_GOAL
+
+
+def test_after_it_comes_no_second_one() -> None:
+    study = bowl(sampler=Sampler(kind="adaptive"))
+    assert plan(study, QUIET).specs[0].goal == REPEAT_GOAL
+    made = plan(study, [asks("exploit")])
+    assert made.specs[0].goal == REPEAT_GOAL
+    assert any("test set, once" in note for note in made.specs[0].notes)
+
+
+# --- rounds -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schedule", "wanted"),
+    [
+        ({"kind": "linear"}, {"kind": "linear", "decay_steps": 2000, "constant_steps": 18_000}),
+        (
+            {"kind": "linear", "warmup_steps": 200},
+            {"kind": "linear", "warmup_steps": 200, "decay_steps": 1800, "constant_steps": 18_000},
+        ),
+        ({"kind": "cosine"}, {"kind": "cosine"}),
+        (None, None),
+    ],
+)
+def test_very_few_long_runs_carry_the_schedule_over(schedule: Any, wanted: Any) -> None:
+    study = bowl(final_train_steps=20_000, schedule=schedule)
+    (spec,) = plan(study, [asks("rounds", "steps")]).specs
+    assert (spec.max_train_steps, spec.trials, spec.final_train_steps) == (20_000, 3, None)
+    assert spec.schedule == wanted
+    best = study.ranked()[0].params
+    assert set(spec.searched) == {"lr"}
+    assert spec.parameters["lr"].low < best["lr"] < spec.parameters["lr"].high  # type: ignore[operator]
+    assert spec.parameters["weight_decay"].value == best["weight_decay"]
+    assert "might transfer" in (spec.parameters["weight_decay"].why or "")
+    assert "likely to transfer" in (spec.parameters["width"].why or "")
+    ready_to_run(spec)
+
+
+def test_long_runs_cost_no_more_than_the_round_before() -> None:
+    study = bowl(count=12, final_train_steps=20_000)
+    (spec,) = plan(study, [asks("rounds", "steps")]).specs
+    assert (spec.trials, set(spec.searched)) == (1, set())
+    ready_to_run(spec)
+
+
+def test_without_the_final_length_it_is_asked_for() -> None:
+    made = plan(bowl(), [asks("rounds", "steps")])
+    assert any("final_train_steps" in note for note in made.specs[0].notes)
+
+
+def test_short_runs_with_nothing_left_to_change_are_followed_by_long_ones() -> None:
+    assert plan(bowl(final_train_steps=20_000), []).specs[0].max_train_steps == 20_000
+
+
+# --- batch sizes ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_of_batch_sizes_prepares_the_study() -> None:
+    study = bowl()
+    space = {**SPACE, "batch_size": Parameter(role="fixed", value=64)}
+    study = Study(spec=study.spec.model_copy(update={"parameters": space}), trials=study.trials, metrics=study.metrics)
+    (spec,) = plan(study, [asks("batch-sweep", "efficiency", numbers={"from": 64.0})]).specs
+    assert spec.probe == "batch-size"
+    assert sorted(t["batch_size"] for t in sample(spec, 8)) == [64 * 2**i for i in range(8)]
+    assert spec.baseline is not None
+    assert spec.baseline.parameters["batch_size"].value == 64
+    assert any("batch_size_sweep" in note for note in spec.notes)
+    ready_to_run(spec)
