@@ -16,7 +16,7 @@ from advisor.cli.options import tracking_option
 if TYPE_CHECKING:
     from advisor.launch import Launch, Summary
     from advisor.launch.engines import Engine
-    from advisor.launch.launcher import Tell
+    from advisor.launch.plan import Tell
     from advisor.spec import StudySpec
 
 

@@ -6,7 +6,8 @@ sources -> launcher -> engines (this machine, Ray, SLURM)      sources: which jo
 """
 
 from advisor.launch.jobs import Job, jobs
-from advisor.launch.launcher import Launch, Summary, launch
+from advisor.launch.launcher import launch
 from advisor.launch.ledger import Ledger
+from advisor.launch.plan import Launch, Summary
 
 __all__ = ["Job", "Launch", "Ledger", "Summary", "jobs", "launch"]

@@ -18,7 +18,8 @@ from advisor.launch.claims import HEARTBEAT_S
 from advisor.launch.engines.process import Ended, out_of_memory
 from advisor.launch.given import environment_of, from_anywhere
 from advisor.launch.jobs import Job, first_seed_of
-from advisor.launch.ledger import DeliveringError, LaterError, Ledger, Outcome
+from advisor.launch.ledger import Ledger
+from advisor.launch.record import DeliveringError, LaterError, Outcome
 from advisor.launch.sources import Source, check, source_of
 from advisor.space import Value
 from advisor.spec import StudySpec

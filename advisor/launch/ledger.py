@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 
 from advisor import contract
 from advisor.errors import AdvisorError
@@ -24,7 +24,7 @@ from advisor.launch.claims import Claimant, State
 from advisor.launch.engines.process import Ended
 from advisor.launch.given import from_anywhere
 from advisor.launch.jobs import Job, Key
-from advisor.space import Value
+from advisor.launch.record import LONGEST, DeliveringError, Entry, Outcome, as_logged, once, quoted
 from advisor.spec import StudySpec
 from advisor.tracking import study_file
 from advisor.tracking.client import IMPATIENT, one_line, open_client, quiet_mlflow
@@ -32,52 +32,8 @@ from advisor.tracking.location import Location
 
 DELIVERY_S = 45.0
 """How long to wait for the hook to deliver what a training logged, once its process has ended."""
-_BRISK = {**IMPATIENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
-"""One attempt, long enough for a busy server; the launcher makes the next."""
-_FINAL = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE", "PERMISSION_DENIED", "UNAUTHENTICATED"}
-"""MLflow's codes of what no further attempt will change."""
 _PARAMS_AT_ONCE = 100
 _METRICS_AT_ONCE = 1000
-_LONGEST = 5000
-"""Characters of a parameter's value that servers of all versions accept."""
-
-Result = TypeVar("Result")
-
-
-class LaterError(Exception):
-    """The store does not answer: ask again."""
-
-
-class DeliveringError(LaterError):
-    """The store answers, but has not all of a run yet."""
-
-
-class RefusedError(AdvisorError):
-    """The store refuses, and will again: a run or an experiment was deleted, a name is not allowed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a job."""
-
-    status: str
-    """One of `contract.STATUSES`."""
-    best: float | None
-    """Best value of the objective; None where it has no finite one."""
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A job that was begun."""
-
-    run_id: str
-    key: Key
-    state: State
-    params: Mapping[str, str]
-    """As MLflow keeps them, as text."""
-    outcome: Outcome | None = None
-    """Of one that is done."""
 
 
 class Ledger:
@@ -132,7 +88,7 @@ class Ledger:
 
     def entries(self) -> list[Entry]:
         """All jobs that were begun, in the order of their numbers; of one begun twice, what is furthest."""
-        return self._once(lambda: self._entries(self._runs()))
+        return once(lambda: self._entries(self._runs()))
 
     def _entries(self, runs: Iterable[Any]) -> list[Entry]:
         order = ("open", "silent", "busy", "done")
@@ -145,7 +101,7 @@ class Ledger:
 
     def _runs(self, job: Job | None = None) -> Iterable[Any]:
         """The runs of the study, or of one of its jobs."""
-        wanted = f"tags.`{contract.TAG_STUDY}` = {_quoted(self._spec.study)}"
+        wanted = f"tags.`{contract.TAG_STUDY}` = {quoted(self._spec.study)}"
         if job is not None:
             number, repeat = job.key
             wanted += f" AND tags.`{contract.TAG_TRIAL}` = '{number}' AND tags.`{contract.TAG_REPEAT}` = '{repeat}'"
@@ -173,11 +129,11 @@ class Ledger:
     def earlier(self) -> list[Entry]:
         """The trials of the study's parent, oldest first, from this experiment or the one named like it, as far as they compare:
         the same objective, as many steps."""
-        return [] if self._spec.parent is None else self._once(lambda: self._earlier(str(self._spec.parent)))
+        return [] if self._spec.parent is None else once(lambda: self._earlier(str(self._spec.parent)))
 
     def _earlier(self, parent: str) -> list[Entry]:
         named = self._client.get_experiment_by_name(parent)
-        wanted = f"tags.`{contract.TAG_STUDY}` = {_quoted(parent)}"
+        wanted = f"tags.`{contract.TAG_STUDY}` = {quoted(parent)}"
         runs = list(self._found(self._id, wanted))
         if named is not None and str(named.experiment_id) != self._id:
             runs += self._found(str(named.experiment_id), wanted)
@@ -227,7 +183,7 @@ class Ledger:
 
     def claim(self, job: Job) -> str | State:
         """Begin a job: the id of its run; or its state, "done", "busy" or "silent", where it is not open to be begun."""
-        run_id = self._once(lambda: self._claim(job))
+        run_id = once(lambda: self._claim(job))
         if run_id not in ("done", "busy", "silent"):
             self._held.add(run_id)
         return run_id
@@ -278,11 +234,11 @@ class Ledger:
     def release(self, run_id: str) -> None:
         """Take back a claim to a job that could not be started."""
         self._held.discard(run_id)
-        self._once(lambda: self._delete(run_id))
+        once(lambda: self._delete(run_id))
 
     def beat(self, run_id: str, note: Mapping[str, Any]) -> None:
         """Note what trains it, and that this launcher lives; to be repeated every `claims.HEARTBEAT_S`."""
-        self._once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.note(note)))
+        once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.note(note)))
 
     def pulse(self, run_id: str) -> None:
         """As `beat`, of a training in this process, from another thread: without a try at more, or a touch at the environment."""
@@ -296,13 +252,13 @@ class Ledger:
         now, metric = int(1000 * time.time()), self._spec.objective.metric
         metrics = [Metric(metric, value, now, step) for step, value in points.items()]
         for i in range(0, len(metrics), _METRICS_AT_ONCE):
-            self._once(lambda i=i: self._client.log_batch(run_id, metrics=metrics[i : i + _METRICS_AT_ONCE]))  # type: ignore[misc]
+            once(lambda i=i: self._client.log_batch(run_id, metrics=metrics[i : i + _METRICS_AT_ONCE]))  # type: ignore[misc]
 
     def say(self, run_id: str, status: str | None, error: str | None) -> None:
         """Note what a training says of its own end."""
         for tag, text in ((contract.TAG_STATUS, status), (contract.TAG_ERROR, error)):
             if text is not None:
-                self._once(lambda tag=tag, text=text: self._client.set_tag(run_id, tag, text))  # type: ignore[misc]
+                once(lambda tag=tag, text=text: self._client.set_tag(run_id, tag, text))  # type: ignore[misc]
 
     # --- ending -----------------------------------------------------------------------------------------------------------------
 
@@ -312,7 +268,7 @@ class Ledger:
         since_s: how long ago it ended; final: one whose machine was lost is not begun again. Raises DeliveringError while the hook
         may still deliver.
         """
-        outcome = self._once(lambda: self._ended(run_id, ended, since_s, final=final))
+        outcome = once(lambda: self._ended(run_id, ended, since_s, final=final))
         self._held.discard(run_id)
         return outcome
 
@@ -327,7 +283,7 @@ class Ledger:
         status, error = (None, None) if again else self._verdict(run, ended)
         for tag, text in ((contract.TAG_STATUS, status), (contract.TAG_ERROR, error)):
             if text is not None:
-                self._client.set_tag(run_id, tag, text[:_LONGEST])
+                self._client.set_tag(run_id, tag, text[:LONGEST])
         run_status = "FINISHED" if ended.fine else "KILLED" if ended.timed_out or ended.lost or again else "FAILED"
         if run.info.status != run_status:
             self._client.set_terminated(run_id, run_status)
@@ -348,31 +304,8 @@ class Ledger:
 
     def stop_overdue(self) -> None:
         """End trainings on this machine that lost their launcher and outlive their time, and record them as stopped."""
-        for run in self._once(lambda: [r for r in self._runs() if r.info.status == "RUNNING"]):
+        for run in once(lambda: [r for r in self._runs() if r.info.status == "RUNNING"]):
             said = claims.read(run.data.tags.get(contract.TAG_LAUNCH))
             if self._claimant.overdue(said):
                 claims.kill(said)
                 self.ended(str(run.info.run_id), Ended(-9, timed_out=True))
-
-    def _once(self, call: Callable[[], Result]) -> Result:
-        """The call's result, in one attempt."""
-        with quiet_mlflow(_BRISK):
-            try:
-                return call()
-            except (AdvisorError, LaterError):
-                raise
-            except Exception as error:
-                refused = getattr(error, "error_code", None) in _FINAL
-                raise (RefusedError if refused else LaterError)(one_line(error)) from None
-
-
-def as_logged(value: Value) -> str:
-    """A hyperparameter as MLflow keeps it."""
-    return str(value)[:_LONGEST]
-
-
-def _quoted(text: str) -> str:
-    for mark in ("'", '"'):
-        if mark not in text:
-            return f"{mark}{text}{mark}"
-    raise AdvisorError(f"the study's name {text!r} has both kinds of quotes, which MLflow cannot search for; rename it")

@@ -13,7 +13,7 @@ from advisor import adaptive
 from advisor.adaptive import Past
 from advisor.launch.claims import State
 from advisor.launch.jobs import Job, Key, counted, jobs, seed_of
-from advisor.launch.ledger import Entry, Outcome, as_logged
+from advisor.launch.record import Entry, Outcome, as_logged
 from advisor.space import Value
 from advisor.spec import Parameter, StudySpec
 

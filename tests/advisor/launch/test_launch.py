@@ -15,6 +15,10 @@ from mlflow.entities import ViewType
 from mlflow.tracking import MlflowClient
 
 from advisor import contract
+from advisor.errors import AdvisorError
+from advisor.launch import Ledger, jobs
+from advisor.spec_yaml import loads
+from advisor.tracking.location import locate
 from advisor.tracking.store import read_experiment
 
 STUDY = """
@@ -29,16 +33,16 @@ max_train_steps: 10
 TRAINING = """
 import json, os, sys, time
 from pathlib import Path
-import mlflow
 
 trial, lr = int(os.environ["ADVISOR_TRIAL"]), float(sys.argv[1])
 assert json.loads(os.environ["ADVISOR_PARAMS"])["lr"] == lr
+with open("begun", "a") as file:
+    file.write(f"{trial}\\n")
+kind = json.loads(Path("kinds.json").read_text()).get(str(trial))
+if kind == "crash":
+    sys.exit("the data are not there")
+import mlflow
 with mlflow.start_run():
-    with open("begun", "a") as file:
-        file.write(f"{trial}\\n")
-    kind = json.loads(Path("kinds.json").read_text()).get(str(trial))
-    if kind == "crash":
-        sys.exit("the data are not there")
     for step in range(3):
         mlflow.log_metric("val/loss", float("nan") if kind == "nan" and step == 2 else lr + 1 / (1 + step), step=step)
     until = time.monotonic() + 600
@@ -102,7 +106,7 @@ def runs(folder: Path) -> dict[str, object]:
 
 def test_every_trial_is_trained_and_recorded_as_what_it_was(folder):
     (folder / "kinds.json").write_text(json.dumps({1: "crash", 2: "nan", 3: "hang"}))
-    status, out, err = finish(start(folder, 4, "--parallel", "2", "--timeout", "0.25"))
+    status, out, err = finish(start(folder, 4, "--parallel", "2", "--timeout", "0.5"))
     assert status == 0, err
     assert "4 of 4 trainings have ended: best val/loss" in out
     assert "trial-1 failed: exit status 1: the data are not there" in err
@@ -233,16 +237,8 @@ def test_bad_input_is_one_line_and_status_2(folder, options, command, message):
 
 
 def test_another_space_needs_another_name(folder):
-    finish(start(folder, 1))
-    (folder / "kinds.json").write_text("{}")
-    text = (STUDY % 1).replace("0.001", "0.01")
-    (folder / "other.yaml").write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-m", "advisor", "run", "other.yaml", "--tracking-uri", uri(folder), "--", "true"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "from another space or sampler" in done.stderr
+    spec = loads(STUDY % 1)
+    Ledger(locate(uri(folder)), "small", spec).claim(jobs(spec)[0])
+    assert Ledger(locate(uri(folder)), "small", spec.model_copy(update={"trials": 9})).entries()
+    with pytest.raises(AdvisorError, match="from another space or sampler"):
+        Ledger(locate(uri(folder)), "small", loads((STUDY % 1).replace("0.001", "0.01")))
