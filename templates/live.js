@@ -34,7 +34,7 @@
           return item;
         }));
       }
-      const news = state.changes.length ? ": since the one before" : "";
+      const news = state.changes.length ? ". New since the one before:" : "";
       said.textContent = state.error ? `The report is of ${state.at}. The analysis fails since: ${state.error}` : `Report of ${state.at}${news}`;
       said.className = state.error ? "failed" : "";
     } catch {

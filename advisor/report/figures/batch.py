@@ -32,7 +32,7 @@ def speed_figure(speeds: Sequence[Speed], ident: str) -> Figure:
     frame.add("path", "whisker", d="".join(bars))
     _dots(frame, [(s.batch_size, s.examples_per_s) for s in speeds])
     caption = (
-        f"Batch size {trimmed(fastest.batch_size)} trains fastest, at {number(fastest.examples_per_s, 3)} examples per second: "
+        f"Batch size {trimmed(fastest.batch_size)} trains fastest, at {_brief(fastest.examples_per_s)} examples per second: "
         f"{number(fastest.examples_per_s / first.examples_per_s, 2)} times as many as batch size {trimmed(first.batch_size)}."
     )
     legend = (Key("k-dot", "trials of a size"), Key("k-whisker", "90 % interval"), Key("k-mark", "doubling doubles it"))
@@ -56,12 +56,19 @@ def _race(points: list[tuple[float, float]], unit: str, goal: str, stands: str, 
     _dots(frame, points)
     least = min(points, key=lambda p: p[1])
     most = max(points, key=lambda p: p[1])
+    fewest, many = ("in the least time", "long") if unit == "seconds" else (f"with the fewest {unit}", "many")
+    taken = _brief(least[1]) + (" s" if unit == "seconds" else "")
     caption = (
-        f"Batch size {trimmed(least[0])} reaches {goal} with the fewest {unit}, {number(least[1], 3)}; "
-        f"batch size {trimmed(most[0])} takes {number(most[1] / least[1], 2)} times as many."
+        f"Batch size {trimmed(least[0])} reaches {goal} {fewest}, {taken}; "
+        f"batch size {trimmed(most[0])} takes {number(most[1] / least[1], 2)} times as {many}."
     )
     svg = frame.render(ident, f"{unit} to the target against batch size", caption)
     return Figure(svg=svg, caption=caption, legend=(Key("k-dot", stands),))
+
+
+def _brief(value: float) -> str:
+    """Three significant digits, also of thousands."""
+    return number(float(f"{value:.3g}"), 3)
 
 
 def _frame(sizes: Sequence[float], values: Sequence[float], label: str) -> Frame:
@@ -73,7 +80,7 @@ def _frame(sizes: Sequence[float], values: Sequence[float], label: str) -> Frame
     left = left_margin(ticks)
     frame.x = padded(min(sizes), max(sizes), log=True).scale(left, _RIGHT)
     frame.y_axis(label, left, _RIGHT, ticks)
-    frame.x_axis("batch size", bottom)
+    frame.x_axis("batch size", bottom, ticks=[(size, trimmed(size)) for size in sorted(sizes)])
     return frame
 
 

@@ -93,11 +93,13 @@ class Frame:
             self.text(left - 6, self.y(value) + 4, tick, anchor="end")
         self.text(2, 12, shorten(clean(label) + (" (log)" if self.y.log else ""), 70), "name", title=label)
 
-    def x_axis(self, label: str, bottom: float, most: int = 6) -> None:
-        """The line below the plot with ticks, their labels, and the axis' name."""
+    def x_axis(
+        self, label: str, bottom: float, most: int = 6, ticks: Sequence[tuple[float, str]] | None = None
+    ) -> None:
+        """The line below the plot with ticks (round values, unless given), their labels, and the axis' name."""
         assert self.x is not None
         low, high = sorted((self.x.start, self.x.end))
-        ticks = self.x.ticks(most)
+        ticks = self.x.ticks(most) if ticks is None else ticks
         marks = "".join(f"M{fmt(self.x(v))} {fmt(bottom)}v4" for v, _ in ticks)
         self.add("path", "axis", d=f"M{fmt(low)} {fmt(bottom)}H{fmt(high)}{marks}")
         edge = -1e9

@@ -113,7 +113,9 @@ def test_throughput_and_target_say_which_size_is_best() -> None:
     assert steps.caption.startswith(
         "Batch size 32 reaches val/loss 0.5000 with the fewest epochs, 4; batch size 64 takes 2 times"
     )
-    assert seconds.caption.startswith("Batch size 64")
+    assert seconds.caption.startswith(
+        "Batch size 64 reaches val/loss 0.5000 in the least time, 9 s; batch size 32 takes 1.1"
+    )
 
 
 def test_importance_does_not_boast_where_all_may_be_noise() -> None:
