@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import ClassVar
 
-import numpy as np
-
-from advisor.finding import (
-    Advise,
-    AxisEvidence,
-    Change,
-    FigureEvidence,
-    Finding,
-    FixParameter,
-    Forbid,
-    Goal,
-    Line,
-    MissingData,
-    SetRange,
-)
-from advisor.readings import failures, instability, joint, settings
+from advisor.finding import Advise, Change, FigureEvidence, Finding, Forbid, Goal, MissingData
+from advisor.readings import failures, joint, regions
 from advisor.rule import Rule, Share
-from advisor.stats import outliers, space
+from advisor.stats import outliers
 from advisor.study import Study
 
 BUG = "Look for a bug in the training code or the data: trials fail wherever the study looked."
@@ -89,16 +74,16 @@ class SpaceInfeasible(Rule):
             ("learned nothing", kinds.stuck),
         )
         told = ", ".join(f"{int(mask.sum())} {what}" for what, mask in named if mask.any())
-        found = [] if count == ended else self._regions(study)
-        both = None if count == ended else joint.failures(study, _alone(study, found), self.false_alarms)
-        place, changes, evidence = self._place(study, found)
+        found = [] if count == ended else regions.clear(study, self.false_alarms)
+        both = None if count == ended else joint.failures(study, regions.told_by_one(study, found), self.false_alarms)
+        place, changes, evidence = regions.cut(study, found)
         if both is not None:
             place, changes, found = f", among them {both.said}", (both.change,), []
         if not place and 2 * kinds.out_of_memory.sum() > count:
             changes = (Advise(text=MEMORY),)
         elif not place and count >= self.everywhere * ended:
             unstable = count == ended and 2 * kinds.crashed.sum() < count
-            changes = (*self._lower_rates(study, unstable), Advise(text=BUG))
+            changes = (*regions.lower_rates(study, unstable), Advise(text=BUG))
         elif not changes:
             changes = (
                 Advise(
@@ -130,74 +115,6 @@ class SpaceInfeasible(Rule):
             ),
             changes=changes,
         )
-
-    def _regions(self, study: Study) -> list[tuple[str, outliers.Region]]:
-        """The regions that chance does not explain, by hyperparameter, clearest first; none that holds the best trial."""
-        tried = settings.read(study)
-        if not tried.numeric or tried.failed.all():
-            return []
-        names, best = list(tried.numeric), int(np.nanargmin(tried.costs))
-        level = self.false_alarms * (1 if len(names) == 1 else 1 - 2 * joint.SHARE)
-        positions = np.stack(list(tried.numeric.values()), axis=1)
-        out: list[tuple[str, outliers.Region]] = []
-        for region in outliers.regions(positions, tried.failed):
-            u = positions[best, region.axis]
-            held = u >= region.edge if region.side == "high" else u <= region.edge
-            clear = region.p <= level and 2 * region.failed >= region.total and math.isfinite(region.inside)
-            if clear and not held and names[region.axis] not in [n for n, _ in out]:
-                out.append((names[region.axis], region))
-        return out
-
-    def _place(
-        self, study: Study, found: list[tuple[str, outliers.Region]]
-    ) -> tuple[str, tuple[Change, ...], tuple[AxisEvidence, ...]]:
-        if not found:
-            return "", (), ()
-        name, region = found[0]
-        domain = study.spec.parameters[name]
-        assert domain.low is not None
-        assert domain.high is not None
-        edge = domain.from_unit(region.edge)
-        bound = space.tidy(float(domain.from_unit((region.edge + region.inside) / 2)), domain)
-        if domain.type == "int":
-            bound = float(domain.from_unit(region.inside))
-        low, high = (domain.low, bound) if region.side == "high" else (bound, domain.high)
-        more = "more" if region.side == "high" else "less"
-        said = f"{region.failed} of the {region.total} settings with {name} of {edge:.3g} or {more}"
-        why = f"Cut {name} off at {bound:g}, because {said} failed"
-        changes: list[Change] = []
-        if low < high:
-            changes.append(SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why))
-        else:
-            changes.append(FixParameter(parameter=name, value=domain.from_unit(region.inside), why=why))
-        if len(found) > 1:
-            both = f"{name} and {found[1][0]}"
-            changes.append(
-                Advise(text=f"Consider searching a combination of {both} in place of one: failures depend on both.")
-            )
-        shown = AxisEvidence(
-            parameter=name,
-            caption=f"{said[0].upper()}{said[1:]} failed.",
-            lines=(Line(value=float(edge), label="failures from here on"),),
-            next_low=low if low < high else None,
-            next_high=high if low < high else None,
-        )
-        return f", among them {said}", tuple(changes), (shown,)
-
-    def _lower_rates(self, study: Study, unstable: bool) -> tuple[Change, ...]:
-        """Where every learning rate failed, and not by crashing, the two decades below."""
-        rates = instability.learning_rates(study)
-        if rates is None or not unstable or not np.isfinite(rates[1]).any():
-            return ()
-        lowest = float(np.nanmin(rates[1]))
-        why = f"Search {rates[0]} below {lowest:.3g}, the lowest that was tried, because every trial failed"
-        return (SetRange(parameter=rates[0], low=lowest / 100, high=lowest, scale="log", why=why),)
-
-
-def _alone(study: Study, found: list[tuple[str, outliers.Region]]) -> float:
-    """How much the best single threshold tells failed from other trials; 0 without one."""
-    tried = settings.read(study)
-    return max((joint.gained_by(tried, *one) for one in found), default=0.0)
 
 
 def _sentence(change: Change) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from advisor.finding import Advise, Change, CurveEvidence, FigureEvidence, Finding, Goal, Line, Mark, MissingData
 from advisor.readings import blowups, clipping, instability
+from advisor.readings.throughput import readable
 from advisor.rule import Count, Factor, Rule, Share
 from advisor.stats import jumps
 from advisor.study import Study
@@ -106,7 +107,7 @@ class ClipInsufficient(Rule):
     ) -> Finding:
         """`where`: metric and step of it; `unstable`: how many trials are, of how many that clip."""
         (metric, step), (many, of) = where, unstable
-        at = f" at a norm of {chosen.threshold:.3g}" if math.isfinite(chosen.threshold) else ""
+        at = f" at a norm of {readable(chosen.threshold)}" if math.isfinite(chosen.threshold) else ""
         others = f"; {many} of the {of} trials that clip are unstable" if many > 1 else ""
         norms = clipping.unclipped_norms(study, [chosen])
         tip = "Warm the learning rate up longer, or lower it: more than half of the updates are clipped already."
