@@ -109,7 +109,11 @@ def _ratio(pairs: Sequence[FloatArray]) -> str:
         some = np.median(np.concatenate([scaled[i] for i in rng.integers(len(scaled), size=len(scaled))]), axis=0)
         drawn.append(some[0] / max(some[1], 1e-12))
     low, high = np.quantile(drawn, [0.025, 0.975])
-    return f"{ours / max(theirs, 1e-12):.2f} ({low:.2f} to {high:.2f})"
+    return f"{_times(ours / max(theirs, 1e-12))} ({_times(low)} to {_times(high)})"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 100 else "over 100"
 
 
 def _told(found: Sequence[Result], regrets: Regrets) -> list[str]:
