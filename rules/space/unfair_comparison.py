@@ -48,8 +48,9 @@ class UnfairComparison(Rule):
     values and hyperparameters looked at. Where all crowd one end it is that rule's matter. Confidence is one minus the p-value,
     halfway weighted by the probability that it matters: that the value's best setting lies at the end, or that the lead is one of
     numbers.
-    Of 200 simulated studies a design, 42 designs of 6 to 200 trials in which all values were sampled alike, at most 1 % raised a
-    finding. Ranges that differ on purpose, as of the learning rates of two optimizers, raise one only where the best lies at the
+    Of 100 simulated studies a design of 24 trials, in which all values were sampled alike, 2 % raised a finding where results were
+    noise, 5 to 7 % where the learning rate had a best value or made trials fail, nearly all of them that a value got few trials.
+    Ranges that differ on purpose, as of the learning rates of two optimizers, raise one only where the best lies at the
     end. A sampler that learns (TPE) does leave values out: it raised one in 0 to 58 %, which is true of those studies, and a note.
 
     *Example:* "depth = 3 was only tried with learning_rate of 0.0215 or more, and is best at that end; 6 of 12 other settings lie
@@ -92,7 +93,7 @@ class UnfairComparison(Rule):
                 these.costs,
                 edge=self.edge,
                 certainty=self.certainty,
-                level=self.false_alarms,
+                level=self.false_alarms / 2,  # of three questions, this one uses its chance up
             )
             found = [self._elsewhere(study, these, e) for e in ends[:1]]
             found += [self._cut_short(study, these, *o) for o in own[:1] if not ends]
