@@ -23,9 +23,10 @@ from typing import Any
 
 from engine import study
 
-from advisor.analysis import analyze_study
+from advisor.engine import judge
+from advisor.plans import plan
 from advisor.registry import load_rules
-from advisor.report import Report
+from advisor.report import Report, build_report
 
 TRIALS = (200, 1000, 5000)
 LOADS = 5
@@ -55,7 +56,7 @@ def main() -> None:
     )
     for trials in options.trials:
         began = time.perf_counter()
-        report = analyze_study(study(trials, 500), rules=load_rules())
+        report = _analysed(trials)
         analysed = time.perf_counter() - began
         page, drawn = _drawn(report)
         path = folder / f"{trials}.html"
@@ -67,6 +68,13 @@ def main() -> None:
         print(
             f"{trials:7,} {analysed:11.2f} {drawn:8.2f} {size / 1000:7.0f} {elements:9,} {settled:10.2f} {opened:11.2f}{over}"
         )
+
+
+def _analysed(trials: int) -> Report:
+    made, rules = study(trials, 500), load_rules()
+    verdicts = judge(made, rules)
+    following = plan(made, verdicts)
+    return build_report(made, verdicts, following.specs, following.deferred, rules=rules)
 
 
 def _drawn(report: Report) -> tuple[str, float]:

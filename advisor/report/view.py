@@ -20,6 +20,9 @@ from advisor.spec import StudySpec
 MOST_ROWS = 500
 """Trials listed in the table."""
 
+NAMED = 10
+"""Trials of a finding that its card names, and that the table lists in any case."""
+
 SEVERITY_WORDS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
 
@@ -138,7 +141,8 @@ def table(report: Report) -> tuple[tuple[int, TrialRow], ...]:
         enumerate(report.figures.trials),
         key=lambda item: (not item[1].feasible, sign * (item[1].best or 0.0) if item[1].feasible else 0.0, item[0]),
     )
-    named = {t for f in report.findings for t in f.trials}
+    # As many as a card names: a finding may be shown by thousands of trials.
+    named = {t for f in report.findings for t in f.trials[:NAMED]}
     return (*rows[:MOST_ROWS], *(r for r in rows[MOST_ROWS:] if r[1].id in named))
 
 

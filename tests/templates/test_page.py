@@ -206,3 +206,14 @@ def test_what_a_cause_explains_is_shown_in_its_card_and_not_in_the_verdict() -> 
     assert first < page.index("This explains 1 more finding") < second < page.index("It draws the line.")
     assert page[first:second].count("<article") == 1
     assert "Fix one problem before running more trials: unstable training." in page
+
+
+def test_a_finding_of_thousands_of_trials_does_not_list_them_all() -> None:
+    study = make_study(2000, dense=False)
+    shown = make_verdicts(study)[1].findings[0].model_copy(update={"trials": tuple(t.id for t in study.trials)})
+    report = make_report(study, [Verdict(rule=shown.rule, status="fired", findings=(shown,))])
+    page = report.to_html()
+    body = page[page.index('id="trials"') : page.index('id="sheet"')]
+    assert 500 <= body.count("<tr data-t=") <= 510
+    (block,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert len(json.loads(block)["trials"]) + body.count("<tr data-t=") == 2000
