@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
+from advisor.spec import Parameter
+
 N = 20
 T = np.arange(N) / (N - 1)
 STEPS = [0, *range(100, 100 * N, 100)]
@@ -213,3 +215,30 @@ def test_a_curve_of_precision_and_recall_has_no_chance_of_one_half():
 def test_a_loss_that_is_a_sum_over_batches_is_not_compared_with_the_entropy():
     sums = [64 * (2.3 - 1.8 * (learned(i) - 0.1)) for i in range(4)]
     assert verdict(RULE, loss(sums, TEN)).status == "quiet"
+
+
+def at_rest(count=8, **options):
+    """Losses that stay at chance, with learning rates far too low."""
+    rates = np.geomspace(1e-6, 1e-4, count)
+    curves = [np.log(10) + np.random.default_rng(i).normal(0, 0.003, N) for i in range(count)]
+    training = [np.log(10) + np.random.default_rng(50 + i).normal(0, 0.01, N) for i in range(count)]
+    space = {"lr": Parameter(low=1e-6, high=1e-4, scale="log")}
+    facts = [{"classes": "10"}] * count
+    more = {"val/loss": curves, "train/loss": training}
+    return make_study([{"lr": float(r)} for r in rates], more, tags=facts, space=space, steps=STEPS, **options)
+
+
+def test_where_training_is_at_rest_and_nothing_fails_higher_rates_are_searched_too():
+    (finding,) = verdict(RULE, at_rest()).findings
+    (new,) = (c for c in finding.changes if c.kind == "set-range")
+    assert (new.parameter, new.low, new.high, new.scale) == ("lr", 1e-6, pytest.approx(1e-2), "log")
+
+
+def test_where_trials_fail_or_the_training_loss_falls_rates_stay():
+    failing = at_rest(status=["complete"] * 6 + ["diverged"] * 2)
+    falls = {"train/loss": [np.log(10) * np.exp(-5 * T)] * 6}
+    steps = {m: [STEPS] * 6 for m in ("val/accuracy", "train/loss")}
+    learns = accuracy([guessed(i) for i in range(6)], TEN, more=falls, steps=steps)
+    for study in (failing, learns):
+        (finding,) = verdict(RULE, study).findings
+        assert [c.kind for c in finding.changes] == ["advise"]
