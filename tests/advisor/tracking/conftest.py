@@ -10,6 +10,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -100,19 +101,32 @@ def odd_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
-def odd_postgres() -> Iterator[str]:
-    """The same in a PostgreSQL server of its own: its tracking URI."""
+@contextmanager
+def a_postgres() -> Iterator[str]:
+    """A PostgreSQL server of its own with an empty database: its tracking URI."""
     from fault_servers import Postgres
 
     if Postgres.binaries() is None or importlib.util.find_spec("psycopg2") is None:
         pytest.skip("needs PostgreSQL: initdb is not there, or psycopg2 is not installed")
     postgres = Postgres()
     try:
-        fill(postgres.uri)
         yield postgres.uri
     finally:
         postgres.remove()
+
+
+@pytest.fixture
+def empty_postgres() -> Iterator[str]:
+    with a_postgres() as uri:
+        yield uri
+
+
+@pytest.fixture(scope="session")
+def odd_postgres() -> Iterator[str]:
+    """What `odd_database` holds, in PostgreSQL."""
+    with a_postgres() as uri:
+        fill(uri)
+        yield uri
 
 
 @pytest.fixture(scope="session")

@@ -39,13 +39,15 @@ def fill(uri: str) -> None:
     experiment(client, "both", spec("a"), spec("b", "a", 2), runs=((0.1, "a"), (0.4, "b"), (0.6, "b"), (0.9, None)))
 
 
-@pytest.fixture(params=["sqlite", "files", "server"])
+@pytest.fixture(params=["sqlite", "files", "server", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     database = f"sqlite:///{tmp_path / 'mlflow.db'}"
     if request.param == "server":
         start: Callable[[str], str] = request.getfixturevalue("start_server")
         uri = start(database)
+    elif request.param == "postgresql":
+        uri = request.getfixturevalue("empty_postgres")
     else:
         uri = database if request.param == "sqlite" else (tmp_path / "mlruns").as_uri()
     fill(uri)
