@@ -10,25 +10,31 @@ from advisor.readings import settings
 from advisor.sampling import sample
 from advisor.spec import StudySpec
 from advisor.stats import surface
+from advisor.stats.importance import evenly
 from advisor.study import Study
+
+MOST_POINTS = 200
+"""Of the next study's trials that are looked at."""
 
 
 def chance_beyond(study: Study, after: StudySpec, expects: BestBeyond) -> float | None:
     """How likely it is that the next study's own trials make the prediction come true; None where that cannot be said.
 
     The next study's points are known, as they are drawn by its seed. Far beyond all trials the model knows nothing and expects
-    what is usual, so that it promises little there.
+    what is usual, so that it promises little there. Of many trials it looks at some, evenly over the ranks of their results, and of
+    many points at the first of the sequence: its cost grows with the cube of their numbers.
     """
     tried = settings.read(study)
     fine = ~tried.failed
     try:
-        points = list(sample(after, after.trials or len(tried)))
+        points = list(sample(after, min(after.trials or len(tried), MOST_POINTS)))
     except AdvisorError:  # an adaptive sampler: its points follow from results
         return None
     names = [*tried.numeric, *tried.choices]
     new = [study.spec.parameters[n].to_unit([p.get(n, "") for p in points]) for n in names]
-    known = [[u[fine] for u in axes.values()] for axes in (tried.numeric, tried.choices)]
-    drawn = surface.results_at(known[0], known[1], tried.costs[fine], new)
+    some = np.flatnonzero(fine)[evenly(tried.costs[fine])]
+    known = [[u[some] for u in axes.values()] for axes in (tried.numeric, tried.choices)]
+    drawn = surface.results_at(known[0], known[1], tried.costs[some], new)
     if not len(drawn) or expects.parameter not in names:
         return None
     at = new[names.index(expects.parameter)]
