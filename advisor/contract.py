@@ -165,8 +165,8 @@ or {"slurm"} of the training, "until" when it may last, and once that has ended 
 TAG_STUDY_FILE = "advisor.study_file"
 """On an experiment: the study file (YAML) that its trials were drawn from; it declares the space where the user names none.
 
-One that is longer than a tag is compressed, and goes on in the tags TAG_STUDY_FILE.part-0, .part-1, ...; of an experiment that holds
-several studies each has its own under TAG_STUDY_FILE.of-<digest of its name>."""
+One that is longer than a tag is compressed, and goes on in the tags TAG_STUDY_FILE.part-0, .part-1, ...; of an experiment that
+holds several studies each has its own under TAG_STUDY_FILE.of-<digest of its name>."""
 TAG_LOST_POINTS = "advisor.lost_points"
 """Number of points that could not be delivered, where any were lost."""
 TAG_ERROR = "advisor.error"

@@ -15,8 +15,8 @@ from recordings.causes import studies
 from advisor.registry import load_rules
 
 KNOWN = {
-    "recorded-optimizers-unequal-unfair-comparison": "both optimizers' best lie at the high end of the range that they share, which "
-    "space-boundary says; the rule asks for one that lost there while the winner is best elsewhere",
+    "recorded-optimizers-unequal-unfair-comparison": "both optimizers' best lie at the high end of the range that they share, "
+    "which space-boundary says; the rule asks for one that lost there while the winner is best elsewhere",
     "recorded-steps-many-mlp-curve-saturated": "a constant rate leaves noise in which gains of the later steps might hide, so "
     "the rule is not sure that they brought nothing",
 }
