@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     help="Folder for the trials' output.",
 )
 @click.option(
-    "--no-args", is_flag=True, help="Append nothing to a command that has no placeholder: it reads the environment."
+    "--no-args", is_flag=True, help="Pass hyperparameters by placeholders alone, or none: ADVISOR_PARAMS has them all."
 )
 @click.option("--keep-going", is_flag=True, help="Go on even if the first three trials all fail.")
 @click.option("--dry-run", is_flag=True, help="Only print the commands.")
@@ -106,7 +106,7 @@ def run(
 
     \b
     advisor run study.yaml -- python train.py --learning-rate {learning_rate} --seed {seed}
-    advisor run study.yaml -- python train.py                  appends --learning_rate 0.1 ... to the command
+    advisor run study.yaml -- python train.py --seed {seed}    names none: appends --learning_rate 0.1 ... to the command
     advisor run study.yaml -- python train.py --config {json}  a JSON file with all of them
     advisor run study.yaml -j 4 --timeout 60 -- ./train.sh {args}
     advisor run study.yaml --on ray --ray-address auto -- python train.py
@@ -123,7 +123,7 @@ def run(
     from advisor.tracking.location import default_for_writing, locate
 
     spec = load(study)
-    given.check(spec, command)
+    given.check(spec, command, append=not no_args)
     folder = given.folder_of(out, spec.study)
     seed = first_seed_of(spec) if seed is None else seed
     if dry_run:

@@ -1,7 +1,7 @@
 """The command line of one job: the user's words with `{placeholders}` filled in.
 
     python train.py --learning-rate {learning_rate} --momentum={momentum}    each where it belongs
-    python train.py                                                          no placeholder: --learning_rate 0.1 ... at the end
+    python train.py --seed {seed}                                            names none: --learning_rate 0.1 ... at the end
     python train.py --config {json}                                          the path of a JSON file with all of them
 
 `{{` and `}}` stand for braces. Besides the hyperparameters there are the names in `KNOWN`.
@@ -27,6 +27,8 @@ KNOWN = {
     "evaluate_every": "optimizer steps between evaluations, where the study says",
 }
 """Placeholders besides the hyperparameters' names; a hyperparameter of the same name comes first."""
+_ALL = {"json", "args"}
+"""Those of `KNOWN` that pass all hyperparameters."""
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w./-]*)\}")
 
 
@@ -48,17 +50,43 @@ def check(words: Sequence[str], parameters: Iterable[str], given: Iterable[str])
         raise AdvisorError(f"the command asks for {{{name}}}, which is no hyperparameter of the study; {hint}")
 
 
+def check_all(words: Sequence[str], searched: Mapping[str, str], parameters: Iterable[str]) -> None:
+    """Raises AdvisorError where the command names some hyperparameters and leaves out one that the study searches.
+
+    searched: each searched hyperparameter, with the derived one that stands in for it or its own name.
+    """
+    wanted = placeholders(words)
+    if appends(words, parameters) or "{args}" in words or "json" in wanted:
+        return
+    left = [stands for name, stands in searched.items() if not {name, stands} & wanted]
+    if left:
+        options = " ".join(option(name) for name in left)
+        raise AdvisorError(
+            f"the command does not pass {', '.join(left)}, which the study searches; add {options}, or a word {{args}} for "
+            "all, or pass --no-args if the training reads ADVISOR_PARAMS from its environment"
+        )
+
+
+def option(name: str) -> str:
+    """The words that pass a hyperparameter, as most trainings take them."""
+    return f"--{name.replace('_', '-')} {{{name}}}"
+
+
+def appends(words: Sequence[str], parameters: Iterable[str]) -> bool:
+    """Whether the hyperparameters follow at the end of a command: it asks for none of them."""
+    return placeholders(words) <= set(KNOWN) - _ALL - set(parameters)
+
+
 def fill(
     words: Sequence[str], params: Mapping[str, Value], given: Mapping[str, str], *, append: bool = True
 ) -> list[str]:
-    """The words of one job. Without any placeholder, the hyperparameters follow at the end, if `append`.
+    """The words of one job. If they ask for no hyperparameter, all follow at the end, if `append`.
 
     A hyperparameter that a trial does not have (its condition does not hold) takes the word that asks for it along, and the option
     before it if there is one: `--momentum {momentum}` is left out as a whole.
     """
     values = {**given, **{name: as_text(value) for name, value in params.items()}}
-    wanted = placeholders(words)
-    if not wanted and append:
+    if append and appends(words, params):
         return [*(_filled(word, values) for word in words), *arguments(params)]
     out: list[str] = []
     for word in words:

@@ -4,18 +4,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
+from advisor import formula
 from advisor.launch import command
 from advisor.launch.jobs import Job
 from advisor.spec import StudySpec
 from advisor.tracking.location import Location
 
 
-def check(spec: StudySpec, words: Sequence[str]) -> None:
-    """Raises AdvisorError for a placeholder of the command that nothing will fill."""
+def check(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None:
+    """Raises AdvisorError for a placeholder of the command that nothing will fill, and for a searched hyperparameter left out.
+
+    append: False if the training reads the hyperparameters from its environment, where all of them are.
+    """
     command.check(words, spec.parameters, {*_given(spec), "trial", "seed", "json", "args", "run_id"})
+    if append:
+        command.check_all(words, _stand_ins(spec), spec.parameters)
+
+
+def _stand_ins(spec: StudySpec) -> dict[str, str]:
+    """For each searched hyperparameter the derived one that is computed from it and named most like it, or itself.
+
+    A training that knows `learning_rate` need not know of the `effective_learning_rate` that is searched in its place.
+    """
+    found = {name: name for name in spec.searched}
+    for derived, parameter in spec.parameters.items():
+        made_of = formula.parse(parameter.formula).names if parameter.formula is not None else frozenset()
+        free = [name for name in found if name in made_of and found[name] == name]
+        if free:
+            found[max(free, key=lambda n: SequenceMatcher(None, n, derived).ratio())] = derived
+    return found
 
 
 def words_of(

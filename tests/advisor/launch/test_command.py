@@ -4,12 +4,15 @@ import sys
 
 import pytest
 
+from advisor.cli import main
 from advisor.errors import AdvisorError
+from advisor.launch import given
 from advisor.launch.command import check, fill
 from advisor.launch.devices import slots
 from advisor.launch.engines.process import Ended
 from advisor.launch.jobs import first_seed_of, jobs
 from advisor.spec import Objective, Parameter, StudySpec
+from advisor.spec_yaml import dump
 
 SPEC = StudySpec(
     study="s",
@@ -31,7 +34,8 @@ PARAMS = {"lr": 0.1, "nesterov": True}
         (["t"], ["t", "--lr", "0.1", "--nesterov", "true"]),
         (["t", "{args}", "-v"], ["t", "--lr", "0.1", "--nesterov", "true", "-v"]),
         (["t", "{{lr}} is {lr}"], ["t", "{lr} is 0.1"]),
-        (["t", "{seed}", '{"a": 1}'], ["t", "7", '{"a": 1}']),
+        # What names no hyperparameter gets them all.
+        (["t", "{seed}", '{"a": 1}'], ["t", "7", '{"a": 1}', "--lr", "0.1", "--nesterov", "true"]),
         # A trial without momentum leaves out the option that asks for it, and nothing else.
         (["t", "--momentum", "{momentum}", "--lr", "{lr}"], ["t", "--lr", "0.1"]),
         (["t", "--momentum={momentum}", "{lr}"], ["t", "0.1"]),
@@ -52,6 +56,62 @@ def test_what_nothing_fills_is_refused():
     with pytest.raises(AdvisorError, match="max_train_steps}, which the study does not say"):
         check(["t", "{max_train_steps}"], SPEC.parameters, ["seed"])
     check(["t", "{lr}", "{seed}", "{{anything}}"], SPEC.parameters, ["seed"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["t"],
+        ["t", "{seed}", "{trial}", "{study}", "{run_id}"],
+        ["t", "{json}", "{seed}"],
+        ["t", "{args}", "{lr}"],
+        ["t", "{lr}", "{nesterov}", "{momentum}"],
+    ],
+)
+def test_commands_that_pass_all_that_is_searched(words):
+    given.check(SPEC, words)
+
+
+@pytest.mark.parametrize("words", [["t", "{lr}", "{nesterov}"], ["t", "{lr}", "{nesterov}", "--more={args}"]])
+def test_a_searched_hyperparameter_that_is_left_out_is_refused(words):
+    with pytest.raises(
+        AdvisorError, match=r"does not pass momentum, .* add --momentum \{momentum\}, .*--no-args .*ADVISOR_PARAMS"
+    ):
+        given.check(SPEC, words)
+    given.check(SPEC, words, append=False)
+
+
+def test_what_is_computed_from_a_searched_one_stands_in_for_it():
+    spec = SPEC.model_copy(
+        update={
+            "parameters": {
+                "momentum": Parameter(low=0.5, high=0.99, scale="reverse-log"),
+                "effective_lr": Parameter(low=0.001, high=1, scale="log"),
+                "lr": Parameter(role="derived", formula="effective_lr * (1 - momentum)"),
+            }
+        }
+    )
+    given.check(spec, ["t", "{lr}", "{momentum}"])
+    with pytest.raises(AdvisorError, match=r"does not pass momentum, which"):
+        given.check(spec, ["t", "{lr}"])
+    with pytest.raises(AdvisorError, match=r"does not pass lr, which .* add --lr \{lr\}"):
+        given.check(spec, ["t", "{momentum}"])
+
+
+def test_run_refuses_before_it_begins_and_shows_all_that_it_appends(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(dump(SPEC.model_copy(update={"trials": 2})))
+    for more in (["--dry-run"], []):
+        with pytest.raises(SystemExit) as ended:
+            main(["run", "s.yaml", *more, "--", "t", "--lr", "{lr}"])
+        assert ended.value.code == 2
+        error = capsys.readouterr().err
+        assert "does not pass nesterov, momentum, which the study searches" in error
+        assert error.count("\n") == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["s.yaml"]
+    main(["run", "s.yaml", "--dry-run", "--", "t", "--seed", "{seed}"])
+    assert all("--lr " in line and "--nesterov " in line for line in capsys.readouterr().out.splitlines())
+    main(["run", "s.yaml", "--dry-run", "--no-args", "--", "t", "{lr}"])
 
 
 def test_each_trial_has_a_seed_of_its_own_and_each_round_others():
