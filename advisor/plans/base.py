@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from advisor import formula
 from advisor.plans import roles
 from advisor.space import Value, is_learning_rate
 from advisor.spec import Parameter, StudySpec
@@ -41,16 +42,28 @@ def name_of_round(spec: StudySpec, number: int) -> str:
     return re.sub(r"-round-\d+$", "", spec.study) + f"-round-{number}"
 
 
-def best_setting(study: Study) -> dict[str, Value]:
-    """The hyperparameters of the best trial, or those that a probe of it fixes; empty where no trial has a result."""
+def best_setting(study: Study, spec: StudySpec) -> dict[str, Value]:
+    """What the best trial has of the spec's hyperparameters, or what a probe of it fixes; empty where no trial has a result."""
     if study.probe is not None and study.spec.baseline is not None:
-        return {n: p.value for n, p in study.spec.parameters.items() if p.value is not None}
-    return dict(best[0].params) if (best := study.ranked()[:1]) else {}
+        found = {n: p.value for n, p in study.spec.parameters.items() if p.value is not None}
+    else:
+        found = dict(best[0].params) if (best := study.ranked()[:1]) else {}
+    return {n: v for n, v in spec.completed(found).items() if n in spec.parameters}
 
 
-def fixed(setting: dict[str, Value], why: str) -> dict[str, Parameter]:
-    """Each hyperparameter of a trial, fixed at its value."""
-    return {name: Parameter(role="fixed", value=value, why=why) for name, value in setting.items()}
+def fixed(setting: dict[str, Value], spec: StudySpec, why: str) -> dict[str, Parameter]:
+    """Each hyperparameter of a trial, fixed at its value; what the spec computes from others is still computed."""
+    return {
+        n: computed(n, setting, spec) or Parameter(role="fixed", value=value, why=why) for n, value in setting.items()
+    }
+
+
+def computed(name: str, setting: dict[str, Value], spec: StudySpec) -> Parameter | None:
+    """The hyperparameter as the spec computes it from others of the setting; None where it does not."""
+    known = spec.parameters[name]
+    if known.formula is None or not formula.parse(known.formula).names <= setting.keys():
+        return None
+    return known.model_copy(update={"when": None})
 
 
 def learning_rate(spec: StudySpec) -> str | None:

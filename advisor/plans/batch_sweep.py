@@ -32,9 +32,9 @@ def design(ask: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Cha
     name = next((n for n in base.parameters if kinds.is_batch_size(n)), None)
     if name is None:
         return (Advise(text=PROBE),)
-    known = {n: v for n, v in best_setting(study).items() if n in base.parameters}
+    known = fixed(best_setting(study, base), base, "as in the best trial so far")
     spec = sweep(base.objective, name, max(int(ask.numbers.get("from", 1)), 1), study=base.study)
-    return spec.model_copy(update={"parameters": fixed(known, "as in the best trial so far") | dict(spec.parameters)})
+    return spec.model_copy(update={"parameters": known | dict(spec.parameters)})
 
 
 def sweep(objective: Objective, name: str, smallest: int, *, study: str) -> StudySpec:

@@ -27,13 +27,13 @@ TIMES = 2.0
 
 def design(_ask: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
     """The probe; advice where no learning rate is known, or steps are not."""
-    rate, setting = learning_rate(base), best_setting(study)
+    rate, setting = learning_rate(base), best_setting(study, base)
     best = as_number(setting.get(rate)) if rate is not None else float("nan")
     if rate is None or not best > 0 or targets.each_epoch(study):
         return (
             Advise(text=f"Train for {STEPS} steps at twice the best learning rate, and log the loss at every step."),
         )
-    known = fixed({n: v for n, v in setting.items() if n in base.parameters}, "as in the best trial so far")
+    known = fixed(setting, base, "as in the best trial so far")
     high = digits(TIMES * best)
     known[rate] = Parameter(role="fixed", value=high, why=f"{TIMES:g} times {best:.3g}, the best so far")
     return base.model_copy(

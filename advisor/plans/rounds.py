@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 
 from advisor.finding import Advise, Change, RunPlan
-from advisor.plans.base import best_setting, digits
+from advisor.plans.base import best_setting, computed, digits
 from advisor.readings import kinds, schedules
 from advisor.space import Value, as_number, is_learning_rate
 from advisor.spec import Parameter, StudySpec
@@ -37,14 +37,16 @@ ASK = "Say in the study file how long the final runs are to be (final_train_step
 def design(_ask: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
     """Round 2; the question how long it is to be where the study does not say."""
     final, short = base.final_train_steps, study.spec.max_train_steps
-    setting = {n: v for n, v in best_setting(study).items() if n in base.parameters}
+    setting = best_setting(study, base)
     if final is None:
         return (Advise(text=ASK),)
     if short is None or not setting or final <= short:
         return ()
     budget = (study.spec.trials or base.trials or 1) * short
     trials = max(1, min(MOST_LONG, budget // final))
-    parameters = {n: _taken_over(n, v, base, search=trials > 1) for n, v in setting.items()}
+    parameters = {
+        n: computed(n, setting, base) or _taken_over(n, v, base, search=trials > 1) for n, v in setting.items()
+    }
     schedule, said = carried(base, study, final)
     return base.model_copy(
         update={
@@ -89,7 +91,8 @@ def _taken_over(name: str, value: Value, base: StudySpec, *, search: bool) -> Pa
     if search and is_learning_rate(name) and base.parameters[name].searched and as_number(value) > 0:
         low, high = digits(as_number(value) / AROUND), digits(as_number(value) * AROUND)
         why = f"the schedule is unlikely to transfer, so rates around {as_number(value):.3g}, the best of the short runs, are tried"
-        return Parameter(type="float", low=low, high=high, scale="log", why=why)
+        equals = base.parameters[name].equals
+        return Parameter(type="float", low=low, high=high, scale="log", equals=equals, why=why)
     return Parameter(role="fixed", value=value, why=f"the best of the short runs: {_trust(name)}")
 
 

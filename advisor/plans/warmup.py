@@ -45,14 +45,14 @@ def design(ask: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Cha
     if steps is None or LONGEST * steps < 2 or targets.each_epoch(study):
         text = f"Warm the learning rate up from 0 over {SHORTEST} optimizer steps or more, at most a tenth of the training."
         return (Advise(text=text),)
-    rate, setting = learning_rate(base), best_setting(study)
+    rate, setting = learning_rate(base), best_setting(study, base)
     unstable = ask.numbers.get("unstable_learning_rate", math.nan)
     name = warmups.parameter(base.parameters) or "warmup_steps"
     if rate is None or not setting or not math.isfinite(unstable) or warmups.is_share(base, name):
         return _within(base, name, steps)
     peak = digits(ask.numbers.get("times", TIMES) * unstable)
     lengths = candidates(steps)
-    known = fixed({n: v for n, v in setting.items() if n in base.parameters}, "as in the best trial so far")
+    known = fixed(setting, base, "as in the best trial so far")
     why = f"{ask.numbers.get('times', TIMES):g} times {unstable:.3g}, the lowest learning rate that was unstable"
     known[rate] = Parameter(role="fixed", value=peak, why=why)
     said = f"Orders of magnitude from {lengths[0]} to {lengths[-1]:,}, at most a tenth of the {steps:,} steps of the training"

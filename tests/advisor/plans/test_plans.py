@@ -182,3 +182,50 @@ def test_a_sweep_of_batch_sizes_prepares_the_study() -> None:
     assert spec.baseline.parameters["batch_size"].value == 64
     assert any("batch_size_sweep" in note for note in spec.notes)
     ready_to_run(spec)
+
+
+# --- after a re-parametrisation -----------------------------------------------------------------------------------------------
+
+
+def reparametrised(**more: Any) -> Study:
+    """Trials that logged a learning rate and a momentum, of a study that now searches lr / (1 - momentum)."""
+    rng = np.random.default_rng(0)
+    params = [{"lr": 10.0 ** rng.uniform(-4, -1), "momentum": rng.uniform(0.5, 0.95)} for _ in range(30)]
+    ends = [0.3 + (np.log10(p["lr"] / (1 - p["momentum"])) + 1) ** 2 for p in params]
+    data = make_study(params, {"val/loss": [end + 2 * np.exp(-np.arange(20) / 4) for end in ends]})
+    space = {
+        "lr": Parameter(role="derived", formula="effective_lr * (1 - momentum)"),
+        "momentum": Parameter(low=0.5, high=0.95),
+        "effective_lr": Parameter(low=1e-4, high=2.0, scale="log", equals="lr / (1 - momentum)"),
+        "batch_size": Parameter(role="fixed", value=64),
+    }
+    spec = StudySpec(study="s", objective=AIM, parameters=space, trials=30, max_train_steps=2000, **more)
+    return Study(spec=spec, trials=data.trials, metrics=data.metrics, signals=data.signals)
+
+
+def test_long_runs_differ_in_a_learning_rate_that_is_computed() -> None:
+    study = reparametrised(final_train_steps=20_000)
+    (spec,) = plan(study, [asks("rounds", "steps")]).specs
+    assert set(spec.searched) == {"effective_lr"}
+    trials = list(sample(spec, 3))
+    assert len({t["lr"] for t in trials}) == 3
+    assert all(t["lr"] == pytest.approx(t["effective_lr"] * (1 - t["momentum"])) for t in trials)
+    ready_to_run(spec)
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "times"),
+    [
+        ("probe-early", {}, 2.0),
+        ("warmup", {"unstable_learning_rate": 0.3, "times": 10.0}, None),
+        ("batch-sweep", {}, 1.0),
+    ],
+)
+def test_probes_train_with_the_learning_rate_that_they_ask_for(name: str, numbers: Any, times: float | None) -> None:
+    study = reparametrised()
+    best = study.ranked()[0].params
+    (spec,) = plan(study, [asks(name, "stability", numbers=numbers)]).specs
+    wanted = 3.0 * (1 - float(best["momentum"])) if times is None else times * float(best["lr"])
+    for trial in sample(spec, spec.trials or 1):
+        assert trial["lr"] == pytest.approx(wanted, rel=0.01)
+    ready_to_run(spec)
