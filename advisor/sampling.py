@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 
@@ -31,7 +31,8 @@ def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, 
 
     The same study gives the same trials on every platform and whatever the order of its parameters; asking for more continues the
     sequence. A parameter whose condition (`when`) does not hold in a trial is left out of it, and points of the sequence that lie
-    in a forbidden region are left out altogether.
+    in a forbidden region are left out altogether. Where one list of choices is all that is searched, a Halton sequence goes round
+    it: as many trials as there are choices train each of them once.
     """
     if count < 0 or skip < 0 or count + skip > MOST:
         raise AdvisorError(
@@ -88,6 +89,11 @@ def _positions(spec: StudySpec, dimensions: int, first: int) -> Iterator[FloatAr
         rng.random((first, dimensions))
         while True:
             yield from rng.random((_AT_ONCE, dimensions))
+    choices = [p.options for p in spec.searched.values() if p.options]
+    if dimensions == 1 and choices:
+        order = (rng.permutation(len(choices[0])) + 0.5) / len(choices[0])
+        for number in count(first):
+            yield order[[number % len(order)]]
     from scipy.stats import qmc
 
     shift = rng.random(dimensions)

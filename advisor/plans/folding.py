@@ -179,7 +179,8 @@ class _Draft:
             "study": name_of_round(self.current, number),
             "parent": self.start.parent if not self.specs else self.specs[-1].study,
             "round": number,
-            "sampler": Sampler(kind=spec.sampler.kind, seed=number),
+            # A probe trains each of its choices once: no sampler draws them by chance or by results.
+            "sampler": Sampler(kind="halton" if spec.probe else spec.sampler.kind, seed=number),
             "baseline": self.current if spec.probe else None,
         }
         return spec.model_copy(update=update)

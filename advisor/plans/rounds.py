@@ -54,6 +54,7 @@ def design(_ask: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Ch
             "parameters": parameters,
             "forbidden": (),
             "trials": trials,
+            "seeds": None,
             "max_train_steps": final,
             "evaluate_every": base.evaluate_every and max(round(base.evaluate_every * final / short), 1),
             "schedule": schedule,

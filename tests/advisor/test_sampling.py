@@ -142,3 +142,15 @@ def test_a_study_that_searches_nothing_repeats_its_setting():
 def test_a_sequence_has_an_end():
     with pytest.raises(AdvisorError, match="1,000,000"):
         list(sample(SPEC, 1, skip=10**20))
+
+
+@pytest.mark.parametrize("number", [2, 3, 6, 7])
+@pytest.mark.parametrize("seed", range(5))
+def test_where_only_choices_are_searched_each_is_drawn_before_any_again(number, seed):
+    spec = loads(
+        f"study: s\nobjective: {{metric: m, direction: minimize}}\nparameters:\n  a: {{choices: {list(range(number))}}}"
+    )
+    spec = spec.model_copy(update={"sampler": Sampler(seed=seed)})
+    for skip in (0, number, 1000 * number):
+        assert sorted(t["a"] for t in sample(spec, number, skip=skip)) == list(range(number))
+    assert list(sample(spec, 3, skip=number - 1)) == list(sample(spec, number + 2))[-3:]

@@ -159,6 +159,11 @@ def test_long_runs_cost_no_more_than_the_round_before() -> None:
     ready_to_run(spec)
 
 
+def test_long_runs_take_one_seed_each() -> None:
+    (spec,) = plan(bowl(final_train_steps=20_000, seeds=5), [asks("rounds", "steps")]).specs
+    assert (spec.trials, spec.seeds) == (3, None)
+
+
 def test_without_the_final_length_it_is_asked_for() -> None:
     made = plan(bowl(), [asks("rounds", "steps")])
     assert any("final_train_steps" in note for note in made.specs[0].notes)
@@ -228,4 +233,25 @@ def test_probes_train_with_the_learning_rate_that_they_ask_for(name: str, number
     wanted = 3.0 * (1 - float(best["momentum"])) if times is None else times * float(best["lr"])
     for trial in sample(spec, spec.trials or 1):
         assert trial["lr"] == pytest.approx(wanted, rel=0.01)
+    ready_to_run(spec)
+
+
+# --- what a probe's trials are drawn by -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["random", "adaptive"])
+@pytest.mark.parametrize("steps", [40, 20_000])
+def test_a_probe_trains_each_choice_once_however_the_study_was_drawn(kind: Any, steps: int) -> None:
+    """With 40 steps there are three warmups to try, with 20,000 four."""
+    study = bowl(sampler=Sampler(kind=kind, seed=1))
+    study = Study(
+        spec=study.spec.model_copy(update={"max_train_steps": steps}), trials=study.trials, metrics=study.metrics
+    )
+    numbers = {"unstable_learning_rate": 0.3, "times": 10.0}
+    (spec,) = plan(study, [asks("warmup", "stability", numbers=numbers)]).specs
+    lengths = spec.parameters["warmup_steps"].choices
+    assert lengths is not None
+    assert sorted(int(t["warmup_steps"]) for t in sample(spec, spec.trials or 0)) == list(lengths)
+    assert spec.baseline is not None
+    assert spec.baseline.sampler.kind == kind
     ready_to_run(spec)
