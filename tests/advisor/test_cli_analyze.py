@@ -73,7 +73,14 @@ def test_watch_serves_each_new_report_and_says_what_changed(uri, tmp_path):
     code = "import advisor.cli.watch as w; w.follow.__kwdefaults__['every'] = 0.2; from advisor.cli import main; main()"
     command = [sys.executable, "-c", code, "analyze", "plain", "--tracking-uri", uri, "--watch", "--out", "out"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509 - as in the background it is ignored
+    ) as process:
         try:
             lines = []
             for line in process.stdout:
