@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -47,6 +48,8 @@ class Ledger:
         self._spec, self._claimant = spec, Claimant()
         self._held: set[str] = set()
         """The runs of jobs that this launcher trains now."""
+        self._recording = threading.RLock()
+        """Held while how a job ended is recorded, lest a pulse from another thread write over it."""
         from advisor_logging.store import one_at_a_time
 
         with quiet_mlflow(IMPATIENT), one_at_a_time(location.uri):
@@ -160,7 +163,14 @@ class Ledger:
         if steps is not None:
             ours[contract.TAG_MAX_TRAIN_STEPS] = str(steps)
         same = all(tags.get(tag, value) == value for tag, value in ours.items())
-        return same and run.info.status != "RUNNING" and contract.TAG_PROBE not in tags
+        return same and self._is_over(run) and contract.TAG_PROBE not in tags
+
+    def _is_over(self, run: Any) -> bool:
+        """Whether a run of another study has ended, and is not to be begun again by its launcher, if it has one."""
+        said = claims.read(run.data.tags.get(contract.TAG_LAUNCH))
+        if not said:
+            return bool(run.info.status != "RUNNING")
+        return self._claimant.state(str(run.info.run_id), said, run.info.status, held=False) == "done"
 
     def _outcome(self, run: Any, said: Mapping[str, Any]) -> Outcome:
         """What became of a run that ended earlier."""
@@ -241,9 +251,13 @@ class Ledger:
         once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.note(note)))
 
     def pulse(self, run_id: str) -> None:
-        """As `beat`, of a training in this process, from another thread: without a try at more, or a touch at the environment."""
-        with suppress(Exception):
-            self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.note({}))
+        """As `beat`, of a training in this process, from another thread: without a try at more, or a touch at the environment.
+
+        Of a run that is no longer held it says nothing.
+        """
+        with suppress(Exception), self._recording:
+            if run_id in self._held:
+                self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.note({}))
 
     def log(self, run_id: str, points: Mapping[int, float]) -> None:
         """Log values of the objective by optimizer step."""
@@ -268,8 +282,9 @@ class Ledger:
         since_s: how long ago it ended; final: one whose machine was lost is not begun again. Raises DeliveringError while the hook
         may still deliver.
         """
-        outcome = once(lambda: self._ended(run_id, ended, since_s, final=final))
-        self._held.discard(run_id)
+        with self._recording:
+            outcome = once(lambda: self._ended(run_id, ended, since_s, final=final))
+            self._held.discard(run_id)
         return outcome
 
     def _ended(self, run_id: str, ended: Ended, since_s: float, *, final: bool) -> Outcome | None:

@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+import time
 
 import mlflow
 import pytest
@@ -10,7 +11,11 @@ import pytest
 import advisor
 from advisor import contract, open_study, report_trial
 from advisor.errors import AdvisorError
+from advisor.launch import Ledger
+from advisor.launch.engines import Ended
+from advisor.launch.sources import Adaptive
 from advisor.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.tracking.location import locate
 from advisor.tracking.store import read_experiment
 
 SPEC = StudySpec(
@@ -112,6 +117,48 @@ def test_an_adaptive_study_follows_its_results(project):
     first = next(iter(open_study(child).trials())).params
     assert abs(math.log10(first["lr"] / 0.05)) < 0.3
     assert first not in drawn
+
+
+def test_an_adaptive_trial_that_is_begun_anew_gets_its_own_point(project):
+    spec = SPEC.model_copy(update={"trials": 5, "sampler": Sampler(kind="adaptive", seed=1)})
+    ledger, source = Ledger(locate("mlflow.db"), spec.study, spec), Adaptive(spec, 5, 0, [])
+
+    def begin():
+        job = source.next(ledger.entries)
+        return job, ledger.claim(job)
+
+    drawn = [begin() for _ in range(4)]
+    ledger.ended(drawn[0][1], Ended(1, interrupted=True))
+    assert begin()[0] == drawn[0][0]
+    assert len({tuple(job.params.values()) for job, _ in drawn}) == 4
+
+
+def test_a_parents_trial_that_was_interrupted_is_no_result(project):
+    for trial in open_study(SPEC).trials():
+        if trial.number == 2:
+            trial.log({10: 0.1})
+            break
+        report_trial(trial, 0.5)
+    client = mlflow.MlflowClient("sqlite:///mlflow.db")
+    experiment = client.get_experiment_by_name(SPEC.study).experiment_id
+    plain = client.create_run(experiment, tags={contract.TAG_STUDY: SPEC.study}).info.run_id  # nobody launched it
+    client.log_metric(plain, "val/loss", 0.3)
+    client.set_terminated(plain)
+    child = SPEC.model_copy(update={"study": "next", "parent": SPEC.study})
+    found = Ledger(locate("mlflow.db"), "next", child).earlier()
+    assert [entry.outcome.best for entry in found] == [0.5, 0.5, 0.3]
+
+
+def test_a_heartbeat_does_not_write_over_what_was_recorded(project, monkeypatch):
+    monkeypatch.setattr("advisor.launch.api.HEARTBEAT_S", 0.05)
+    spec = SPEC.model_copy(update={"trials": 2})
+    study = open_study(spec)
+    for trial in study.trials():
+        report_trial(trial, 0.5)
+        time.sleep(0.5)
+    before = {name: run.id for name, run in runs().items()}
+    assert list(study.trials()) == []
+    assert {name: run.id for name, run in runs().items()} == before
 
 
 def test_what_cannot_be_reported_is_said(project):
