@@ -46,18 +46,22 @@ class Past:
         return not self.running and self.value is not None and math.isfinite(self.value)
 
 
-def suggest(spec: StudySpec, history: Sequence[Past], count: int = 1) -> list[dict[str, Value]]:
+def suggest(
+    spec: StudySpec, history: Sequence[Past], count: int = 1, *, number: int | None = None
+) -> list[dict[str, Value]]:
     """The next `count` trials of a study, given those so far: {parameter: value}, as `sampling.sample` gives them.
 
     history: trials that lie in the space, whatever drew them. What failed counts as infeasible: the model learns where trials fail,
     and keeps away (as in Gelbart et al., "Bayesian Optimization with Unknown Constraints", 2014). Trials that still run, and those
-    suggested before in the same call, are expected to come out as the model thinks. The same study and history, in the same order,
-    give the same trials. Raises AdvisorError without Optuna.
+    suggested before in the same call, are expected to come out as the model thinks. number: the first one's, from 0, whose point of
+    the Halton sequence it gets as long as that goes on; None: as many as the history has. The same study, history, in the same
+    order, and number give the same trials. Raises AdvisorError without Optuna.
     """
     known: list[Past] = list(history)
+    first = len(known) if number is None else number
     out: list[dict[str, Value]] = []
-    for _ in range(count):
-        out.append(_suggest(spec, known))
+    for i in range(count):
+        out.append(_suggest(spec, known, first + i))
         known.append(Past(out[-1], running=True))
     return out
 
@@ -68,9 +72,9 @@ def check() -> None:
         pass
 
 
-def _suggest(spec: StudySpec, history: Sequence[Past]) -> dict[str, Value]:
+def _suggest(spec: StudySpec, history: Sequence[Past], number: int) -> dict[str, Value]:
     if sum(p.feasible for p in history) < FIRST or not spec.searched:
-        return _explored(spec, len(history))
+        return _explored(spec, number)
     with _optuna() as optuna:
         space = {name: _distribution(optuna, spec, name) for name in sorted(spec.searched)}
         study, worst = _told(optuna, spec, history, space)
@@ -81,7 +85,7 @@ def _suggest(spec: StudySpec, history: Sequence[Past]) -> dict[str, Value]:
                 return trial
             asked.set_constraint("feasible", 1.0)
             study.tell(asked, worst)
-    return _explored(spec, len(history))
+    return _explored(spec, number)
 
 
 def _explored(spec: StudySpec, number: int) -> dict[str, Value]:

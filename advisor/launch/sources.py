@@ -87,8 +87,8 @@ class Listed:
         self._waiting.appendleft(job)
 
     def waits(self) -> bool:
-        """Whether some launcher is silent."""
-        return bool(self._silent)
+        """Whether some launcher is silent, or a job is to be begun again."""
+        return bool(self._waiting or self._silent)
 
 
 class Adaptive:
@@ -98,14 +98,14 @@ class Adaptive:
         self._spec, self._trials, self._seed, self._earlier = spec, trials, first_seed, earlier
         self._repeats = spec.seeds or 1
         self.total = trials * self._repeats
-        self._ask_at, self._silent = 0.0, False
+        self._ask_at, self._silent, self._again = 0.0, False, False
 
     def next(self, entries: Entries) -> Job | None:
         """The first that nobody has; all repeats of a trial before the next trial."""
         if time.monotonic() < self._ask_at:
             return None
         begun = {entry.key: entry for entry in entries()}
-        self._silent = any(entry.state == "silent" for entry in begun.values())
+        self._silent, self._again = any(entry.state == "silent" for entry in begun.values()), False
         taken = {key for key, entry in begun.items() if entry.state != "open"}
         free = ((n, r) for n in range(self._trials) for r in range(self._repeats) if (n, r) not in taken)
         key = next(free, None)
@@ -115,18 +115,20 @@ class Adaptive:
         number, repeat = key
         params = self._params(number, begun) if repeat else None
         if params is None:
-            (params,) = adaptive.suggest(self._spec, [*self._earlier, *self._history(begun, number)])
+            history = [*self._earlier, *self._history(begun, number)]
+            (params,) = adaptive.suggest(self._spec, history, number=len(self._earlier) + number)
         return Job(number, repeat, seed_of(self._spec, key, self._seed), params)
 
     def refused(self, job: Job, state: State) -> None:
         """It will be seen among what was begun."""
 
-    def again(self, job: Job) -> None:
-        """So will that it is open."""
+    def again(self, job: Job) -> None:  # noqa: ARG002
+        """So will that it is open, at once."""
+        self._ask_at, self._again = 0.0, True
 
     def waits(self) -> bool:
-        """Whether some launcher is silent."""
-        return self._silent
+        """Whether some launcher is silent, or a job that is to be begun again was not asked for yet."""
+        return self._silent or self._again
 
     def _params(self, number: int, begun: Mapping[Key, Entry]) -> dict[str, Value] | None:
         first = begun.get((number, 0))

@@ -90,7 +90,7 @@ class Work:
             more = self._begin()
             self._collect()
             self._heartbeat()
-            if not more and not self._begun:
+            if not (more or self._begun or self._plan.source.waits()):
                 self._read()
                 return
             self._give_up_waiting()

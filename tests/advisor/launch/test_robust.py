@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import contextmanager
 
+import psutil
 import pytest
 from mlflow.tracking import MlflowClient
 
@@ -18,9 +19,10 @@ from advisor.errors import AdvisorError
 from advisor.launch import Job, Launch, Ledger, claims, endings, jobs, launch
 from advisor.launch.engines import Ended
 from advisor.launch.engines.local import Local
+from advisor.launch.engines.slurm import Slurm
 from advisor.launch.given import environment_of, from_anywhere
-from advisor.launch.sources import Listed
-from advisor.spec import Objective, Parameter, StudySpec
+from advisor.launch.sources import Adaptive, Listed
+from advisor.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.tracking.location import Location, locate
 
 SPEC = StudySpec(
@@ -64,7 +66,8 @@ os._exit(9)
 
 def plan(project, spec=SPEC, uri="sqlite:///mlflow.db", engine=None, **more):
     location = locate(uri)
-    source = Listed(jobs(spec))
+    adaptive = spec.sampler.kind == "adaptive"
+    source = Adaptive(spec, spec.trials, 0, []) if adaptive else Listed(jobs(spec))
     return Launch(
         spec=spec,
         source=source,
@@ -259,6 +262,23 @@ def test_where_trainings_log_does_not_depend_on_their_folder_and_passwords_stay_
     elsewhere = Location("database", "postgresql://me:s3cret@host/db")
     assert "s3cret" in environment_of(SPEC, jobs(SPEC)[0], "id", elsewhere, "e")["MLFLOW_TRACKING_URI"]
     assert "s3cret" not in elsewhere.shown
+
+
+@pytest.mark.parametrize("kind", ["adaptive", "halton"])
+def test_the_last_trial_is_begun_again_as_well_where_its_machine_was_lost(training, kind):
+    spec = SPEC.model_copy(update={"trials": 1, "sampler": Sampler(kind=kind)})
+    out, options = training / "slurm", {"cluster": "local", "at_a_time": 1, "options": {}}
+    engine = Slurm(out, gpus_per_trial=0, parallel=1, timeout_s=300.0, **options)
+    running = Background(plan(training, spec, engine=engine))
+    until(lambda: begun(training) == ["0"])
+    time.sleep(1.0)
+    (run,) = client_of(training).search_runs(["1"])
+    job = psutil.Process(json.loads(run.data.tags[contract.TAG_LAUNCH])["training"])
+    for process in (*job.children(recursive=True), job):
+        process.kill()
+    (training / "go").touch()
+    assert running.end() == {(0, 0): "complete"}
+    assert begun(training) == ["0", "0"]
 
 
 @pytest.mark.slow
