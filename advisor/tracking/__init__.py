@@ -75,5 +75,7 @@ def _own(
 
     raw = reader.experiment(experiment)
     known = spec or noted(raw.tags)
-    part = raw if known is None else of_study(raw, known.study)
+    # A file written for what others trained may name it otherwise; one that follows from a study must not count that one's trials.
+    strict = spec is None or spec.parent is not None
+    part = raw if known is None else of_study(raw, known.study, strict=strict)
     return assemble(part, spec=spec, objective=objective, direction=direction)

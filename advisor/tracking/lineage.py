@@ -65,7 +65,7 @@ def _experiments(location: Location) -> list[tuple[str, dict[str, str]]]:
             rows = connection.execute(_QUERY).fetchall()
     elif postgres.is_possible(location):
         with postgres.connect(location) as database:
-            rows = database.execute(_QUERY.replace("%'", "%%'")).fetchall()
+            rows = database.execute(_QUERY).fetchall()
     else:
         with client.opened(location) as opened:
             return client.experiment_tags(opened)
@@ -112,7 +112,7 @@ class Reader:
         if place.spec is not None and place.spec.objective != objective:
             other = place.spec.objective
             raise AdvisorError(f"its objective was to {other.direction} {other.metric}")
-        part = of_study(whole, place.study, whole_if_unnamed=place.spec is not None)
+        part = of_study(whole, place.study)
         try:
             return assemble(part, spec=place.spec, objective=objective.metric, direction=objective.direction)
         except AdvisorError:
@@ -181,18 +181,21 @@ def find(known: Sequence[Place], study: str) -> Place | None:
     return max(reversed(named), key=lambda p: p.spec is not None) if named else None
 
 
-def of_study(experiment: Experiment, study: str, *, whole_if_unnamed: bool = True) -> Experiment:
-    """The runs of one study of an experiment, with a warning of how many are of others.
+def of_study(experiment: Experiment, study: str, *, strict: bool = True) -> Experiment:
+    """The runs of one study of an experiment, with a warning of how many are of others; all where no run says whose it is.
 
-    whole_if_unnamed: where no run says that it is of this study, all are; raises AdvisorError otherwise.
+    strict: raises AdvisorError where runs say whose they are, and none is of this study; else all are.
     """
     names = [run.tags.get(contract.TAG_STUDY, experiment.name) for run in experiment.runs]
-    if study not in names:
-        if whole_if_unnamed:
-            return experiment
-        raise AdvisorError(f"no run of experiment {experiment.name!r} is of the study {study!r}")
-    if set(names) == {study}:
+    if set(names) == {study} or not any(contract.TAG_STUDY in run.tags for run in experiment.runs):
         return experiment
+    if study not in names:
+        if not strict:
+            return experiment
+        others = ", ".join(map(repr, list(dict.fromkeys(names))[-3:]))
+        raise AdvisorError(
+            f"no run of experiment {experiment.name!r} is of the study {study!r} yet, the last ones are of {others}"
+        )
     mine = kept(experiment, np.array([name == study for name in names], dtype=np.bool_))
     out = len(names) - len(mine.runs)
     said = f"{out:,} {'run is' if out == 1 else 'runs are'} of other studies in this experiment, and no trials of this one."

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
-from advisor import contract
+from advisor import analyze, contract
+from advisor.cli import main
+from advisor.errors import AdvisorError
 from advisor.spec import Objective, Parameter, StudySpec
 from advisor.tracking import read_rounds, read_study, study_file
 from advisor.tracking.lineage import find, lineages, places
@@ -97,3 +100,34 @@ def test_without_a_study_file_all_runs_are_of_the_study(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     experiment(MlflowClient(uri), "mixed", runs=((0.1, "a"), (0.2, "b"), (0.3, None)))
     assert len(read_study("mixed", tracking_uri=uri).trials) == 3
+
+
+@pytest.mark.parametrize("tagged", [True, False])
+def test_a_study_without_runs_yet_has_no_trials_of_another_one(tmp_path: Path, capsys, tagged: bool) -> None:
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    runs = tuple((x, "r2" if tagged else None) for x in (0.1, 0.3, 0.5, 0.7))
+    experiment(MlflowClient(uri), "e", spec("r2", None, 2), spec("r3", "r2", 3), runs=runs)
+    if not tagged:  # nobody says whose the runs are: they are of the study that is asked for
+        assert len(read_study("e", tracking_uri=uri).trials) == 4
+        return
+    for declared in (None, spec("r3", "r2", 3)):
+        with pytest.raises(AdvisorError, match=r"no run of experiment 'e' is of the study 'r3' yet.* of 'r2'"):
+            analyze("e", tracking_uri=uri, study=declared, settings={})
+    assert len(read_study("e", tracking_uri=uri, spec=spec("a name of one's own")).trials) == 4
+    main(["history", "--tracking-uri", uri, "--format", "json", "-q"])
+    (line,) = json.loads(capsys.readouterr().out)["lineages"]
+    assert [(r["study"], r["trials"]) for r in line["rounds"]] == [("r2", 4)]
+    assert line["said"] == [
+        "r3 is left out: no run of experiment 'e' is of the study 'r3' yet, the last ones are of 'r2'."
+    ]
+
+    client = MlflowClient(uri)
+    run = client.create_run(
+        client.get_experiment_by_name("e").experiment_id, tags={contract.TAG_STUDY: "r3"}
+    ).info.run_id
+    client.log_param(run, "x", 0.6)
+    for step in range(3):
+        client.log_metric(run, "loss", 1 / (1 + step), step=step)
+    client.set_terminated(run)
+    report = analyze("e", tracking_uri=uri, settings={})
+    assert (report.spec.study, report.counts.total, report.counts.earlier) == ("r3", 5, 4)
