@@ -6,15 +6,18 @@ A formula is read with `ast` and walked: numbers, names, `+ - * / **` and bracke
 from __future__ import annotations
 
 import ast
+import keyword
 import math
 import operator
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 _MOST = 300
 """Characters: enough for every formula that a person reads, too few to nest deeply."""
 _BRACED = re.compile(r"\{([^{}]+)\}")
+_WORD = re.compile(r"[^\W\d]\w*")
 _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -51,12 +54,22 @@ def parse(text: str) -> Formula:
         raise ValueError(f"a formula has at most {_MOST} characters")
     braced: dict[str, str] = {}
     plain = _BRACED.sub(lambda match: braced.setdefault(match[1].strip(), f"braced_{len(braced)}_"), text)
+    plain = _WORD.sub(lambda match: _as_written(match[0], braced), plain)
     try:
         tree = _Named({new: old for old, new in braced.items()}).visit(ast.parse(plain.strip(), mode="eval").body)
     except (SyntaxError, MemoryError, RecursionError):
-        raise ValueError(f"the formula {text!r} is not arithmetic such as lr * (1 - momentum)") from None
+        reserved = next((word for word in _WORD.findall(plain) if keyword.iskeyword(word)), None)
+        hint = f"; if {reserved} is a hyperparameter, write {{{reserved}}}" if reserved else ""
+        raise ValueError(f"the formula {text!r} is not arithmetic such as lr * (1 - momentum){hint}") from None
     _check(tree, text)
     return Formula(frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)), tree)
+
+
+def _as_written(word: str, braced: dict[str, str]) -> str:
+    """What stands for a name that Python would spell otherwise, such as `µ`; other words stay."""
+    if not word.isidentifier() or unicodedata.normalize("NFKC", word) == word:
+        return word
+    return braced.setdefault(word, f"braced_{len(braced)}_")
 
 
 class _Named(ast.NodeTransformer):
@@ -70,7 +83,11 @@ class _Named(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         owner = self.visit(node.value)
-        return ast.Name(f"{owner.id}.{node.attr}", ast.Load()) if isinstance(owner, ast.Name) else node
+        return (
+            ast.Name(f"{owner.id}.{self._braced.get(node.attr, node.attr)}", ast.Load())
+            if isinstance(owner, ast.Name)
+            else node
+        )
 
 
 def _check(node: ast.expr, text: str) -> None:

@@ -16,6 +16,11 @@ from advisor.formula import parse
         ("1e-3", {}, 1e-3),
         ("batch * flag", {"batch": 8, "flag": True}, 8),
         ("a * 2", {"a": "0.5"}, 1.0),
+        (
+            "\u00b5 * a.\u00b5",
+            {"\u00b5": 2, "a.\u00b5": 0.5},
+            1.0,
+        ),  # the micro sign, which Python takes for the Greek letter
     ],
 )
 def test_formulas_are_arithmetic(text, values, expected):
@@ -62,6 +67,12 @@ def test_without_a_finite_number_there_is_no_value(text, values):
 def test_anything_else_is_refused(text):
     with pytest.raises(ValueError, match=r"arithmetic|numbers, names|at most 300"):
         parse(text)
+
+
+def test_a_name_that_python_keeps_for_itself_goes_into_braces():
+    with pytest.raises(ValueError, match=r"if lambda is a hyperparameter, write \{lambda\}$"):
+        parse("lambda * 2")
+    assert parse("{lambda} * 2").value({"lambda": 1.5}) == 3
 
 
 @given(st.text(max_size=60))
