@@ -98,7 +98,7 @@ def analyze(
                 filter=filter_,
                 rules=rule_folders,
                 only_this_round=only_this_round,
-                command=_command(experiment, objective, direction, study_file, filter_, only_this_round),
+                command=_command(experiment, objective, direction, study_file, filter_, rule_folders, only_this_round),
                 on_progress=tell,
             )
 
@@ -135,10 +135,12 @@ def _command(
     direction: str | None,
     study: Path | None,
     filter_: str | None,
+    rules: tuple[Path, ...],
     only_this_round: bool,
 ) -> str:
     """The command that repeats the analysis, without the tracking URI, which may hold a password."""
-    given = (("--objective", objective), ("--direction", direction), ("--study", study), ("--filter", filter_))
+    given = [("--objective", objective), ("--direction", direction), ("--study", study), ("--filter", filter_)]
+    given += [("--rules", folder) for folder in rules]
     words = ["advisor", "analyze", experiment] + [
         str(w) for flag, value in given if value is not None for w in (flag, value)
     ]

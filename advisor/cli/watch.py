@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from advisor.errors import AdvisorError
 from advisor.report.changes import changes
 from advisor.report.live import LiveReport
+from advisor.tracking.location import masked
 
 if TYPE_CHECKING:
     from advisor.report import Report
@@ -45,9 +46,9 @@ def follow(
                 began = time.monotonic()
                 try:
                     report, failed = _once(report, live, make, keep, say), None
-                except AdvisorError as error:
-                    if str(error) != failed:
-                        failed = str(error)
+                except Exception as error:
+                    if (why := _in_a_line(error)) != failed:
+                        failed = why
                         say(f"{_now()} The analysis failed, and is tried again: {failed}")
                 live.fail(failed)
                 took = time.monotonic() - began
@@ -71,6 +72,13 @@ def _once(
     for line in said or ("More values were logged; the findings are the same.",):
         say(f"{_now()} {line}")
     return after
+
+
+def _in_a_line(error: Exception) -> str:
+    """What went wrong; of errors that were not written for people also their kind, and no password."""
+    if isinstance(error, AdvisorError):
+        return str(error)
+    return " ".join(masked(f"{type(error).__name__}: {error}").split())
 
 
 def _now() -> str:
