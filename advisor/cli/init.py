@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,9 @@ import click
 from advisor.errors import AdvisorError
 
 if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+    from advisor.plans.initial import Wish
     from advisor.spec import Parameter, StudySpec
 
 OPTIMIZERS = ("adam", "adamw", "nadam", "nesterov", "rmsprop", "sgd")
@@ -78,9 +82,9 @@ def init(
     advises. Train the trials with `advisor run study.yaml -- python train.py --lr {learning_rate} ...`; what the training does not
     know of, such as epsilon, it may ignore while it is fixed.
     """
-    from advisor.plans.initial import Wish, initial
-    from advisor.plans.one_each import one_each
-    from advisor.plans.steps_initial import sweep_first
+    from pydantic import ValidationError
+
+    from advisor.plans.initial import Wish
     from advisor.spec import Objective
 
     optimizer = optimizer or _ask("Optimizer", "adam", click.Choice(OPTIMIZERS), "--optimizer")
@@ -93,21 +97,43 @@ def init(
         max_train_steps = _ask("Optimizer steps of each trial", None, click.IntRange(min=1), "--max-train-steps")
     given = dict(_parameter(text, "tune") for text in tuned) | dict(_parameter(text, "fix") for text in fixed)
     compared = _parameter(compare, "compare") if compare else None
-    wish = Wish(
-        study=name or out.stem,
-        objective=Objective(metric=metric, direction=direction),
-        optimizer=optimizer.lower(),
-        trials=trials,
-        max_train_steps=max_train_steps,
-        final_train_steps=final_train_steps,
-        given=given | ({compared[0]: compared[1]} if compared else {}),
-    )
-    spec = initial(wish)
-    if find_steps is not None:
-        specs: Sequence[StudySpec] = (sweep_first(spec, find_steps),)
-    else:
-        specs = one_each(spec, compared[0]) if compared else (spec,)
+    try:
+        wish = Wish(
+            study=name or out.stem,
+            objective=Objective(metric=metric, direction=direction),
+            optimizer=optimizer.lower(),
+            trials=trials,
+            max_train_steps=max_train_steps,
+            final_train_steps=final_train_steps,
+            given=given | ({compared[0]: compared[1]} if compared else {}),
+        )
+        specs = _studies(wish, compared[0] if compared else None, find_steps)
+    except ValidationError as error:
+        raise AdvisorError(_in_a_line(error)) from None
     _write(specs, compared[0] if compared else "", out, force=force)
+
+
+def _studies(wish: Wish, compared: str | None, find_steps: int | None) -> Sequence[StudySpec]:
+    """The first study, or one for each value to compare."""
+    from advisor.plans.base import learning_rate
+    from advisor.plans.initial import initial
+    from advisor.plans.one_each import one_each
+    from advisor.plans.steps_initial import sweep_first
+
+    spec = initial(wish)
+    if find_steps is None:
+        return one_each(spec, compared) if compared else (spec,)
+    rate = learning_rate(spec)
+    if rate is None or not spec.parameters[rate].numeric:
+        raise AdvisorError(f"--find-steps tries learning rates; give a range of them, --tune {rate}=1e-4..1e-1")
+    return (sweep_first(spec, find_steps),)
+
+
+def _in_a_line(error: ValidationError) -> str:
+    """What is wrong with a name that an option gives."""
+    first = error.errors()[0]
+    option = next((f"--{key}: " for key in first["loc"] if key in ("metric", "study")), "")
+    return option + first["msg"].removeprefix("Value error, ")
 
 
 def _ask(question: str, default: object, kind: Any, option: str) -> Any:
@@ -139,8 +165,9 @@ def _parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tuple[str,
             return name, Parameter(role="fixed", value=_value(value))
         if found:
             low, high = _number(found[1], text), _number(found[2], text)
-            kind = "int" if low.is_integer() and high.is_integer() and "." not in found[1] + found[2] else "float"
-            given = {"type": kind, "low": low, "high": high, "scale": found[3] or "linear"}
+            usual = _usual_scale(name, low)
+            whole = low.is_integer() and high.is_integer() and "." not in found[1] + found[2] and usual == "linear"
+            given = {"type": "int" if whole else "float", "low": low, "high": high, "scale": found[3] or usual}
             return name, Parameter.model_validate({"role": "nuisance", **given})
         choices = tuple(_value(choice.strip()) for choice in value.split(","))
         if len(choices) < 2:
@@ -155,6 +182,16 @@ _FORMS = {
     "fix": "NAME=VALUE",
     "compare": "NAME=a,b",
 }
+
+
+def _usual_scale(name: str, low: float) -> Literal["linear", "log"]:
+    """The scale of a range where none is given: orders of magnitude for learning rates, and for weight decay that is not 0."""
+    from advisor.readings import kinds
+    from advisor.space import is_learning_rate, words_of
+
+    words = set(words_of(name))
+    decays = kinds.is_regulariser(name) and bool(words & {"decay", "wd", "weightdecay", "l2"})
+    return "log" if is_learning_rate(name) or (decays and low > 0) else "linear"
 
 
 def _number(text: str, whole: str) -> float:
@@ -178,31 +215,36 @@ def _value(text: str) -> bool | int | float | str:
 
 def _write(specs: Sequence[StudySpec], compared: str, out: Path, *, force: bool) -> None:
     """One file for each study, all or none."""
+    from advisor.launch.command import option
     from advisor.spec_yaml import dump
 
-    files = [out] if len(specs) == 1 else [_beside(out, str(s.parameters[compared].value)) for s in specs]
+    slugs = [] if len(specs) == 1 else _slugs([str(s.parameters[compared].value) for s in specs])
+    files = [out.with_name(f"{out.stem}-{slug}{out.suffix or '.yaml'}") for slug in slugs] or [out]
+    named = [
+        s.model_copy(update={"study": f"{s.study}-{slug}"}) for s, slug in zip(specs, slugs, strict=False)
+    ] or specs
     there = [str(f) for f in files if f.exists()]
     if there and not force:
         raise AdvisorError(f"{', '.join(there)} exists already; pass another file as --out, or --force to overwrite it")
-    for file, spec in zip(files, specs, strict=True):
-        named = (
-            spec
-            if len(specs) == 1
-            else spec.model_copy(update={"study": f"{spec.study}-{file.stem.rpartition('-')[2]}"})
-        )
+    for file, spec in zip(files, named, strict=True):
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(dump(named), encoding="utf-8")
+            file.write_text(dump(spec), encoding="utf-8")
         except OSError as error:
             raise AdvisorError(
                 f"cannot write {str(file)!r}: {error.strerror or error}; pass another file as --out"
             ) from None
-        click.echo(f"{file}: {named.goal}")
-    placeholders = " ".join(f"--{n.replace('_', '-')} {{{n}}}" for n in specs[0].searched)
-    click.echo(f"\nadvisor run {files[0]} -- python train.py {placeholders}")
+        click.echo(f"{file}: {spec.goal}")
+    asked = [name for name, p in specs[0].parameters.items() if p.searched or name == compared]
+    click.echo(f"\nadvisor run {shlex.quote(str(files[0]))} -- python train.py {' '.join(map(option, asked))}")
 
 
-def _beside(out: Path, value: str) -> Path:
-    """study.yaml and relu make study-relu.yaml."""
-    slug = re.sub(r"[^A-Za-z0-9.]+", "_", value).strip("_") or "value"
-    return out.with_name(f"{out.stem}-{slug}{out.suffix or '.yaml'}")
+def _slugs(values: Sequence[str]) -> list[str]:
+    """What stands for each value in a file's name: letters, digits and dots; -1 and 1 are 1 and 1_2."""
+    found: list[str] = []
+    for value in values:
+        slug = re.sub(r"[^A-Za-z0-9.]+", "_", value).strip("_") or "value"
+        others = (f"{slug}_{number}" for number in range(2, len(values) + 2))
+        taken = {other.lower() for other in found}  # some file systems do not tell cases apart
+        found.append(slug if slug.lower() not in taken else next(o for o in others if o.lower() not in taken))
+    return found

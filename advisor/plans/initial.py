@@ -9,19 +9,23 @@ and fixed hyperparameters".
 optimizer's hyperparameters are tuned depends on the number of trials. Adam and its kin, by the playbook's ladder: with fewer than
 10, the learning rate; from 10, beta1 too; from 25, epsilon too; with substantially more, from 50 (ours), beta2 too. SGD: the
 learning rate and, from 10, the momentum, which is close to 1 and therefore searched by orders of magnitude of its distance from
-it. The others are fixed at the values that optimizers come with. Where the final training is to be long (`final_train_steps`),
-trials take a tenth of it.
+it. Where values are compared, the trials for each of them count. The others are fixed at the values that optimizers come with; what
+the user states under another name (`lr`) takes the place of the ladder's own. Where the final training is to be long
+(`final_train_steps`), trials take a tenth of it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from advisor.errors import AdvisorError
 from advisor.plans import roles
 from advisor.plans.batch_sweep import PROBE
 from advisor.plans.rounds import SHORT
 from advisor.readings import kinds
+from advisor.space import is_learning_rate, words_of
 from advisor.spec import Checkpoints, Objective, Parameter, Sampler, StudySpec
 
 EVALUATIONS = 50
@@ -54,6 +58,7 @@ _ADAM = (
     Rung("epsilon", 25, 1e-8, 1e-10, 1e-3),
     Rung("beta2", 50, 0.999, 0.9, 0.9999, "reverse-log"),
 )
+_SHORT = {"epsilon": "eps"}
 _MOMENTUM = Rung("momentum", 10, 0.9, 0.5, 0.99, "reverse-log")
 LADDERS: Mapping[str, tuple[Rung, ...]] = {
     "adam": _ADAM,
@@ -85,18 +90,24 @@ def initial(wish: Wish) -> StudySpec:
     steps, final = wish.max_train_steps, wish.final_train_steps
     if steps is None and final is not None:
         steps = max(round(SHORT * final), 1)
-    parameters = {r.name: _parameter(r, wish) for r in LADDERS[wish.optimizer]}
+    each = _trials_for_each(wish)
+    parameters = {
+        r.name: _parameter(r, each, wish)
+        for r in LADDERS[wish.optimizer]
+        if r.name in wish.given or not any(_is(r.name, name, wish.optimizer) for name in wish.given)
+    }
     given = {
         n: p if p.why else p.model_copy(update={"why": roles.why(n, p.role, "as stated")})
         for n, p in wish.given.items()
     }
     tuned = [n for n, p in {**parameters, **given}.items() if p.searched and p.role == "nuisance"]
     compared = [n for n, p in given.items() if p.role == "scientific"]
-    goal = (
-        f"Compare {', '.join(compared)}: with {', '.join(tuned)} tuned for each"
-        if compared
-        else f"Find a baseline: {', '.join(tuned)}"
-    )
+    if not tuned and not compared:
+        raise AdvisorError(
+            "everything is fixed, nothing is left to tune; leave a --fix out, or add --tune NAME=LOW..HIGH"
+        )
+    what = f"with {', '.join(tuned)} tuned for each" if tuned else "all else as it is"
+    goal = f"Compare {', '.join(compared)}: {what}" if compared else f"Find a baseline: {', '.join(tuned)}"
     return StudySpec(
         study=wish.study,
         goal=goal,
@@ -113,9 +124,22 @@ def initial(wish: Wish) -> StudySpec:
     )
 
 
-def _parameter(rung: Rung, wish: Wish) -> Parameter:
-    if wish.trials < rung.fewest:
-        why = f"{wish.trials} trials are too few to tune it, it takes {rung.fewest}; the value that {wish.optimizer} comes with"
+def _trials_for_each(wish: Wish) -> int:
+    """The trials that each of the compared values gets."""
+    values = math.prod(len(p.options) or 1 for p in wish.given.values() if p.role == "scientific")
+    return max(wish.trials // values, 1)
+
+
+def _is(rung: str, name: str, optimizer: str) -> bool:
+    """Whether a hyperparameter of this name is that of the ladder: lr, adam_beta1, eps."""
+    said = "".join(words_of(name)).removeprefix(optimizer)
+    return is_learning_rate(name) if rung == "learning_rate" else said in (rung, _SHORT.get(rung))
+
+
+def _parameter(rung: Rung, trials: int, wish: Wish) -> Parameter:
+    if trials < rung.fewest:
+        few = f"{trials} trials" if trials == wish.trials else f"{trials} trials for each value"
+        why = f"{few} are too few to tune it, it takes {rung.fewest}; the value that {wish.optimizer} comes with"
         return Parameter(role="fixed", value=rung.default, why=why)
     budget = "the first to tune" if not rung.fewest else f"tuned from {rung.fewest} trials on"
     return Parameter.model_validate(

@@ -6,7 +6,7 @@ Playbook: "Creating a set of studies".
 
 *What it does.* Up to three values get a study each, the nuisance hyperparameters that exist under the value tuned in the same
 ranges and with as many trials: the best trials of the studies are then compared. More values than that stay in one space,
-quasi-random, so that each is sampled as often; so does a number, which has no end of values.
+quasi-random, so that each is sampled as often; so does a range of numbers, which has no end of them.
 """
 
 from __future__ import annotations

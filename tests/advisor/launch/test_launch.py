@@ -65,7 +65,7 @@ def folder(project):
 
 def start(folder: Path, trials: int, *options: str, command: tuple[str, ...] = ()) -> subprocess.Popen:
     (folder / "study.yaml").write_text(STUDY % trials)
-    words = command or (sys.executable, "train.py", "{lr}")
+    words = command or (sys.executable, "train.py", "{lr}", "{momentum}")
     return subprocess.Popen(
         [sys.executable, "-m", "advisor", "run", "study.yaml", "--tracking-uri", uri(folder), *options, "--", *words],
         cwd=folder,

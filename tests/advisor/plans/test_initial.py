@@ -2,6 +2,7 @@
 
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,20 @@ def test_every_first_study_reads_back_and_gives_trials(optimizer, trials):
     assert len(drawn) == trials
     assert all(p.why for p in spec.parameters.values())
     assert {r.name for r in LADDERS[optimizer]} == set(drawn[0])
+
+
+def test_trials_are_divided_among_compared_values_before_the_ladder_is_climbed():
+    spec = initial(wish(given={"act": Parameter(role="scientific", choices=("relu", "gelu", "tanh"))}))
+    assert set(spec.searched) == {"act", "learning_rate"}
+    assert "6 trials for each value are too few" in (spec.parameters["beta1"].why or "")
+    assert {s.trials for s in one_each(spec, "act")} == {6}
+
+
+@pytest.mark.parametrize(("name", "instead"), [("lr", "learning_rate"), ("adam_beta1", "beta1"), ("eps", "epsilon")])
+def test_what_is_stated_under_another_name_is_not_there_twice(name, instead):
+    spec = initial(wish("adam", 30, given={name: Parameter(role="fixed", value=0.1)}))
+    assert instead not in spec.parameters
+    assert len(spec.parameters) == 4
 
 
 def test_what_is_close_to_one_is_searched_by_its_distance_from_it():
@@ -128,6 +143,58 @@ def test_values_to_compare_are_files_of_their_own(tmp_path: Path):
     assert not out.exists()
 
 
+def test_it_prints_a_command_that_passes_what_is_compared_and_searched(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ["--compare", "act=relu,gelu", "--out", "my study.yaml"]
+    main(["init", "--optimizer", "sgd", "--trials", "20", *KNOWN, *options])
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("advisor run 'my study-relu.yaml' -- python train.py ")
+    assert all(f"--{n.replace('_', '-')} {{{n}}}" in line for n in ("act", "learning_rate", "momentum"))
+    main([*shlex.split(line)[1:3], "--dry-run", *shlex.split(line)[3:]])
+    assert capsys.readouterr().out.count("--act relu") == 10
+
+
+@pytest.mark.parametrize(
+    ("compare", "names"),
+    [("sign=-1,1", ("1", "1_2")), ("act=relu+,relu-", ("relu", "relu_2")), ("act=x,x_2,X", ("x", "x_2", "X_3"))],
+)
+def test_values_that_would_share_a_file_are_numbered(compare, names, tmp_path: Path):
+    out = tmp_path / "study.yaml"
+    main(["init", "--optimizer", "sgd", "--trials", "20", *KNOWN, "--compare", compare, "--out", str(out)])
+    assert {p.name for p in tmp_path.iterdir()} == {f"study-{name}.yaml" for name in names}
+    assert {load(p).study for p in tmp_path.iterdir()} == {f"study-{name}" for name in names}
+
+
+@pytest.mark.parametrize(
+    ("option", "scale"),
+    [
+        ("lr=1e-4..1e-1:log", "log"),
+        ("learning_rate=1e-4..1e-1", "log"),
+        ("lr=1..10", "log"),
+        ("learning_rate=0.1..0.2:linear", "linear"),
+    ],
+)
+def test_a_learning_rate_of_any_name_is_tuned_once_and_by_orders_of_magnitude(option, scale, tmp_path: Path):
+    out = tmp_path / "study.yaml"
+    main(["init", "--optimizer", "adam", "--trials", "5", *KNOWN, "--tune", option, "--out", str(out)])
+    (parameter,) = load(out).searched.values()
+    assert (parameter.scale, parameter.type) == (scale, "float")
+
+
+def test_weight_decay_is_tuned_by_orders_of_magnitude_unless_it_may_be_0(tmp_path: Path):
+    out = tmp_path / "study.yaml"
+    tuned = ["--tune", "weight_decay=1e-6..1e-2", "--tune", "wd=0..0.1", "--tune", "dropout=0.1..0.5"]
+    main(["init", "--optimizer", "adam", "--trials", "5", *KNOWN, *tuned, "--out", str(out)])
+    scales = {name: p.scale for name, p in load(out).parameters.items()}
+    assert (scales["weight_decay"], scales["wd"], scales["dropout"]) == ("log", "linear", "linear")
+
+
+def test_a_learning_rate_that_is_fixed_is_not_tuned(tmp_path: Path):
+    out = tmp_path / "study.yaml"
+    main(["init", "--optimizer", "sgd", "--trials", "20", *KNOWN, "--fix", "lr=0.1", "--out", str(out)])
+    assert set(load(out).searched) == {"momentum"}
+
+
 def test_the_length_of_training_can_be_found_first(tmp_path: Path):
     out = tmp_path / "study.yaml"
     main(["init", "--optimizer", "sgd", "--trials", "20", *KNOWN[:4], "--find-steps", "4000", "--out", str(out)])
@@ -147,6 +214,10 @@ def test_the_length_of_training_can_be_found_first(tmp_path: Path):
         (["--compare", "act=relu"], "NAME=a,b"),
         (["--fix", "x="], "NAME=VALUE"),
         (["--trials", "0"], "--trials"),
+        (["--metric", "x" * 600], "--metric: "),
+        (["--study", "x" * 600], "--study: "),
+        (["--fix", "lr=0.1"], "nothing is left to tune"),
+        (["--fix", "lr=0.1", "--tune", "width=8..64", "--find-steps", "100"], "--tune lr=1e-4..1e-1"),
         (["--optimizer", "lion"], "lion"),
     ],
 )
