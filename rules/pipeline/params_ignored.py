@@ -58,7 +58,8 @@ class ParamsIgnored(Rule):
             )
         if not seen.twins and not seen.seeds_shared:
             raise MissingData(
-                "every trial has a seed of its own, which hides whether its setting did anything; train two settings with one seed"
+                "every trial has a seed of its own, which hides whether its setting did anything; write `seeds: 2` into the study "
+                "file: repeated trials all have the same seeds"
             )
         if seen.twins and seen.never_matter(seen.varied):
             yield self._never(study, seen.twins, seen.varied, every=True)

@@ -6,7 +6,9 @@ from studies import make_study, verdict
 
 from advisor.causes import explain
 from advisor.engine import judge
+from advisor.launch import jobs
 from advisor.registry import load_rules
+from advisor.spec import Objective, Parameter, StudySpec
 
 RULE = "params-ignored"
 
@@ -113,6 +115,22 @@ def test_it_cannot_tell_final_values_or_seeds_of_each_trial():
     seeded = verdict(RULE, study(GRID, range(9), seeds=range(9)))
     assert seeded.status == "not-assessed"
     assert "a seed of its own" in seeded.reason
+    assert "`seeds: 2`" in seeded.reason
+
+
+def test_repeats_as_a_study_of_two_seeds_has_them_tell():
+    spec = StudySpec(
+        study="s",
+        objective=Objective(metric="val/loss", direction="minimize"),
+        parameters={"lr": Parameter(low=0.001, high=1, scale="log")},
+        trials=9,
+        seeds=2,
+    )
+    planned = jobs(spec)
+    params, seeds = [dict(j.params) for j in planned], [j.seed for j in planned]
+    (finding,) = verdict(RULE, study(params, seeds, seeds=seeds)).findings
+    assert finding.severity == "critical"
+    assert verdict(RULE, study(params, range(18), seeds=seeds)).status == "quiet"
 
 
 @pytest.mark.parametrize(("trials", "examples", "points"), [(5, 20, 3), (20, 20, 10), (60, 100, 5), (300, 500, 30)])
