@@ -37,14 +37,14 @@ def histories(client: Any, ids: Sequence[str], runs: Sequence[int], metric: str,
     )
     if answer.status_code != 200:  # an older server, or a proxy that lets no such call pass
         return False
-    found = answer.json().get("metrics", [])
     number = dict(zip(ids, runs, strict=True))
     try:
+        found = answer.json().get("metrics", [])
         of_run = np.fromiter((number[m["run_id"]] for m in found), np.int64, len(found))
         steps = np.fromiter((int(m.get("step", 0)) for m in found), np.int64, len(found))
         times = np.fromiter((int(m.get("timestamp", 0)) for m in found), np.int64, len(found))
         values = np.fromiter((float(m.get("value", 0.0)) for m in found), np.float64, len(found))
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):  # also where a proxy answers with a page of its own
         return False
     if not _has_all(of_run, steps, len(ids)):
         return False

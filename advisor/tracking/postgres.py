@@ -35,6 +35,8 @@ _HEADER = 19
 """Bytes before the first row of a binary COPY."""
 _ARRAY_HEADER = 20
 """Bytes before the elements of an array of one dimension."""
+_UNREACHED = ("08", "28", "57P0")
+"""Starts of the codes of errors of the connection: broken, refused, ended by a server that stops. So are those without one."""
 _WANTED_RUNS = "wanted_run w"
 """In a query: the ids of the runs, with their places from 1 on. A read-only connection makes no temporary table."""
 _AS_GIVEN = "unnest(%s::text[]) WITH ORDINALITY AS w(id, i)"
@@ -152,7 +154,7 @@ def _explained(error: psycopg.Error, location: Location) -> AdvisorError:
         return AdvisorError(f"{where} has the schema of an older MLflow; back it up and run: mlflow db upgrade")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return AdvisorError(f"{where} refuses to be read; the user needs SELECT on the tables of MLflow")
-    if isinstance(error, psycopg.OperationalError):
+    if isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(_UNREACHED):
         return AdvisorError(f"cannot reach {where}; is the database running, and are user and password right?")
     return AdvisorError(f"cannot read {where}: {' '.join(masked(str(error)).split())[:300]}")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fault_servers import FaultyProxy
 
 from advisor.errors import AdvisorError
 from advisor.tracking import client, postgres
@@ -145,6 +146,25 @@ def test_a_postgresql_that_cannot_be_read_is_one_line(odd_postgres: str) -> None
     refused("has no experiment|no experiment", "none", tracking_uri=odd_postgres)
     with pytest.raises(AdvisorError, match="read-only"), postgres.connect(locate(odd_postgres)) as connection:
         connection.execute("DELETE FROM metrics")
+    for sql, said in (
+        ("SET LOCAL statement_timeout = 20; SELECT pg_sleep(20)", "^cannot read .*: canceling statement due to"),
+        ("SELECT pg_terminate_backend(pg_backend_pid())", "^cannot reach .* is the database running"),
+    ):
+        with pytest.raises(AdvisorError, match=said) as caught, postgres.connect(locate(odd_postgres)) as connection:
+            connection.execute(sql)
+        assert "\n" not in str(caught.value)
+
+
+class _Portal(FaultyProxy):
+    """A proxy that answers the call for many histories with a page of its own."""
+
+    pages = 0
+
+    def _forward(self, client, body):
+        if "get-history-bulk" not in client.path:
+            return super()._forward(client, body)
+        self.pages += 1
+        return 200, [("Content-Type", "text/html")], b"<html>Please sign in</html>"
 
 
 def test_a_server_gives_the_same(odd_database: Path, start_server: Callable[[str], str]) -> None:
@@ -162,7 +182,14 @@ def test_a_server_gives_the_same(odd_database: Path, start_server: Callable[[str
     by_sql = read_experiment("long", tracking_uri=str(odd_database))
     assert len(by_sql.points["loss"].steps) == 4500  # more than a server's charts are given
     same(by_sql, read_experiment("long", tracking_uri=address))
+    proxy = _Portal(int(address.rpartition(":")[2]))
+    try:
+        same(by_sql, read_experiment("long", tracking_uri=proxy.uri))
+    finally:
+        proxy.close()
+    assert proxy.pages > 0
     long.delete_experiment(id)
+
     by_sql = read_experiment("odd", tracking_uri=str(odd_database))
     same(by_sql, read_experiment("odd", tracking_uri=address))
     assert list_experiments(address) == list_experiments(str(odd_database)) == ("Default", "odd", "other study")
