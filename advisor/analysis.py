@@ -94,8 +94,7 @@ def analyze_study(
     pooled = pool(study, () if only_this_round else earlier)
     verdicts = judge(pooled.study, loaded, on_rule=lambda rule: tell(f"Checking {rule}", next(done), len(loaded)))
     next_round = plan(pooled.study, verdicts)
-    put_off = [(d.rule, d.message) for d in next_round.deferred]
-    specs = predicted(pooled.study, verdicts, next_round.specs, put_off)
+    specs = predicted(pooled.study, verdicts, next_round.specs)
     past = None
     if earlier or said or study.spec.predictions:
         tell("Judging what was predicted", 0, 1)

@@ -33,6 +33,8 @@ from advisor.finding import (
 )
 from advisor.history import forecast
 from advisor.history.pool import lies_in
+from advisor.plans.base import base
+from advisor.plans.catalogue import PLANS
 from advisor.prediction import (
     BestBeyond,
     BestReaches,
@@ -72,20 +74,15 @@ class _Case:
     after: StudySpec
 
 
-def predicted(
-    study: Study, verdicts: Sequence[Verdict], specs: Sequence[StudySpec], put_off: Sequence[tuple[str, str]] = ()
-) -> tuple[StudySpec, ...]:
-    """The next studies, each with what the advice that it follows predicts of it.
-
-    put_off: (rule, message) of findings that no study follows yet.
-    """
+def predicted(study: Study, verdicts: Sequence[Verdict], specs: Sequence[StudySpec]) -> tuple[StudySpec, ...]:
+    """The next studies, each with what the advice that it follows predicts of it."""
     findings = [f for v in verdicts for f in v.findings]
-    found, before = [], study.spec
+    found, before = [], base(study)
     for spec in specs:
         if spec.probe is not None:
             found.append(spec)
             continue
-        follows = [f for f in findings if _follows(f, before, spec, planned=(f.rule, f.message) not in put_off)]
+        follows = [f for f in findings if any(_follows(study, c, before, spec) for c in f.changes)]
         made = [p for f in follows for p in _of_finding(_Case(study, f, spec))]
         made += _of_repeats(study, spec)
         found.append(spec.model_copy(update={"predictions": tuple(_rounded(p) for p in made[:MOST])}))
@@ -93,9 +90,14 @@ def predicted(
     return tuple(found)
 
 
-def _follows(finding: Finding, before: StudySpec, after: StudySpec, *, planned: bool) -> bool:
-    """Whether the later study makes a change that the finding asks for; a plan is made where the finding was not put off."""
-    return any(is_made(c, before, after) or (planned and isinstance(c, RunPlan)) for c in finding.changes)
+def _follows(study: Study, change: Change, before: StudySpec, after: StudySpec) -> bool:
+    """Whether the later study makes the change, or is or makes what the plan designs that is asked for."""
+    if not isinstance(change, RunPlan):
+        return is_made(change, before, after)
+    made = PLANS[change.plan](change, study, before)
+    if isinstance(made, StudySpec):
+        return made.goal == after.goal
+    return any(is_made(c, before, after) for c in made)
 
 
 def _of_finding(case: _Case) -> Iterator[Prediction]:

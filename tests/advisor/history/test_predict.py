@@ -8,12 +8,14 @@ from history_studies import round_of
 from studies import verdict
 
 from advisor.engine import judge
+from advisor.finding import AddParameter, Finding, RunPlan, Verdict
 from advisor.history import predicted
 from advisor.history.judge import outcomes
 from advisor.history.predict import SUREST
 from advisor.plans import plan
 from advisor.prediction import BestBeyond, BestReaches, Settled, ShareOfTrials, SpreadWithin
 from advisor.registry import load_rules
+from advisor.spec import Parameter
 
 RATES = [float(r) for r in np.geomspace(1.1e-4, 9e-3, 12)]
 
@@ -21,7 +23,7 @@ RATES = [float(r) for r in np.geomspace(1.1e-4, 9e-3, 12)]
 def next_studies(study, *rules):
     verdicts = [verdict(rule, study) for rule in rules]
     following = plan(study, verdicts)
-    return predicted(study, verdicts, following.specs, [(d.rule, d.message) for d in following.deferred])
+    return predicted(study, verdicts, following.specs)
 
 
 def falling(rate: float, optimum: float = 0.05) -> float:
@@ -72,6 +74,33 @@ def test_nothing_is_predicted_of_what_does_not_change():
     study = round_of(RATES, [falling(r) for r in RATES])
     verdicts = [verdict("space-boundary", study)]
     assert predicted(study, verdicts, [study.spec])[0].predictions == ()
+
+
+def asks(rule: str, goal: str, *changes) -> Verdict:
+    words = {"severity": "warning", "confidence": 0.9, "message": f"{rule} was seen.", "action": "A.", "playbook": "P"}
+    return Verdict(rule=rule, status="fired", findings=(Finding(rule=rule, goal=goal, changes=changes, **words),))
+
+
+CLIP = RunPlan(plan="clip", numbers={"p90": 2.0, "median": 1.0, "norms": 500}, why="the loss jumps")
+LONG_RUNS = RunPlan(plan="rounds", why="training is limited by compute")
+DROPOUT = AddParameter(name="dropout", parameter=Parameter(type="float", low=0.0, high=0.5))
+
+
+@pytest.mark.parametrize(
+    ("asked", "final", "settled"),
+    [
+        # A plan that only advises changes no study; the study of long runs is the one that settles what asked for it.
+        ([("compute", "steps", LONG_RUNS), ("gap", "regularisation", DROPOUT)], None, [["gap"]]),
+        ([("compute", "steps", LONG_RUNS), ("gap", "regularisation", DROPOUT)], 20_000, [["compute"], ["gap"]]),
+        # Clipping belongs to the first study that clips.
+        ([("jumps", "stability", CLIP), ("gap", "regularisation", DROPOUT)], None, [["jumps"], ["gap"]]),
+    ],
+)
+def test_a_plan_predicts_for_the_study_that_it_makes_alone(asked, final, settled):
+    study = round_of(RATES, [falling(r) for r in RATES], max_train_steps=1000, final_train_steps=final)
+    verdicts = [asks(*a) for a in asked]
+    specs = predicted(study, verdicts, plan(study, verdicts).specs)
+    assert [[p.rule for p in spec.predictions] for spec in specs] == settled
 
 
 def test_longer_training_predicts_a_value_that_the_curves_promise():
