@@ -177,6 +177,8 @@ class StudySpec(BaseModel):
     """Optimizer steps of the final model's training, where the trials are shorter than that: the playbook's production length."""
     probe: Probe | None = None
     """What the study measures instead of comparing settings, see `advisor.contract.TAG_PROBE`; absent from a study of trials."""
+    starts_from: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
+    """What a probe's settings follow from, by the names on its plan's page: {unstable_learning_rate: 0.1, times: 10}."""
     baseline: StudySpec | None = None
     """The study that this one prepares: it is taken up again with what is found here."""
 

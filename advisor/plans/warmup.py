@@ -50,10 +50,11 @@ def design(ask: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Cha
     name = warmups.parameter(base.parameters) or "warmup_steps"
     if rate is None or not setting or not math.isfinite(unstable) or warmups.is_share(base, name):
         return _within(base, name, steps)
-    peak = digits(ask.numbers.get("times", TIMES) * unstable)
+    times = ask.numbers.get("times", TIMES)
+    peak = digits(times * unstable)
     lengths = candidates(steps)
     known = fixed(setting, base, "as in the best trial so far")
-    why = f"{ask.numbers.get('times', TIMES):g} times {unstable:.3g}, the lowest learning rate that was unstable"
+    why = f"{times:.3g} times {unstable:.3g}, the lowest learning rate that was unstable"
     known[rate] = Parameter(role="fixed", value=peak, why=why)
     said = f"Orders of magnitude from {lengths[0]} to {lengths[-1]:,}, at most a tenth of the {steps:,} steps of the training"
     known[name] = Parameter(role="scientific", type="int", choices=lengths, why=said)
@@ -69,6 +70,7 @@ def design(ask: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Cha
             "evaluate_every": max(longest // EVALUATIONS, 1),
             "schedule": {"kind": "warmup+constant"},
             "probe": "warmup",
+            "starts_from": {"unstable_learning_rate": unstable, "times": times},
             "notes": (
                 f"Raise the learning rate in a straight line from 0 to {peak:g} over {name} steps, then keep it constant; a trial "
                 f"may end {AFTER} times its {name} after that.",

@@ -201,12 +201,14 @@ def warmup_changes(unstable: float, times: float = RAISE) -> tuple[Change, ...]:
 
 
 def rate_name(study: Study) -> str | None:
-    """The name of the study's learning rate: one that is searched before one that is not; None without one."""
+    """The name of the study's learning rate: one that it, or the study that it prepares, searches before others; None without."""
     named = [n for n in study.spec.parameters if is_learning_rate(n)]
-    return next((n for n in named if study.spec.parameters[n].searched), named[0] if named else None)
+    searched = study.spec.searched.keys() | (study.spec.baseline.searched.keys() if study.spec.baseline else ())
+    return next((n for n in named if n in searched), named[0] if named else None)
 
 
-def rate_of(trial: Trial) -> float:
+def rate_of(study: Study, trial: Trial) -> float:
     """The trial's peak learning rate, from its hyperparameters, else from what it noted of its optimizer; NaN if unknown."""
-    named = (as_number(v) for n, v in trial.params.items() if is_learning_rate(n))
+    rates = sorted((n for n in trial.params if is_learning_rate(n)), key=lambda n: n != rate_name(study))
+    named = (as_number(trial.params[n]) for n in rates)
     return next((v for v in named if v > 0), trial.fact("optimizer.learning_rate"))

@@ -102,7 +102,7 @@ class StabilityEarly(Rule):
                     )
                 ),
             ),
-            changes=instability.warmup_changes(min((instability.rate_of(t) for t in which), default=math.nan)),
+            changes=instability.warmup_changes(min((instability.rate_of(study, t) for t in which), default=math.nan)),
         )
 
 

@@ -24,6 +24,11 @@ from advisor.rule import Count, Rule, Share
 from advisor.space import as_number
 from advisor.study import Study, Trial
 
+LOWER = (instability.RAISE, math.sqrt(instability.RAISE))
+"""Times the unstable learning rate that are tried where more of them failed: an order of magnitude, then half of one."""
+TOLERANCE = 0.05
+"""Of the rate that was tried: studies hold rounded ones."""
+
 
 class WarmupShortest(Rule):
     """A study of warmups shows the shortest one with which the higher learning rate trains stably, or that none does.
@@ -61,9 +66,6 @@ class WarmupShortest(Rule):
     """Smallest rise, as a share of what the training gains below the first loss; as in `stability-early`."""
     long: Share = 0.05
     """Share of `max_train_steps` above which a warmup asks for more of them; the playbook's."""
-    first: Share = 0.9
-    """Share of the baseline's highest learning rate from which a rate that fails is the first that was tried: half an order of
-    magnitude less comes next. Ours; the playbook asks for a whole one."""
     doubt: Share = 0.05
     """How often, per study, noise alone may call a stable trial unstable."""
 
@@ -79,7 +81,7 @@ class WarmupShortest(Rule):
             raise MissingData(
                 "no trial of the warmup study ended without a crash; let the training take its warmup and repeat it"
             )
-        rate = max(instability.rate_of(t.trial) for t in tried)
+        rate = max(instability.rate_of(study, t.trial) for t in tried)
         unstable = [t.steps for t in tried if not t.stable]
         enough = [t for t in tried if t.stable and t.steps > max(unstable, default=-1)]
         yield self._found(study, name, rate, enough, unstable) if enough else self._none(study, name, rate, tried)
@@ -136,10 +138,12 @@ class WarmupShortest(Rule):
         changes: list[Change] = []
         baseline = study.spec.baseline
         searched = baseline.parameters.get(_rate(study)) if baseline else None
-        if searched is not None and searched.high is not None and rate > self.first * searched.high:
-            return self._lower(study, name, rate, longest, tried)
+        unstable = _unstable(study, rate)
+        lower = [times for times in LOWER if times < (1 - TOLERANCE) * rate / unstable]
+        if baseline is not None and lower:
+            return self._lower(study, name, rate, unstable, lower[0], longest, tried)
         if searched is not None and searched.low is not None and searched.high is not None:
-            high = float(f"{rate / math.sqrt(instability.RAISE):.3g}")
+            high = float(f"{unstable:.3g}")
             if searched.low < high < searched.high:
                 why = f"No warmup of up to {longest:,} steps let {rate:.3g} train, so rates end where they failed without one"
                 changes.append(
@@ -159,19 +163,20 @@ class WarmupShortest(Rule):
             changes=changes,
         )
 
-    def _lower(self, study: Study, name: str, rate: float, longest: int, tried: Sequence[_Tried]) -> Finding:
-        """No warmup allows an order of magnitude: half of one may do."""
-        lower = float(f"{rate / math.sqrt(instability.RAISE):.3g}")
+    def _lower(
+        self, study: Study, name: str, rate: float, unstable: float, times: float, longest: int, tried: Sequence[_Tried]
+    ) -> Finding:
+        """No warmup allows so many times the unstable rate: fewer `times` may do."""
         said = f"No {name} of up to {longest:,} lets {_rate(study)} {rate:.3g} train stably"
         return self.finding(
             f"{said}.",
-            action=f"Try the same warmups at {lower:.3g}, half an order of magnitude above what is unstable without one.",
+            action=f"Try the same warmups at {times * unstable:.3g}, {times:.2g} times {unstable:.3g}, which fails without one.",
             severity="note",
             confidence=(len(tried) + 0.5) / (len(tried) + 1),
             subject=name,
             trials=[t.trial for t in tried],
             evidence=self._evidence((), [t.steps for t in tried if not t.stable]),
-            changes=instability.warmup_changes(lower / math.sqrt(instability.RAISE), math.sqrt(instability.RAISE)),
+            changes=instability.warmup_changes(unstable, times),
         )
 
     def _evidence(self, enough: Sequence[_Tried], unstable: Sequence[float]) -> tuple[FigureEvidence, ...]:
@@ -200,3 +205,9 @@ class _Tried:
 def _rate(study: Study) -> str:
     """The learning rate's name."""
     return instability.rate_name(study) or "the learning rate"
+
+
+def _unstable(study: Study, rate: float) -> float:
+    """The rate that failed without a warmup, as the study says; where it does not, an order of magnitude below the one tried."""
+    unstable = (study.spec.starts_from or {}).get("unstable_learning_rate", math.nan)
+    return unstable if unstable > 0 else rate / instability.RAISE

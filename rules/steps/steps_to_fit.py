@@ -88,7 +88,7 @@ class StepsToFit(Rule):
         crashed = failures.failures(study).crashed
         runs = []
         for trial in study.trials:
-            curve, rate = study.train_cost_curve(trial).finite, instability.rate_of(trial)
+            curve, rate = study.train_cost_curve(trial).finite, instability.rate_of(study, trial)
             if study.ended[trial.index] and not crashed[trial.index] and len(curve) >= self.smooth and rate > 0:
                 runs.append(_Run(trial, rate, self._steps(curve.steps.astype(float), curve.values)))
         return sorted(runs, key=lambda r: r.rate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,9 @@ def blown(rng: Any) -> Any:
     return healthy(rng) + 4 * np.clip(STEPS / 60, 0, 1)
 
 
-def warmup_study(kinds: str, *, baseline: StudySpec = BASELINE, rate: float = 3.0, seed: int = 0) -> Study:
+def warmup_study(
+    kinds: str, *, baseline: StudySpec = BASELINE, rate: float = 3.0, seed: int = 0, unstable: float = 0.3
+) -> Study:
     """A trial for each letter, shortest warmup first: s is stable, u rises, d diverges, c crashes."""
     rng = np.random.default_rng(seed)
     losses = []
@@ -62,6 +65,7 @@ def warmup_study(kinds: str, *, baseline: StudySpec = BASELINE, rate: float = 3.
         trials=4,
         max_train_steps=3000,
         probe="warmup",
+        starts_from={"unstable_learning_rate": unstable, "times": rate / unstable},
         baseline=baseline,
     )
     return Study(spec=spec, trials=data.trials, metrics=data.metrics, signals=data.signals)
@@ -114,6 +118,46 @@ def test_where_that_fails_too_it_clips() -> None:
     assert spec.parameters["lr"].high == pytest.approx(0.3, rel=0.02)
     assert "warmup_steps" not in spec.parameters
     assert any("gradient norm" in note for note in spec.notes)
+
+
+@pytest.mark.parametrize(("high", "unstable"), [(3.0, 1.0), (10.0, 0.1), (3.0, 0.3)])
+def test_what_comes_next_follows_from_the_unstable_rate_and_not_from_the_range(high: float, unstable: float) -> None:
+    """Ten times the rate, then three times it, then clipping in a range that ends at the rate itself."""
+    space = {**BASELINE.parameters, "lr": Parameter(low=0.01, high=high, scale="log")}
+    baseline = BASELINE.model_copy(update={"parameters": space})
+    rate, tried = 10 * unstable, []
+    for _ in range(2):
+        study = warmup_study("uudd", baseline=baseline, rate=rate, unstable=unstable)
+        (spec,) = plan(study, [verdict("warmup-shortest", study)]).specs
+        assert loads(dump(spec)) == spec
+        tried.append((spec.probe, spec.parameters["lr"].value, spec.starts_from))
+        rate = float(spec.parameters["lr"].value or 0)
+    assert tried[0][0] == "warmup"
+    assert tried[0][1] == pytest.approx(np.sqrt(10) * unstable, rel=0.01)
+    assert tried[0][2] == pytest.approx({"unstable_learning_rate": unstable, "times": np.sqrt(10)})
+    assert tried[1][0] is None
+    assert spec.parameters["lr"].high == pytest.approx(unstable)
+
+
+def test_a_hundred_times_the_rate_is_followed_by_ten_times() -> None:
+    study = warmup_study("uudd", rate=10.0, unstable=0.1)
+    (spec,) = plan(study, [verdict("warmup-shortest", study)]).specs
+    assert spec.parameters["lr"].value == pytest.approx(1.0)
+
+
+def test_of_two_learning_rates_the_one_that_the_baseline_searches_is_meant() -> None:
+    study = warmup_study("uuss")
+    again = {"lr": Parameter(role="derived", formula="effective_lr * 0.1"), "effective_lr": BASELINE.parameters["lr"]}
+    held = {"lr": again["lr"], "effective_lr": Parameter(role="fixed", value=30.0)}
+    baseline = BASELINE.model_copy(update={"parameters": again})
+    parameters = {**held, "warmup_steps": study.spec.parameters["warmup_steps"]}
+    spec = study.spec.model_copy(update={"parameters": parameters, "baseline": baseline})
+    trials = tuple(replace(t, params={**t.params, "effective_lr": 30.0}) for t in study.trials)
+    study = Study(spec=spec, trials=trials, metrics=study.metrics, signals=study.signals)
+    (finding,) = verdict("warmup-shortest", study).findings
+    assert "effective_lr 30 trains stably" in finding.message
+    (after,) = plan(study, [verdict("warmup-shortest", study)]).specs
+    assert after.parameters["effective_lr"].high == 30.0
 
 
 def test_a_crash_shows_nothing() -> None:
