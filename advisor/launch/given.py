@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
@@ -81,5 +82,6 @@ def _given(spec: StudySpec) -> dict[str, str]:
 
 
 def folder_of(base: Path, study: str) -> Path:
-    """Where a study's output goes."""
-    return base / (re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study")
+    """Where a study's output goes: a folder of its own, also where its name cannot be a folder's."""
+    name = re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study"
+    return base / (name if name == study else f"{name}-{hashlib.sha256(study.encode()).hexdigest()[:6]}")

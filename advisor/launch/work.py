@@ -48,6 +48,7 @@ class Work:
 
     def __init__(self, plan: Launch, ledger: Ledger, summary: Summary, tell: Tell) -> None:
         self._plan, self._ledger, self._summary, self._tell = plan, ledger, summary, tell
+        self._suffix = endings.suffix_of(plan.location, plan.experiment)
         self._begun: list[_Begun] = []
         self._beat_at = time.monotonic() + HEARTBEAT_S
         self._silent_since: float | None = None
@@ -58,14 +59,14 @@ class Work:
 
     def recall(self) -> None:
         """What had ended before this call, also what an earlier launcher could not record."""
-        for name, run_id, ended in endings.kept(self._plan.folder):
+        for name, run_id, ended in endings.kept(self._plan.folder, self._suffix):
             try:
                 self._ledger.ended(run_id, ended)
             except RefusedError:
                 pass  # its run was deleted meanwhile
             except LaterError as error:
                 raise _unanswered(error) from None
-            endings.forget(self._plan.folder, name)
+            endings.forget(self._plan.folder, name, self._suffix)
         try:
             self._ledger.stop_overdue()
         except LaterError as error:
@@ -192,7 +193,7 @@ class Work:
                 if one.ended is None:
                     continue
                 one.ended_at = time.monotonic()
-                endings.keep(self._plan.folder, one.job.name, one.run_id, one.ended)
+                endings.keep(self._plan.folder, one.job.name, self._suffix, one.run_id, one.ended)
             if time.monotonic() >= max(one.try_at, self._try_at):
                 self._record(one, one.ended)
 
@@ -211,7 +212,7 @@ class Work:
             self._unwell()
             return
         self._begun.remove(one)
-        endings.forget(self._plan.folder, one.job.name)
+        endings.forget(self._plan.folder, one.job.name, self._suffix)
         if outcome is not None:
             self._conclude(one, outcome)
         elif ended.lost:

@@ -11,7 +11,7 @@ from advisor.launch.command import check, fill
 from advisor.launch.devices import slots
 from advisor.launch.engines.process import Ended
 from advisor.launch.jobs import first_seed_of, jobs
-from advisor.spec import Objective, Parameter, StudySpec
+from advisor.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.spec_yaml import dump
 
 SPEC = StudySpec(
@@ -114,6 +114,17 @@ def test_run_refuses_before_it_begins_and_shows_all_that_it_appends(tmp_path, ca
     main(["run", "s.yaml", "--dry-run", "--no-args", "--", "t", "{lr}"])
 
 
+def test_a_study_that_follows_results_has_no_commands_beforehand(tmp_path, capsys):
+    file = tmp_path / "s.yaml"
+    file.write_text(dump(SPEC.model_copy(update={"sampler": Sampler(kind="adaptive")})))
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(file), "--dry-run", "--", "t"])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert "leave --dry-run out, with --trials 1 to try one" in error
+    assert error.count("\n") == 1
+
+
 def test_each_trial_has_a_seed_of_its_own_and_each_round_others():
     assert [j.seed for j in jobs(SPEC, 3, first_seed=5)] == [5, 6, 7]
     later = SPEC.model_copy(update={"round": 3})
@@ -136,6 +147,14 @@ def test_repeated_trials_have_the_same_seeds_each():
     assert jobs(SPEC)[:3] == tuple(j for j in jobs(SPEC, 3))
     with pytest.raises(AdvisorError, match="--trials"):
         jobs(SPEC.model_copy(update={"trials": None}))
+
+
+def test_each_study_has_a_folder_of_its_own(tmp_path):
+    names = ["a-b", "a/b", "a b", "été", "..", "/"]
+    folders = {given.folder_of(tmp_path, name) for name in names}
+    assert len(folders) == len(names)
+    assert given.folder_of(tmp_path, "a-b") == tmp_path / "a-b"
+    assert all(folder.parent == tmp_path and folder.name.strip(".") for folder in folders)
 
 
 def test_gpus_are_handed_out_whole(monkeypatch):
