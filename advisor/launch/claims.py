@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal
 
 import psutil
@@ -30,7 +31,7 @@ class Claimant:
     """This launcher, as its claims name it."""
 
     def __init__(self) -> None:
-        self._me = {"host": socket.gethostname(), **_process(os.getpid()), "launcher": uuid.uuid4().hex}
+        self._me = {**_place(), **_process(os.getpid()), "launcher": uuid.uuid4().hex}
         self._heard: dict[str, tuple[float, float]] = {}
         """By run: when a launcher was last heard by its own clock, and since when we know that, by ours."""
 
@@ -48,9 +49,15 @@ class Claimant:
         return "done" if alive == "open" and run_status in ("FINISHED", "FAILED") else alive
 
     def _alive(self, run_id: str, said: Mapping[str, Any]) -> State:
-        if slurm.lives(said):
+        in_queue = slurm.lives(said)
+        if in_queue:
             return "busy"
-        if said.get("host") != self._me["host"]:
+        alive = self._launched(run_id, said)
+        return "silent" if in_queue is None and alive == "open" else alive
+
+    def _launched(self, run_id: str, said: Mapping[str, Any]) -> State:
+        """Of a claim, by its launcher and its process."""
+        if not self._is_here(said):
             return self._silence(run_id, float(said.get("seen", 0.0)))
         known = "training" in said or "slurm" in said
         lives = (
@@ -59,6 +66,10 @@ class Claimant:
             or (not known and _trained_here(run_id))
         )
         return "busy" if lives else "open"
+
+    def _is_here(self, said: Mapping[str, Any]) -> bool:
+        """Whether the numbers of processes in a claim mean the same here."""
+        return all(said.get(part) == self._me[part] for part in ("host", "space"))
 
     def _silence(self, run_id: str, seen: float) -> State:
         now = time.monotonic()
@@ -71,7 +82,7 @@ class Claimant:
     def overdue(self, said: Mapping[str, Any]) -> bool:
         """Whether a training on this machine that has lost its launcher outlives its time."""
         return bool(
-            said.get("host") == self._me["host"]
+            self._is_here(said)
             and not _lives(said.get("pid"), said.get("began"))
             and _lives(said.get("training"), said.get("training_began"))
             and time.time() > float(said.get("until") or float("inf"))
@@ -92,6 +103,16 @@ def kill(said: Mapping[str, Any]) -> None:
     if _lives(said.get("training"), said.get("training_began")):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(int(said["training"]), signal.SIGKILL)
+
+
+def _place() -> dict[str, str]:
+    """Where numbers of processes mean the same: containers have their own, and may have their host's name."""
+    space = []
+    with suppress(OSError):
+        space.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+    with suppress(OSError):
+        space.append(str(Path("/proc/self/ns/pid").readlink()))
+    return {"host": socket.gethostname(), "space": " ".join(space)}
 
 
 def _process(pid: int) -> dict[str, Any]:

@@ -168,10 +168,13 @@ class SlurmTraining:
         return {"training": int(self._job.job_id), "training_began": began}
 
 
-def lives(said: Mapping[str, Any]) -> bool:
-    """Whether SLURM still has the job that a claim names; False where there is no SLURM to ask."""
+def lives(said: Mapping[str, Any]) -> bool | None:
+    """Whether SLURM still has the job that a claim names; False where there is no SLURM to ask, None where it does not answer."""
     job = said.get("slurm")
-    return isinstance(job, str) and bool(_squeue("-j", job, "-o", "%i"))
+    if not isinstance(job, str) or shutil.which("squeue") is None:
+        return False
+    found = _squeue("-j", job, "-o", "%i")
+    return None if found is None else bool(found)
 
 
 def _squeue(*options: str) -> list[str] | None:
@@ -183,6 +186,8 @@ def _squeue(*options: str) -> list[str] | None:
         asked = subprocess.run([tool, "-h", *options], capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.SubprocessError):
         return None
+    if asked.returncode and "invalid job id" in asked.stderr.lower():
+        return []  # so it says of a job that ended a while ago
     return asked.stdout.split() if asked.returncode == 0 else None
 
 

@@ -146,11 +146,12 @@ def test_a_server_that_goes_away_loses_no_outcome(training):
         until(lambda: begun(training) == ["0", "1"])
     (training / "go").touch()
     until(lambda: running.heard("The store does not answer"))
-    assert len(list(endings.kept(training / "out put"))) >= 1
+    suffix = endings.suffix_of(locate(f"http://127.0.0.1:{port}"), "e")
+    assert len(list(endings.kept(training / "out put", suffix))) >= 1
     with server(port):
         assert running.end() == {(0, 0): "complete", (1, 0): "complete"}
     assert running.heard("The store answers again.")
-    assert not list(endings.kept(training / "out put"))
+    assert not list((training / "out put").glob("*.ended.json"))
     assert begun(training) == ["0", "1"]
 
 
@@ -160,9 +161,13 @@ def test_how_a_training_ended_is_recorded_by_the_next_launcher(training):
     run_id = ledger.claim(jobs(spec)[0])
     ledger.log(run_id, {1: 0.25})
     (training / "out put").mkdir()
-    endings.keep(training / "out put", "trial-0", run_id, Ended(0))
+    suffix = endings.suffix_of(locate("mlflow.db"), "e")
+    endings.keep(training / "out put", "trial-0", suffix, run_id, Ended(0))
+    (training / "go").touch()
+    assert Background(plan(training, spec, "sqlite:///other.db")).end() == {(0, 0): "complete"}  # knows nothing of it
+    assert begun(training) == ["0"]
     assert Background(plan(training, spec)).end() == {(0, 0): "complete"}
-    assert begun(training) == []
+    assert begun(training) == ["0"]
 
 
 def test_a_run_that_is_deleted_meanwhile_stops_nobody_else(training):
@@ -241,6 +246,39 @@ def test_a_silent_machine_is_listened_to_before_it_is_taken_for_dead(project, mo
     assert ledger.claim(job) not in ("silent", "busy", "done", run_id)
 
 
+def test_another_container_is_another_machine_though_it_has_this_ones_name(project):
+    job, client = jobs(SPEC)[0], client_of(project)
+    run_id = Ledger(locate("mlflow.db"), "e", SPEC).claim(job)
+    said = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
+    said["pid"] = 2**22 + 1  # no process of this machine has it
+    client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**said, "space": "another"}))
+    assert Ledger(locate("mlflow.db"), "e", SPEC).claim(job) == "busy"
+    client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps(said))
+    assert Ledger(locate("mlflow.db"), "e", SPEC).claim(job) not in ("busy", run_id)
+
+
+@pytest.mark.parametrize(
+    ("squeue", "state"),
+    [
+        ("echo 7", "busy"),
+        ("echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1", "silent"),
+        ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", "open"),
+        ("exit 0", "open"),
+    ],
+)
+def test_a_queue_that_does_not_answer_says_nothing_of_its_jobs(project, monkeypatch, squeue, state):
+    tool = project / "squeue"
+    tool.write_text(f"#!/bin/sh\n{squeue}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{project}:{os.environ['PATH']}")
+    run_id = Ledger(locate("mlflow.db"), "e", SPEC).claim(jobs(SPEC)[0])
+    client = client_of(project)
+    said = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
+    client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**said, "pid": 2**22 + 1, "slurm": "7"}))
+    (entry,) = Ledger(locate("mlflow.db"), "e", SPEC).entries()
+    assert entry.state == state
+
+
 def test_many_and_long_hyperparameters_are_logged_and_impossible_names_are_refused(project):
     ledger = Ledger(locate("mlflow.db"), "e", SPEC)
     params = {f"p{i}": i for i in range(250)} | {"long": "x" * 9000}
@@ -267,7 +305,7 @@ def test_where_trainings_log_does_not_depend_on_their_folder_and_passwords_stay_
 @pytest.mark.parametrize("kind", ["adaptive", "halton"])
 def test_the_last_trial_is_begun_again_as_well_where_its_machine_was_lost(training, kind):
     spec = SPEC.model_copy(update={"trials": 1, "sampler": Sampler(kind=kind)})
-    out, options = training / "slurm", {"cluster": "local", "at_a_time": 1, "options": {}}
+    out, options = training / "slurm", {"cluster": "local", "at_a_time": 2, "options": {}}
     engine = Slurm(out, gpus_per_trial=0, parallel=1, timeout_s=300.0, **options)
     running = Background(plan(training, spec, engine=engine))
     until(lambda: begun(training) == ["0"])
