@@ -72,6 +72,11 @@ def learning_rate(spec: StudySpec) -> str | None:
     return next((n for n in named if spec.parameters[n].searched), named[0] if named else None)
 
 
+def checked(spec: StudySpec) -> StudySpec:
+    """The spec, validated: a copy with other fields is not; ValidationError where it could not be read back."""
+    return StudySpec.model_validate(spec.model_dump())
+
+
 def digits(value: float, count: int = 3) -> float:
     """The value to so many significant digits."""
     return float(f"{value:.{count}g}")

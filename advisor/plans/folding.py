@@ -33,7 +33,7 @@ from advisor.finding import (
     by_priority,
 )
 from advisor.plans import catalogue, exploit
-from advisor.plans.base import base, name_of_round
+from advisor.plans.base import base, checked, name_of_round
 from advisor.plans.reseed import REPEAT_GOAL, reseed
 from advisor.plans.stages import Stage, in_order
 from advisor.spec import Sampler, StudySpec
@@ -97,9 +97,9 @@ def _nothing_to_change(study: Study, said: Sequence[Verdict], base: StudySpec) -
         made = catalogue.PLANS[plan_name](asked, study, base)
         if isinstance(made, StudySpec):
             sampler = Sampler(kind=made.sampler.kind, seed=base.round)
-            return [made.model_copy(update={"study": name, "sampler": sampler})]
+            return [checked(made.model_copy(update={"study": name, "sampler": sampler}))]
     again = reseed(study, base)
-    return [] if again is None else [again]
+    return [] if again is None else [checked(again)]
 
 
 # --- folding --------------------------------------------------------------------------------------------------------------------
@@ -155,6 +155,11 @@ class _Draft:
         made = catalogue.PLANS[change.plan](change, self.study, self.current)
         if not isinstance(made, StudySpec):
             return made
+        try:
+            checked(made)
+        except ValidationError:
+            self._defer(finding, f"the study that the plan {change.plan!r} makes of it contradicts itself")
+            return ()
         if all(change.plan == other.plan for other in self.asked):
             self.asked.append(change)
         else:
@@ -183,7 +188,7 @@ class _Draft:
             "sampler": Sampler(kind="halton" if spec.probe else spec.sampler.kind, seed=number),
             "baseline": self.current if spec.probe else None,
         }
-        return spec.model_copy(update=update)
+        return checked(spec.model_copy(update=update))
 
     def _waits_for(self, finding: Finding) -> Finding | None:
         """The cause that comes first and is to be settled before what this finding asks for; None where there is none."""
@@ -222,7 +227,7 @@ class _Draft:
             self._defer(finding, f"{_target(change)} was already set by {', '.join(sorted(taken))}")
             return False
         try:
-            after = StudySpec.model_validate(change.apply(self.current).model_dump())
+            after = checked(change.apply(self.current))
         except ValidationError:
             self._defer(finding, f"its change of {_target(change)} contradicts one of higher priority")
             return False

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.errors import AdvisorError
 from advisor.finding import Advise, Change, RunPlan
-from advisor.plans.base import digits, learning_rate
+from advisor.plans.base import checked, digits, learning_rate
 from advisor.readings import kinds
+from advisor.space import Value
 from advisor.spec import Parameter, StudySpec
 from advisor.study import Study
 
@@ -39,24 +41,20 @@ def design(ask: RunPlan, _study: Study, base: StudySpec) -> StudySpec | tuple[Ch
 
 
 def sweep_first(base: StudySpec, steps: int) -> StudySpec:
-    """The grid over the learning rates that the first study searches, before that study."""
-    rate = learning_rate(base)
-    assert rate is not None
-    searched = base.parameters[rate]
-    assert searched.low is not None
-    assert searched.high is not None
-    return grid(
-        base.model_copy(update={"max_train_steps": None, "evaluate_every": None}),
-        rate,
-        searched.low,
-        searched.high,
-        steps,
-    )
+    """The grid over the learning rates that the first study searches, before that study; AdvisorError without a range of them."""
+    rate = learning_rate(base) or "learning_rate"
+    searched = base.searched.get(rate)
+    if searched is None or searched.low is None or searched.high is None or searched.low <= 0:
+        raise AdvisorError(
+            f"--find-steps tries learning rates over a range: give {rate} one that starts above 0, as in --tune {rate}=1e-4..1:log"
+        )
+    before = base.model_copy(update={"max_train_steps": None, "evaluate_every": None})
+    return checked(grid(before, rate, searched.low, searched.high, steps))
 
 
 def grid(base: StudySpec, rate: str, low: float, high: float, steps: int) -> StudySpec:
     """The study of constant learning rates for `steps` steps each, which `base` waits for."""
-    rates = tuple(digits(float(r), 2) for r in np.geomspace(low, high, RATES))
+    rates = _rates(low, high)
     parameters = {name: _held(name, parameter) for name, parameter in base.parameters.items()}
     why = f"a constant learning rate each, evenly spaced from {rates[0]:g} to {rates[-1]:g}: the fastest must not lie at an end"
     parameters[rate] = Parameter(role="scientific", type="float", choices=rates, why=why)
@@ -65,7 +63,7 @@ def grid(base: StudySpec, rate: str, low: float, high: float, steps: int) -> Stu
             "goal": f"Find max_train_steps: how soon do {steps:,} steps fit the training data?",
             "parameters": parameters,
             "forbidden": (),
-            "trials": RATES,
+            "trials": len(rates),
             "seeds": None,
             "max_train_steps": steps,
             "final_train_steps": None,
@@ -78,10 +76,18 @@ def grid(base: StudySpec, rate: str, low: float, high: float, steps: int) -> Stu
     )
 
 
+def _rates(low: float, high: float) -> tuple[float, ...]:
+    """The learning rates from low to high, with as few digits as tell them apart; no two are the same."""
+    even = [float(r) for r in np.geomspace(low, high, RATES)]
+    short = tuple(digits(r, 2) for r in even)
+    return short if len(set(short)) == RATES else tuple(dict.fromkeys(digits(r, 12) for r in even))
+
+
 def _held(name: str, parameter: Parameter) -> Parameter:
     """The hyperparameter as the grid has it: a regulariser off, one that will be tuned in the middle of its range."""
-    if kinds.is_regulariser(name) and (parameter.numeric or isinstance(parameter.value, int | float)):
-        return Parameter(role="fixed", value=0.0, why="without regularisation, so that the training data can be fitted")
+    if kinds.is_regulariser(name) and (off := _off(parameter)) is not None:
+        why = "without regularisation, so that the training data can be fitted"
+        return Parameter(role="fixed", value=off, when=parameter.when, why=why)
     if parameter.numeric:
         middle = parameter.from_unit(0.5)
         value = digits(middle, 2) if isinstance(middle, float) else middle
@@ -91,3 +97,13 @@ def _held(name: str, parameter: Parameter) -> Parameter:
     if parameter.searched:
         return Parameter(role="fixed", value=parameter.options[0], when=parameter.when, why="compared or tuned later")
     return parameter
+
+
+def _off(parameter: Parameter) -> Value | None:
+    """The value with which a regulariser does nothing; None where its values do not tell."""
+    values = parameter.options or (parameter.value,)
+    if parameter.type == "bool" or all(isinstance(v, bool) for v in values):
+        return False
+    if parameter.numeric or all(isinstance(v, int | float) for v in values):
+        return 0 if parameter.type == "int" else 0.0
+    return next((v for v in values if isinstance(v, str) and v.lower() in ("none", "off", "no")), None)

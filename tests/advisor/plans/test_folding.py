@@ -8,11 +8,12 @@ from advisor.finding import (
     Finding,
     FixParameter,
     RepeatTrial,
+    RunPlan,
     SetField,
     SetRange,
     Verdict,
 )
-from advisor.plans import REPEAT_GOAL, file_names, plan
+from advisor.plans import REPEAT_GOAL, catalogue, file_names, plan
 from advisor.spec import Parameter
 from advisor.spec_yaml import dump, loads
 
@@ -279,3 +280,13 @@ def test_failures_that_instability_explains_do_not_put_the_space_first():
     unstable = found("early", "stability", AddParameter(name="warmup_steps", parameter=Parameter(low=1, high=9)))
     failed = explained(found("failed", "infeasible", Advise(text="Look for a bug."), severity="critical"), "early")
     assert plan(one, [failed, unstable]).specs[0].goal.startswith("Make training stable")
+
+
+def test_a_plan_whose_study_could_not_be_read_back_is_put_off(monkeypatch):
+    plain = study()
+    broken = plain.spec.model_copy(update={"trials": 0})
+    monkeypatch.setitem(catalogue.PLANS, "warmup", lambda *_: broken)
+    made = plan(plain, [found("shaky", "stability", RunPlan(plan="warmup", why="because"))])
+    assert [d.rule for d in made.deferred] == ["shaky"]
+    for spec in made.specs:
+        assert loads(dump(spec)) == spec
