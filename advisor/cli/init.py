@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -110,7 +110,7 @@ def init(
         specs = _studies(wish, compared[0] if compared else None, find_steps)
     except ValidationError as error:
         raise AdvisorError(_in_a_line(error)) from None
-    _write(specs, compared[0] if compared else "", out, force=force)
+    _write(specs, compared[0] if compared else "", wish.given, out, force=force)
 
 
 def _studies(wish: Wish, compared: str | None, find_steps: int | None) -> Sequence[StudySpec]:
@@ -132,7 +132,10 @@ def _studies(wish: Wish, compared: str | None, find_steps: int | None) -> Sequen
 def _in_a_line(error: ValidationError) -> str:
     """What is wrong with a name that an option gives."""
     first = error.errors()[0]
-    option = next((f"--{key}: " for key in first["loc"] if key in ("metric", "study")), "")
+    keys = [str(key) for key in first["loc"]]
+    option = next((f"--{key}: " for key in keys if key in ("metric", "study")), "")
+    if keys[:1] == ["parameters"] and len(keys) > 1:
+        option = f"hyperparameter {keys[1][:40]!r}: "
     return option + first["msg"].removeprefix("Value error, ")
 
 
@@ -213,8 +216,8 @@ def _value(text: str) -> bool | int | float | str:
     return text
 
 
-def _write(specs: Sequence[StudySpec], compared: str, out: Path, *, force: bool) -> None:
-    """One file for each study, all or none."""
+def _write(specs: Sequence[StudySpec], compared: str, stated: Collection[str], out: Path, *, force: bool) -> None:
+    """One file for each study, all or none. stated: what options gave, which the training has to be told even where it is fixed."""
     from advisor.launch.command import option
     from advisor.spec_yaml import dump
 
@@ -235,7 +238,7 @@ def _write(specs: Sequence[StudySpec], compared: str, out: Path, *, force: bool)
                 f"cannot write {str(file)!r}: {error.strerror or error}; pass another file as --out"
             ) from None
         click.echo(f"{file}: {spec.goal}")
-    asked = [name for name, p in specs[0].parameters.items() if p.searched or name == compared]
+    asked = [name for name, p in specs[0].parameters.items() if p.searched or name in stated]
     click.echo(f"\nadvisor run {shlex.quote(str(files[0]))} -- python train.py {' '.join(map(option, asked))}")
 
 

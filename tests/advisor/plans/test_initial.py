@@ -145,11 +145,11 @@ def test_values_to_compare_are_files_of_their_own(tmp_path: Path):
 
 def test_it_prints_a_command_that_passes_what_is_compared_and_searched(tmp_path: Path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    options = ["--compare", "act=relu,gelu", "--out", "my study.yaml"]
+    options = ["--compare", "act=relu,gelu", "--fix", "wd=0.1", "--out", "my study.yaml"]
     main(["init", "--optimizer", "sgd", "--trials", "20", *KNOWN, *options])
     line = capsys.readouterr().out.splitlines()[-1]
     assert line.startswith("advisor run 'my study-relu.yaml' -- python train.py ")
-    assert all(f"--{n.replace('_', '-')} {{{n}}}" in line for n in ("act", "learning_rate", "momentum"))
+    assert all(f"--{n.replace('_', '-')} {{{n}}}" in line for n in ("act", "wd", "learning_rate", "momentum"))
     main([*shlex.split(line)[1:3], "--dry-run", *shlex.split(line)[3:]])
     assert capsys.readouterr().out.count("--act relu") == 10
 
@@ -216,6 +216,7 @@ def test_the_length_of_training_can_be_found_first(tmp_path: Path):
         (["--trials", "0"], "--trials"),
         (["--metric", "x" * 600], "--metric: "),
         (["--study", "x" * 600], "--study: "),
+        (["--fix", "x" * 600 + "=1"], "hyperparameter 'xxxx"),
         (["--fix", "lr=0.1"], "nothing is left to tune"),
         (["--fix", "lr=0.1", "--tune", "width=8..64", "--find-steps", "100"], "--tune lr=1e-4..1e-1"),
         (["--optimizer", "lion"], "lion"),
