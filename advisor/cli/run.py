@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from advisor.cli.options import tracking_option
+from advisor.errors import AdvisorError
 
 if TYPE_CHECKING:
     from advisor.launch import Launch, Summary
@@ -212,6 +213,11 @@ def _print(
     from advisor.launch import jobs
     from advisor.launch.given import words_of
 
+    if spec.sampler.kind == "adaptive":
+        raise AdvisorError(
+            f"no command of {spec.study!r} is known before the results that it follows from (its sampler is adaptive); leave "
+            "--dry-run out, with --trials 1 to try one"
+        )
     for job in jobs(spec, trials, first_seed=seed):
         click.echo(shlex.join(words_of(spec, job, command, folder / f"{job.name}.json", append=append)))
 
