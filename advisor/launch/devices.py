@@ -31,12 +31,19 @@ def gpus() -> tuple[str, ...]:
     return tuple(line.strip() for line in asked.stdout.splitlines() if line.strip())
 
 
-def slots(devices: Sequence[str], per_trial: int, parallel: int | None) -> list[dict[str, str]]:
+def slots(devices: Sequence[str], per_trial: int | None, parallel: int | None) -> list[dict[str, str]]:
     """The environment of each place in which a trial can run at a time.
 
-    devices: ids of GPUs; per_trial: how many a trial gets; parallel: trials at a time, None: as many as there are GPUs for, or one.
+    devices: ids of GPUs; per_trial: how many a trial gets, None: one, where there are any; parallel: trials at a time, None: as
+    many as there are GPUs for, or one.
     Trials that share a CPU share its threads as well, unless OMP_NUM_THREADS says otherwise.
     """
+    if per_trial and not devices:
+        raise AdvisorError(
+            f"a trial is to get {per_trial} GPUs, and none were found here; leave out --gpus-per-trial, or name them in "
+            "CUDA_VISIBLE_DEVICES"
+        )
+    per_trial = 1 if per_trial is None else per_trial
     groups = (
         [",".join(devices[i : i + per_trial]) for i in range(0, len(devices) - per_trial + 1, per_trial)]
         if per_trial

@@ -55,8 +55,15 @@ class Ended:
         if self.code == -signal.SIGKILL:
             return "killed, perhaps because memory was out"
         if self.code < 0:
-            return f"ended by signal {signal.Signals(-self.code).name}" + (f": {self.said}" if self.said else "")
+            return f"ended by signal {_signal_name(-self.code)}" + (f": {self.said}" if self.said else "")
         return f"exit status {self.code}" + (f": {self.said}" if self.said else "")
+
+
+def _signal_name(number: int) -> str:
+    """Its number, where it has no name: a real-time signal."""
+    with suppress(ValueError):
+        return signal.Signals(number).name
+    return str(number)
 
 
 def out_of_memory(text: str) -> bool:

@@ -224,7 +224,7 @@ def _parameters(
         if name == "time":
             told["slurm_time"] = text
         elif name in _OWN:
-            told[name] = float(text) if name == "mem_gb" else int(text)
+            told[name] = _number(option, text)
         else:
             more[name] = text
     if more:
@@ -232,6 +232,13 @@ def _parameters(
     if "slurm_time" in told:
         told.pop("timeout_min", None)
     return told
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        return float(text) if option.endswith(("mem_gb", "mem-gb")) else int(text)
+    except ValueError:
+        raise AdvisorError(f"--slurm {option}={text}: {text!r} is no number that SLURM takes there") from None
 
 
 def _submitit() -> Any:

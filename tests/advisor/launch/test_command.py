@@ -161,13 +161,15 @@ def test_gpus_are_handed_out_whole(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert [s["CUDA_VISIBLE_DEVICES"] for s in slots(["0", "1", "2", "3"], 2, None)] == ["0,1", "2,3"]
     assert slots(["0", "1"], 1, 1) == [{"CUDA_VISIBLE_DEVICES": "0"}]
-    assert slots([], 1, None) == [{}]
+    assert slots([], None, None) == [{}]
     assert all("CUDA_VISIBLE_DEVICES" not in s for s in slots(["0"], 0, 3))
-    assert all(int(s["OMP_NUM_THREADS"]) >= 1 for s in slots([], 1, 3))
+    assert all(int(s["OMP_NUM_THREADS"]) >= 1 for s in slots([], None, 3))
     with pytest.raises(AdvisorError, match="3 trials at a time with 1 GPUs each need 3, and there are 2"):
         slots(["a", "b"], 1, 3)
     with pytest.raises(AdvisorError, match="lower --gpus-per-trial"):
         slots(["a"], 2, None)
+    with pytest.raises(AdvisorError, match="2 GPUs, and none were found here"):
+        slots([], 2, None)
 
 
 @pytest.mark.parametrize(
@@ -176,6 +178,7 @@ def test_gpus_are_handed_out_whole(monkeypatch):
         (Ended(1, said="torch.OutOfMemoryError: CUDA out of memory."), "out of memory: torch.OutOfMemoryError"),
         (Ended(-9), "killed, perhaps because memory was out"),
         (Ended(-11), "ended by signal SIGSEGV"),
+        (Ended(-40), "ended by signal 40"),
         (Ended(2, said="usage"), "exit status 2: usage"),
         (Ended(-15, timed_out=True), "timeout"),
     ],
