@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -73,11 +73,12 @@ class OpenStudy:
         while (job := self._next(source)) is not None:
             if job.key in done:
                 continue
-            got = _patiently(lambda job=job: self._ledger.claim(job))  # type: ignore[misc]
+            begun = _patiently(lambda job=job: self._ledger.unlike(job))  # type: ignore[misc]
+            got = _patiently(lambda begun=begun: self._ledger.claim(begun))  # type: ignore[misc]
             if got in ("done", "busy", "silent"):
                 source.refused(job, got)  # type: ignore[arg-type]
                 continue
-            yield from self._train(Trial(job, got, self.spec, self._ledger), self._place(job, got))
+            yield from self._train(Trial(begun, got, self.spec, self._ledger), self._place(begun, got))
 
     def _next(self, source: Source) -> Job | None:
         while (job := _patiently(lambda: source.next(self._ledger.entries))) is None and source.waits():
@@ -136,29 +137,30 @@ class Trial:
             _patiently(lambda: self._ledger.say(self.run_id, status, error))
         self.outcome = _patiently(lambda: self._ledger.ended(self.run_id, ended, since_s=time.monotonic() - at))
 
-    def curve(self, value: float | Sequence[float] | Mapping[int, float]) -> dict[int, float]:
+    def curve(self, value: float | Iterable[float] | Mapping[int, float]) -> dict[int, float]:
         """Values of the objective by optimizer step, from what a training gives."""
         if isinstance(value, Mapping):
             return {int(step): float(v) for step, v in value.items()}
         every = self._spec.evaluate_every or 1
-        if isinstance(value, Sequence):
+        if isinstance(value, Iterable) and getattr(value, "ndim", None) != 0:
             return {every * (i + 1): float(v) for i, v in enumerate(value)}
-        return {self._spec.max_train_steps or 0: float(value)}
+        number: Any = value  # also an array or a tensor without dimensions
+        return {self._spec.max_train_steps or 0: float(number)}
 
 
 def report_trial(
     trial: Trial,
-    value: float | Sequence[float] | Mapping[int, float] | None = None,
+    value: float | Iterable[float] | Mapping[int, float] | None = None,
     *,
     status: str | None = None,
     error: BaseException | str | None = None,
 ) -> Outcome | None:
     """Record what became of a trial; gives the record.
 
-    value: of the objective: the last one; or all evaluations, {optimizer step: value}, or as a list, `evaluate_every` steps apart;
-    None where the training logged them itself. status: one of `advisor.contract.STATUSES`; None: what the values say: complete,
-    diverged where the last is not finite, no_data without any. error: what ended it; the trial is infeasible then. A trial that
-    was reported stays as it was.
+    value: of the objective: the last one; or all evaluations, {optimizer step: value}, or as a list or an array, `evaluate_every`
+    steps apart; None where the training logged them itself. status: one of `advisor.contract.STATUSES`; None: what the values say:
+    complete, diverged where the last is not finite, no_data without any. error: what ended it; the trial is infeasible then. A
+    trial that was reported stays as it was.
     """
     if status is not None and status not in set(contract.STATUSES) - {"running"}:
         known = ", ".join(s for s in contract.STATUSES if s != "running")

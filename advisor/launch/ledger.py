@@ -24,7 +24,7 @@ from advisor.launch import claims
 from advisor.launch.claims import Claimant, State
 from advisor.launch.engines.process import Ended
 from advisor.launch.given import from_anywhere
-from advisor.launch.jobs import Job, Key
+from advisor.launch.jobs import SEEDS_A_ROUND, Job, Key
 from advisor.launch.record import LONGEST, DeliveringError, Entry, Outcome, as_logged, once, quoted
 from advisor.spec import StudySpec
 from advisor.tracking import study_file
@@ -74,18 +74,15 @@ class Ledger:
             raise AdvisorError(f"experiment {name!r} was deleted; restore it in MLflow, or pass another --experiment")
         self._id = str(found.experiment_id)
         noted = next((s for s in study_file.specs_of(found.tags) if s.study == spec.study), None)
-        if noted is not None and not self._same_trials(noted) and any(True for _ in self._runs()):
+        other = None if noted is None else _difference(noted, spec)
+        if other is not None and any(True for _ in self._runs()):
             raise AdvisorError(
-                f"experiment {name!r} has trials of study {spec.study!r} from another space or sampler; give the study another "
-                "name, or pass another --experiment"
+                f"experiment {name!r} has trials of study {spec.study!r} {other}; give the study another name, or pass another "
+                "--experiment"
             )
         for tag, text in study_file.tags_of(spec).items():
             self._client.set_experiment_tag(self._id, tag, text)
         return self._id
-
-    def _same_trials(self, noted: StudySpec) -> bool:
-        """Whether the noted study file draws the same trials as ours."""
-        return all(getattr(noted, part) == getattr(self._spec, part) for part in ("parameters", "forbidden", "sampler"))
 
     # --- reading ----------------------------------------------------------------------------------------------------------------
 
@@ -102,12 +99,13 @@ class Ledger:
                 found[entry.key] = entry
         return [found[key] for key in sorted(found)]
 
-    def _runs(self, job: Job | None = None) -> Iterable[Any]:
-        """The runs of the study, or of one of its jobs."""
+    def _runs(self, job: Job | None = None, *, repeats: bool = False) -> Iterable[Any]:
+        """The runs of the study, or of one of its jobs; or also of the others of its trial."""
         wanted = f"tags.`{contract.TAG_STUDY}` = {quoted(self._spec.study)}"
         if job is not None:
             number, repeat = job.key
-            wanted += f" AND tags.`{contract.TAG_TRIAL}` = '{number}' AND tags.`{contract.TAG_REPEAT}` = '{repeat}'"
+            wanted += f" AND tags.`{contract.TAG_TRIAL}` = '{number}'"
+            wanted += "" if repeats else f" AND tags.`{contract.TAG_REPEAT}` = '{repeat}'"
         return self._found(self._id, wanted)
 
     def _found(self, experiment: str, wanted: str) -> Iterable[Any]:
@@ -190,6 +188,20 @@ class Ledger:
         return "no_data" if last is None else "complete" if math.isfinite(last) else "diverged"
 
     # --- beginning --------------------------------------------------------------------------------------------------------------
+
+    def unlike(self, job: Job) -> Job:
+        """The job with a seed that no other training of its trial has: a study that gets more seeds later may have used its own."""
+        if (self._spec.seeds or 1) == 1:
+            return job
+        taken = once(lambda: self._seeds(job))
+        first = max(0, job.seed - job.repeat)
+        others = (first, *range(first + (self._spec.seeds or 1), first + SEEDS_A_ROUND))
+        return replace(job, seed=next((seed for seed in (job.seed, *others) if str(seed) not in taken), job.seed))
+
+    def _seeds(self, job: Job) -> set[str]:
+        """The seeds of the other trainings of a job's trial, but for those that are to be begun again."""
+        found = ((self._entry(run), run.data.tags.get(contract.TAG_SEED, "")) for run in self._runs(job, repeats=True))
+        return {seed for entry, seed in found if entry and entry.key != job.key and entry.state != "open"}
 
     def claim(self, job: Job) -> str | State:
         """Begin a job: the id of its run; or its state, "done", "busy" or "silent", where it is not open to be begun."""
@@ -324,3 +336,20 @@ class Ledger:
             if self._claimant.overdue(said):
                 claims.kill(said)
                 self.ended(str(run.info.run_id), Ended(-9, timed_out=True))
+
+
+def _difference(noted: StudySpec, ours: StudySpec) -> str | None:
+    """What keeps trials of the noted study file from being trials of ours, in words; None where nothing does."""
+    if _drawn_from(noted) != _drawn_from(ours):
+        return "from another space or sampler"
+    changed = [
+        part for part in ("objective", "max_train_steps", "schedule") if getattr(noted, part) != getattr(ours, part)
+    ]
+    return f"with another {' and '.join(changed)}" if changed else None
+
+
+def _drawn_from(spec: StudySpec) -> dict[str, Any]:
+    """All of a study file that its trials are drawn from, without the reasons."""
+    why = {"__all__": {"why"}}
+    parts = {"parameters", "forbidden", "sampler"}
+    return spec.model_dump(include=parts, exclude={"parameters": why, "forbidden": why})

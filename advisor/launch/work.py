@@ -121,12 +121,13 @@ class Work:
 
     def _claimed(self, job: Job) -> list[tuple[Job, str]]:
         try:
-            got = self._ledger.claim(job)
+            begun = self._ledger.unlike(job)
+            got = self._ledger.claim(begun)
         except LaterError:
             self._plan.source.again(job)
             raise
         if got not in ("done", "busy", "silent"):
-            return [(job, got)]
+            return [(begun, got)]
         self._plan.source.refused(job, got)  # type: ignore[arg-type]
         if got != "silent":
             self._tell(self._summary, f"{job.name} is trained, or was, by another launcher.")

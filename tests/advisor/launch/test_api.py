@@ -149,6 +149,30 @@ def test_a_parents_trial_that_was_interrupted_is_no_result(project):
     assert [entry.outcome.best for entry in found] == [0.5, 0.5, 0.3]
 
 
+def test_values_may_be_arrays(project):
+    import numpy as np
+
+    values = [np.array([0.5, 0.25]), np.array(0.3), np.float32(0.5), (v for v in (0.7, 0.6)), {10: np.float64(0.4)}]
+    best = []
+    for trial, value in zip(open_study(SPEC).trials(), values, strict=False):
+        with trial:
+            best.append(report_trial(trial, value).best)
+    assert best == pytest.approx([0.25, 0.3, 0.5, 0.6, 0.4])
+
+
+def test_repeats_that_are_asked_for_later_get_seeds_that_their_trials_have_not(project):
+    spec = SPEC.model_copy(update={"trials": 4})
+    for trial in open_study(spec).trials():
+        report_trial(trial, 0.5)
+    later = []
+    for trial in open_study(spec.model_copy(update={"seeds": 3})).trials():
+        later.append((trial.number, trial.seed))
+        report_trial(trial, 0.5)
+    seeds = {n: sorted([n, *(seed for number, seed in later if number == n)]) for n in range(4)}
+    assert seeds == {0: [0, 1, 2], 1: [0, 1, 2], 2: [0, 1, 2], 3: [1, 2, 3]}
+    assert len(runs()) == 12
+
+
 def test_a_heartbeat_does_not_write_over_what_was_recorded(project, monkeypatch):
     monkeypatch.setattr("advisor.launch.api.HEARTBEAT_S", 0.05)
     spec = SPEC.model_copy(update={"trials": 2})

@@ -240,5 +240,10 @@ def test_another_space_needs_another_name(folder):
     spec = loads(STUDY % 1)
     Ledger(locate(uri(folder)), "small", spec).claim(jobs(spec)[0])
     assert Ledger(locate(uri(folder)), "small", spec.model_copy(update={"trials": 9})).entries()
+    noted = {"parameters": {n: p.model_copy(update={"why": "as ever"}) for n, p in spec.parameters.items()}}
+    assert Ledger(locate(uri(folder)), "small", spec.model_copy(update={**noted, "notes": ("more",)})).entries()
+    for change in ({"max_train_steps": 20}, {"schedule": {"kind": "cosine"}}):
+        with pytest.raises(AdvisorError, match=f"has trials of study 'small' with another {next(iter(change))}; give"):
+            Ledger(locate(uri(folder)), "small", spec.model_copy(update=change))
     with pytest.raises(AdvisorError, match="from another space or sampler"):
         Ledger(locate(uri(folder)), "small", loads((STUDY % 1).replace("0.001", "0.01")))
