@@ -196,7 +196,7 @@ def _engine(spec: StudySpec, where: _Where, folder: Path, timeout_s: float | Non
     from advisor.launch.devices import gpus, slots
     from advisor.launch.engines.local import Local
 
-    return Local(slots(gpus(), 1 if where.gpus_per_trial is None else where.gpus_per_trial, where.parallel))
+    return Local(slots(gpus(), where.gpus_per_trial, where.parallel))
 
 
 def _pair(text: str) -> tuple[str, str]:
