@@ -67,10 +67,12 @@ def run(task: Task, contender: str, seed: int) -> Result:
     )
 
 
-def run_all(tasks: Sequence[Task], contenders: Sequence[str], seeds: int, folder: Path, workers: int) -> list[Result]:
+def run_all(
+    tasks: Sequence[Task], contenders: Sequence[str], seeds: Sequence[int], folder: Path, workers: int
+) -> list[Result]:
     """All results, those of earlier runs included; each is written down as soon as it is there."""
     known = results.load(folder)
-    jobs = [(task, name, seed) for seed in range(1, seeds + 1) for name in contenders for task in tasks]
+    jobs = [(task, name, seed) for seed in seeds for name in contenders for task in tasks]
     waiting = [job for job in jobs if results.key_of(*job) not in known]
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=Console(stderr=True)) as progress:
         bar = progress.add_task("searches", total=len(jobs), completed=len(jobs) - len(waiting))
@@ -97,6 +99,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="*", default=[""], help="words in the names of the tasks")
     parser.add_argument("--contenders", nargs="*", help=f"of: {', '.join(f'{n!r}' for n in (LOOP, *searches()))}")
     parser.add_argument("--seeds", type=int, default=5, help="default: 5")
+    parser.add_argument("--first-seed", type=int, default=1, help="default: 1")
     parser.add_argument("--workers", type=int, default=1, help="processes; default: 1")
     parser.add_argument("--results", type=Path, default=RESULTS, help=f"folder for what was run; default: {RESULTS}")
     parser.add_argument("--table", action="store_true", help="run nothing")
@@ -106,12 +109,13 @@ def main() -> None:
     names = [n for n in (LOOP, *searches()) if options.contenders is None or n in options.contenders]
     if not tasks or not names:
         parser.error("no task or no contender has such a name")
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     if options.table:
         known = results.load(options.results)
-        keys = [results.key_of(t, n, s) for t in tasks for n in names for s in range(1, options.seeds + 1)]
+        keys = [results.key_of(t, n, s) for t in tasks for n in names for s in seeds]
         found = [known[key] for key in keys if key in known]
     else:
-        found = run_all(tasks, names, options.seeds, options.results, options.workers)
+        found = run_all(tasks, names, seeds, options.results, options.workers)
     print(table.text(found, {t.name: t.floor for t in tasks}, losses=options.losses))
 
 

@@ -28,7 +28,7 @@ def some(folder):
 
 @pytest.fixture(scope="module")
 def found(some, folder):
-    return closed_loop.run_all(some, CONTENDERS, 1, folder, workers=1)
+    return closed_loop.run_all(some, CONTENDERS, [1], folder, workers=1)
 
 
 def test_all_pay_for_the_same_steps(some, found):
@@ -49,7 +49,7 @@ def test_the_loop_leaves_a_space_in_which_nothing_trains(some, found):
 
 def test_what_was_run_is_not_run_again(some, found, folder, monkeypatch):
     monkeypatch.setattr(closed_loop, "run", None)
-    assert closed_loop.run_all(some, CONTENDERS, 1, folder, workers=1) == found
+    assert closed_loop.run_all(some, CONTENDERS, [1], folder, workers=1) == found
 
 
 def test_the_table(some, found):
