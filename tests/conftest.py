@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,3 +19,14 @@ def same_random_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
     if rng is not None:
         start = _STARTS.setdefault(request.module.__name__, copy.deepcopy(rng.bit_generator.state))
         rng.bit_generator.state = copy.deepcopy(start)
+
+
+@pytest.fixture(autouse=True)
+def same_environment_for_each_test() -> Iterator[None]:
+    """What a test leaves in the environment ends with it: `mlflow.set_tracking_uri` sets MLFLOW_TRACKING_URI for good."""
+    before = dict(os.environ)
+    yield
+    if dict(os.environ) != before:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)

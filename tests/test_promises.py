@@ -3,8 +3,10 @@
 import nulls
 import promises
 import pytest
+from promise import ALL
 
-STUDIES = 10
+pytestmark = pytest.mark.xdist_group("promises")  # they share the counts
+STUDIES = 10 if ALL else 5
 """Of each family, with seeds of their own; `benchmarks/promises.py` judges many more."""
 SIGNIFICANT = 0.005
 
