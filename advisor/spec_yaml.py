@@ -97,6 +97,11 @@ def loads(text: str, *, source: str = "study file") -> StudySpec:
         raise AdvisorError(f"{source}, line {line}, {key}: {message}") from None
 
 
+def line_of(text: str, *keys: str) -> int:
+    """Line, from 1, of the deepest of the `keys`, counted from the top, that is in the text of a study file."""
+    return _line(_Loader(text).get_single_node(), keys)
+
+
 def _reject_duplicates(node: Any, source: str) -> None:
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()

@@ -71,7 +71,8 @@ def analyze(
 ) -> None:
     """Read EXPERIMENT (its name or id) and say what to do next.
 
-    Writes OUT/report.html (open it in a browser), OUT/findings.json and OUT/next/*.yaml (the next studies, the first to run first).
+    Writes OUT/report.html (open it in a browser), OUT/findings.json, OUT/findings.sarif (annotations for a code host) and
+    OUT/next/*.yaml (the next studies, the first to run first).
 
     \b
     advisor analyze cifar --tracking-uri http://localhost:5000
@@ -81,6 +82,8 @@ def analyze(
     """
     from advisor.analysis import analyze as run
     from advisor.cli.progress import progress
+    from advisor.report.sarif import StudyFile
+    from advisor.report.save import save_report
 
     if str(out) in ("", "."):
         raise AdvisorError("--out must name a folder of its own, such as advisor-report")
@@ -104,7 +107,7 @@ def analyze(
 
     def keep(report: Report) -> str | None:
         """Write the report where it belongs; where it is in MLflow."""
-        report.save(out)
+        save_report(report, out, StudyFile.read(study_file) if study_file is not None else None)
         if not log_to_mlflow:
             return None
         from advisor.report.publish import log_to_mlflow as log

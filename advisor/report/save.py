@@ -9,16 +9,17 @@ from pathlib import Path
 
 from advisor.errors import AdvisorError
 from advisor.report.model import Report
+from advisor.report.sarif import StudyFile, render_sarif
 from advisor.report.text import encodable
 
 _MANIFEST = ".written-by-advisor"
 """What the last analysis wrote into `next/`, `<SHA-256> <name>` a line: the next one removes these, unless they were edited."""
 
 
-def save_report(report: Report, out: Path) -> None:
-    """Write the report's files into `out`; see `Report.save`."""
+def save_report(report: Report, out: Path, study_file: StudyFile | None = None) -> None:
+    """Write the report's files into `out`, see `Report.save`; `study_file`: what the annotations of findings.sarif point at."""
     # All texts are made before the first is written, so that a failure in making one leaves the folder as it was.
-    texts = files(report)
+    texts = files(report, study_file)
     try:
         (out / "next").mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
@@ -29,10 +30,11 @@ def save_report(report: Report, out: Path) -> None:
         raise AdvisorError(f"cannot write the report to {str(out)!r}: {reason}; give another folder by --out") from None
 
 
-def files(report: Report) -> dict[str, str]:
+def files(report: Report, study_file: StudyFile | None = None) -> dict[str, str]:
     """The report's files, by their paths below its folder."""
-    studies = {f"next/{study.file}": study.yaml for study in report.next_studies}
-    texts = {**studies, "report.html": report.to_html(), "findings.json": report.to_json()}
+    texts = {f"next/{study.file}": study.yaml for study in report.next_studies}
+    texts["report.html"], texts["findings.json"] = report.to_html(), report.to_json()
+    texts["findings.sarif"] = render_sarif(report, study_file)
     return {path: encodable(text) for path, text in texts.items()}
 
 

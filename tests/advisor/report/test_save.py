@@ -21,7 +21,7 @@ def tree(folder: Path) -> set[str]:
 def test_it_writes_the_page_the_findings_and_the_studies(report: Report, tmp_path: Path) -> None:
     report.save(tmp_path / "new" / "folder")
     written = {f"next/{n.file}" for n in report.next_studies}
-    assert tree(tmp_path / "new" / "folder") == {"report.html", "findings.json", *written}
+    assert tree(tmp_path / "new" / "folder") == {"report.html", "findings.json", "findings.sarif", *written}
     listed = json.loads((tmp_path / "new" / "folder" / "findings.json").read_text())["next"]
     assert {f"next/{n['file']}" for n in listed} == written
     for study in report.next_studies:
@@ -36,7 +36,7 @@ def test_studies_of_an_earlier_analysis_go_and_those_of_the_user_stay(report: Re
     calm = make_report(make_study(20), ())
     calm.save(tmp_path)
     kept = {f"next/{calm.next_studies[0].file}", "next/mine.yaml", f"next/{edited.name}"}
-    assert tree(tmp_path) == {"report.html", "findings.json", *kept}
+    assert tree(tmp_path) == {"report.html", "findings.json", "findings.sarif", *kept}
 
 
 def test_a_list_of_files_that_leads_elsewhere_is_not_followed(report: Report, tmp_path: Path) -> None:
