@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from advisor.finding import AxisEvidence, CurveEvidence, HistogramEvidence, Line
 from advisor.report.diff import describe
 from advisor.report.figures import Figure
-from advisor.report.figures.axis import axis_figure
+from advisor.report.figures.axis import MOST_AXES, axis_figure
 from advisor.report.figures.batch import speed_figure, target_figures
 from advisor.report.figures.best_of import best_of_figure
 from advisor.report.figures.closeup import close_up_figure
@@ -19,9 +19,6 @@ from advisor.report.figures.parallel import parallel_figure
 from advisor.report.headline import best_positions
 from advisor.report.model import NormHistogram, Report
 from advisor.report.text import clean, count, number, setting, share
-
-MOST_AXES = 24
-"""Hyperparameters drawn one by one."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ def gaps(report: Report) -> tuple[str, ...]:
 def _axes(report: Report) -> Group:
     names = list(report.spec.searched)
     shown = names[:MOST_AXES]
-    figures = tuple(axis_figure(report, _axis_evidence(report, n), f"axis-{i}") for i, n in enumerate(shown))
+    figures = tuple(axis_figure(report, _axis_evidence(report, n), own=True) for n in shown)
     note = f"The first {MOST_AXES} of {len(names)} hyperparameters are drawn." if len(names) > MOST_AXES else None
     return Group("Objective against each hyperparameter", figures, open=True, note=note)
 
@@ -105,18 +102,18 @@ def _axis_evidence(report: Report, name: str) -> AxisEvidence:
 
 def _isolations(report: Report) -> Group:
     shown = report.figures.isolations[:MOST_AXES]
-    figures = tuple(isolation_figure(report, s, f"isolation-{i}") for i, s in enumerate(shown))
+    figures = tuple(isolation_figure(report, s) for s in shown)
     note = "The best trial for each value, all other hyperparameters tuned: what is left is what the value itself does."
     return Group("Best trial for each value (isolation plots)", figures, note=note)
 
 
 def _importance(report: Report) -> Group:
     found = report.figures.importances
-    return Group("What matters", tuple(importance_figures(found, "importance")) if found is not None else ())
+    return Group("What matters", tuple(importance_figures(found)) if found is not None else ())
 
 
 def _parallel(report: Report) -> Group:
-    drawn = parallel_figure(report, "parallel")
+    drawn = parallel_figure(report)
     return Group("All trials in parallel coordinates", (drawn,) if drawn is not None else ())
 
 
@@ -126,18 +123,18 @@ def _parallel(report: Report) -> Group:
 def _training(report: Report) -> Group:
     figures: list[Figure] = []
     chosen = [s for s in report.figures.curves if s.signal not in (None, "grad_norm")]
-    for i, s in enumerate(chosen):
+    for s in chosen:
         caption = f"{clean(s.metric)} of the best {count(len(report.figures.best_trials), 'trial')}."
         # The best trials differ at their end; how all of them start would squeeze that into a line.
-        figures += _curves_of_best(report, s.metric, caption, f"train-{i}", late=s.signal == "objective")
+        figures += _curves_of_best(report, s.metric, caption, late=s.signal == "objective")
     return Group("Training curves of the best trials", tuple(figures))
 
 
 def _curves_of_best(
-    report: Report, metric: str, caption: str, ident: str, lines: tuple[Line, ...] = (), *, late: bool = False
+    report: Report, metric: str, caption: str, lines: tuple[Line, ...] = (), *, late: bool = False
 ) -> list[Figure]:
     evidence = CurveEvidence(metrics=(metric,), caption=caption, trials=report.figures.best_trials, lines=lines)
-    return curve_figures(report, evidence, ident, late=late)
+    return curve_figures(report, evidence, late=late)
 
 
 def _just_above(report: Report) -> Group:
@@ -150,7 +147,7 @@ def _just_above(report: Report) -> Group:
     trials = count(len(above.trials), "trial")
     caption = f"The {trials} with {clean(above.parameter)} next above the best trial's {setting(above.best, 3)} {rates}: {fate}."
     evidence = CurveEvidence(metrics=(above.metric,), caption=caption, trials=above.trials)
-    return Group("Curves just above the best learning rate", tuple(curve_figures(report, evidence, "above")))
+    return Group("Curves just above the best learning rate", tuple(curve_figures(report, evidence)))
 
 
 def _gradients(report: Report) -> Group:
@@ -164,7 +161,7 @@ def _gradients(report: Report) -> Group:
     for s in report.figures.curves:
         if s.signal == "grad_norm":
             caption = f"Gradient norm of the best {count(histogram.trials, 'trial')}.{_clipped(histogram)}"
-            figures += _curves_of_best(report, s.metric, caption, "norm", tuple(marks))
+            figures += _curves_of_best(report, s.metric, caption, tuple(marks))
     caption = f"Nine of ten gradient norms of the best {count(histogram.trials, 'trial')} are below {number(histogram.p90, 3)}."
     if histogram.left_out:
         caption += f" {histogram.left_out:,} that were zero or not finite are left out."
@@ -176,7 +173,7 @@ def _gradients(report: Report) -> Group:
         lines=tuple(marks),
         log=histogram.log,
     )
-    drawn = histogram_figure(evidence, "norm-histogram")
+    drawn = histogram_figure(evidence)
     return Group("Gradient norm", (*figures, *((drawn,) if drawn else ())))
 
 
@@ -188,7 +185,7 @@ def _clipped(histogram: NormHistogram) -> str:
 
 
 def _close_ups(report: Report) -> Group:
-    figures = tuple(close_up_figure(report, c, f"close-{i}") for i, c in enumerate(report.figures.close_ups))
+    figures = tuple(close_up_figure(report, c) for c in report.figures.close_ups)
     note = "Every logged point around the steps that findings about stability point at."
     return Group("Close-ups of spikes", figures, note=note)
 
@@ -198,18 +195,18 @@ def _close_ups(report: Report) -> Group:
 
 def _best_steps(report: Report) -> Group:
     positions = best_positions(report)
-    figures = (best_step_figure(positions, "best-step"),) if positions else ()
+    figures = (best_step_figure(positions),) if positions else ()
     return Group("Best step", figures)
 
 
 def _best_of(report: Report) -> Group:
     found = report.figures.best_of
-    return Group("More or fewer trials", (best_of_figure(report, found, "best-of"),) if found is not None else ())
+    return Group("More or fewer trials", (best_of_figure(report, found),) if found is not None else ())
 
 
 def _batch_size(report: Report) -> Group:
-    figures = [speed_figure(report.figures.speeds, "speed")] if report.figures.speeds else []
+    figures = [speed_figure(report.figures.speeds)] if report.figures.speeds else []
     race = report.figures.to_target
     if race is not None and len(race.sizes) > 1:
-        figures += target_figures(race, report.spec.objective.metric, "target")
+        figures += target_figures(race, report.spec.objective.metric)
     return Group("Batch size", tuple(figures))

@@ -18,6 +18,9 @@ from advisor.report.figures.ranges import range_figure
 from advisor.report.figures.rounds import rounds_figure
 from advisor.report.model import Report
 
+SCRIPTS = ("page.js", "plots.js", "table.js")
+"""In the order in which they run."""
+
 _MOST_NAMES = 300
 """Names that are set apart in sentences; a study with more shows the rest as plain text."""
 
@@ -25,7 +28,7 @@ _MOST_NAMES = 300
 def render_html(report: Report) -> str:
     """The page. Complete without JavaScript; the script adds pointing, sorting, copying and the choice of theme."""
     environment = _environment(report)
-    css, script = (_asset(environment, name) for name in ("report.css", "report.js"))
+    css, script = _asset(environment, "report.css"), _script(environment)
     cards = view.cards(report)
     statuses = view.by_status(report)
     return environment.get_template("report.html.j2").render(
@@ -43,7 +46,7 @@ def render_html(report: Report) -> str:
         statuses=statuses,
         tally=_tally(report),
         steps=view.steps(report),
-        ranges=range_figure(report, "ranges"),
+        ranges=range_figure(report),
         todo=[c for c in cards if c.put_off is None],
         groups=all_plots.groups(report),
         gaps=all_plots.gaps(report),
@@ -81,7 +84,7 @@ def _rounds(report: Report) -> dict[str, Any] | None:
         return None
     return {
         "said": [*past.summary(history)[: None if not history.stop else -1], *history.said],
-        "figure": rounds_figure(history, "rounds-figure"),
+        "figure": rounds_figure(history),
         "rows": [past.row(r) for r in history.rounds],
         "signs": past.SIGNS,
         "rates": [past.rate(r) for r in history.hit_rates],
@@ -138,6 +141,13 @@ def _asset(environment: jinja2.Environment, name: str) -> str:
     loader = environment.loader
     assert loader is not None
     return loader.get_source(environment, name)[0].strip()
+
+
+def _script(environment: jinja2.Environment) -> str:
+    """The page's one script: parts that share their names, without comments and indentation."""
+    lines = [line.strip() for part in SCRIPTS for line in _asset(environment, part).splitlines()]
+    lean = "\n".join(line for line in lines if line and not line.startswith("//"))
+    return f'"use strict";\n(() => {{\n{lean}\n}})();'
 
 
 def _policy(css: str, script: str) -> str:

@@ -79,7 +79,7 @@ def _card(report: Report, finding: Finding, ident: str, head: str | None) -> Car
         severity=SEVERITY_WORDS[finding.severity],
         confidence_key=key,
         confidence=words,
-        figures=tuple(_evidence_figures(report, finding, ident)),
+        figures=tuple(_evidence_figures(report, finding)),
         rows=tuple(row for e in finding.evidence if isinstance(e, FigureEvidence) for row in e.rows),
         diff=diff_changes(report.spec, finding.changes),
         reasons=tuple(r for r in reasons(finding.changes) if r.rstrip(".") != clean(finding.action).rstrip(".")),
@@ -103,15 +103,14 @@ def _threshold(value: Any) -> str:
     return setting(value) if isinstance(value, bool | int | float | str) else clean(value)
 
 
-def _evidence_figures(report: Report, finding: Finding, ident: str) -> Iterator[Figure]:
-    for i, evidence in enumerate(finding.evidence):
-        name = f"{ident}-{i}"
+def _evidence_figures(report: Report, finding: Finding) -> Iterator[Figure]:
+    for evidence in finding.evidence:
         if isinstance(evidence, AxisEvidence):
-            yield axis_figure(report, evidence, name)
+            yield axis_figure(report, evidence)
         elif isinstance(evidence, CurveEvidence):
-            yield from curve_figures(report, evidence, name)
+            yield from curve_figures(report, evidence)
         elif isinstance(evidence, HistogramEvidence):
-            drawn = histogram_figure(evidence, name)
+            drawn = histogram_figure(evidence)
             if drawn is not None:
                 yield drawn
 

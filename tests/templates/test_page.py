@@ -18,10 +18,14 @@ from tests.advisor.report.studies import default_spec, make_report, make_study, 
 from tests.templates.hostile import hostile_report
 
 VOID = {"meta", "wbr", "br", "input", "link", "hr", "img"}
+OPTIONAL = {"td": ("td", "th"), "th": ("td", "th"), "tr": ("td", "th", "tr"), "li": ("li",)}
+"""What an element ends by its start, where end tags are optional."""
+ENDED_BY = {"tbody": ("td", "th", "tr"), "thead": ("td", "th", "tr"), "tr": ("td", "th"), "ul": ("li",), "ol": ("li",)}
+"""What an element ends by its end."""
 
 
 class Reader(HTMLParser):
-    """Reads a page strictly: every element that opens must close, in order."""
+    """Reads a page strictly: every element that opens must close, in order, unless its end tag is optional."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -31,13 +35,19 @@ class Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
+        self.imply(OPTIONAL.get(tag, ()))
         if tag not in VOID:
             self.stack.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
 
+    def imply(self, tags: tuple[str, ...]) -> None:
+        while self.stack and self.stack[-1] in tags:
+            self.stack.pop()
+
     def handle_endtag(self, tag: str) -> None:
+        self.imply(ENDED_BY.get(tag, ()))
         assert self.stack, f"</{tag}> closes nothing"
         assert self.stack.pop() == tag, f"</{tag}> closes another element, line {self.getpos()[0]}"
 

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.finding import AxisEvidence
-from advisor.report.figures.scale import Limits, Scale, objective_limits, spanning
-from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, crosses, dots, indices, left_margin, text_width
+from advisor.report.figures.places import RIGHT, draw_columns, in_columns, is_numeric, limits_of, on_scale, options
+from advisor.report.figures.scale import objective_limits
+from advisor.report.figures.svg import Figure, Frame, Key, dots, indices, left_margin
 from advisor.report.model import Report, TrialRow
-from advisor.report.text import clean, count, setting, shorten
-from advisor.space import Domain, Value, as_number
+from advisor.report.text import clean, count
+from advisor.space import Value
 from advisor.spec import Parameter
+
+MOST_AXES = 24
+"""Hyperparameters of which all plots have one; findings' plots of these refer to it."""
 
 MOST_DOTS = 1500
 """Dots in one picture; beyond it, those that lie on others are left out."""
 
 _TOP, _LANE, _BOTTOM = 22.0, 24.0, 40.0
-_RIGHT = WIDTH - 12.0
-
-_Place = Callable[[int, Value | None], float | None]
-"""From a trial's index and its value to a pixel; None where it has no place on the axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,179 +35,165 @@ class _Placed:
     x: float
 
 
-def axis_figure(report: Report, evidence: AxisEvidence, ident: str) -> Figure:
-    """The plot that `evidence` asks for."""
+@dataclass(frozen=True, slots=True)
+class _Plot:
+    """What stands where: the same for all plots of a hyperparameter but for what a finding says of it."""
+
+    frame: Frame
+    domain: Parameter | None
+    options: list[Value] | None
+    """The choices; None for numbers."""
+    left: float
+    top: float
+    bottom: float
+    placed: list[_Placed]
+    spots: dict[int, tuple[float, float]]
+    """Pixels by index of the trials whose result lies on the vertical axis."""
+    drawn: list[_Placed]
+    """Those of them that have a dot."""
+
+
+def axis_figure(report: Report, evidence: AxisEvidence, *, own: bool = False) -> Figure:
+    """The plot that `evidence` asks for.
+
+    All plots of a searched hyperparameter have the same axes and dots: the one with `own` draws them, the others refer to it.
+    """
+    plot = _plot(report, evidence)
+    frame, shared = plot.frame, _shared(report, evidence.parameter)
+    named = set(evidence.trials)
+    hot = [p for p in plot.placed if p.index in plot.spots and p.row.id in named]
+    _draw_next(plot, evidence)
+    if shared is not None and not own:
+        frame.add("use", "", href=f"#{shared}-axes")
+        frame.add("use", "far" if hot else "", href=f"#{shared}-dots")
+    else:
+        start = len(frame.parts)
+        _draw_axes(plot, report, evidence.parameter)
+        if shared is not None:
+            frame.group(start, id=f"{shared}-axes")
+        start = len(frame.parts)
+        _draw_trials(plot, report)
+        if shared is not None:
+            frame.group(start, id=f"{shared}-dots")
+    if hot:
+        frame.add("path", "pts hot", d=dots(plot.spots[p.index] for p in hot), data_t=_indices(hot))
+    if frame.x is not None:
+        marks = [(frame.x(line.value), line.label) for line in evidence.lines if line.value in frame.x]
+        frame.vertical_labels(marks, plot.top, plot.bottom)
+    title = f"{clean(report.spec.objective.metric)} against {clean(evidence.parameter)}"
+    notes = _notes(plot, report, evidence.parameter)
+    return Figure(
+        svg=frame.render(title), caption=evidence.caption, legend=_legend(report, evidence, plot), notes=notes
+    )
+
+
+def _shared(report: Report, name: str) -> str | None:
+    """What ids start with of the parts that all plots of a hyperparameter share; None for one that has no plot of its own."""
+    names = list(report.spec.searched)[:MOST_AXES]
+    return f"axis-{names.index(name)}" if name in names else None
+
+
+def _plot(report: Report, evidence: AxisEvidence) -> _Plot:
     name, rows = evidence.parameter, report.figures.trials
     domain = report.spec.parameters.get(name)
-    minimize = report.spec.objective.direction == "minimize"
     values = np.array([r.best if r.feasible and r.best is not None else math.nan for r in rows])
-    limits = objective_limits(values, minimize=minimize)
+    limits = objective_limits(values, minimize=_minimize(report))
     frame = Frame()
-    failed = [r for r in rows if _failed(r)]
-    top = _TOP + (_LANE if failed else 0)
-    bottom = frame.height - _BOTTOM
+    failed = any(map(_failed, rows))
+    top, bottom = _TOP + (_LANE if failed else 0), frame.height - _BOTTOM
     frame.y = limits.scale(bottom, top)
-    ticks = frame.y.ticks(5)
-    left = max(left_margin(ticks), 46.0 if failed else 0.0)
-    numeric = _numeric(domain, rows, name)
+    left = max(left_margin(frame.y.ticks(5)), 46.0 if failed else 0.0)
+    numeric = is_numeric(domain, rows, name)
+    chosen = None if numeric else options(domain, rows, name)
     if numeric:
-        limits_x = _x_limits(domain, evidence, rows, name)
-        frame.x = limits_x.scale(left, _RIGHT)
-        place = _on_scale(frame.x)
-        _draw_ranges(frame, domain, evidence, top=_TOP, bottom=bottom)
-        frame.y_axis(f"{_extreme(report)} {report.spec.objective.metric}", left, _RIGHT, ticks)
-        frame.x_axis(name, bottom)
-    else:
-        options = _options(domain, rows, name)
-        place = _in_columns(options, left)
-        frame.y_axis(f"{_extreme(report)} {report.spec.objective.metric}", left, _RIGHT, ticks)
-        _draw_columns(frame, options, name, left, bottom)
+        frame.x = limits_of(domain, rows, name, _next_ends(report, evidence)).scale(left, RIGHT)
+    place = on_scale(frame.x) if frame.x is not None else in_columns(chosen or [], left)
     placed = [_Placed(i, r, x) for i, r in enumerate(rows) if (x := place(i, r.params.get(name))) is not None]
-    notes = _draw_trials(frame, placed, evidence, report, left)
-    _draw_lines(frame, evidence, numeric=numeric, top=top, bottom=bottom)
-    notes += _absent(rows, placed, name)
-    title = f"{clean(report.spec.objective.metric)} against {clean(name)}"
-    legend = _legend(report, evidence, domain, placed, numeric=numeric)
-    svg = frame.render(ident, title, f"{evidence.caption} {' '.join(notes)}")
-    return Figure(svg=svg, caption=evidence.caption, legend=legend, notes=tuple(notes))
+    good = [p for p in placed if p.row.feasible and p.row.best is not None and p.row.best in frame.y]
+    spots = {p.index: (p.x, frame.y(p.row.best or 0.0)) for p in good}
+    keep = report.best.trial if report.best is not None else None
+    drawn = _thin(good, spots, keep=keep, minimize=_minimize(report))
+    return _Plot(frame, domain, chosen, left, top, bottom, placed, spots, drawn)
+
+
+def _next_ends(report: Report, evidence: AxisEvidence) -> list[float]:
+    """The ends of all next ranges that some plot of the hyperparameter shows."""
+    name = evidence.parameter
+    asked = [e for f in report.findings for e in f.evidence if isinstance(e, AxisEvidence) and e.parameter == name]
+    ends = [v for e in (*asked, evidence) for v in (e.next_low, e.next_high)]
+    following = report.next_studies[0].spec.parameters.get(name) if report.next_studies else None
+    if following is not None and following.numeric:
+        ends += [following.low, following.high]
+    return [v for v in ends if v is not None]
 
 
 def _failed(row: TrialRow) -> bool:
     return not row.feasible and row.status not in ("running", "no_data")
 
 
-def _extreme(report: Report) -> str:
-    return "lowest" if report.spec.objective.direction == "minimize" else "highest"
+def _minimize(report: Report) -> bool:
+    return report.spec.objective.direction == "minimize"
 
 
-# --- the horizontal axis --------------------------------------------------------------------------------------------------------
+# --- what stands behind the trials ----------------------------------------------------------------------------------------------
 
 
-def _numeric(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> bool:
-    if domain is not None and domain.numeric:
-        return True
-    if domain is not None and domain.options:
-        return False
-    values = [r.params[name] for r in rows if name in r.params]
-    return bool(values) and all(math.isfinite(as_number(v)) and not isinstance(v, bool) for v in values)
-
-
-def _x_limits(domain: Domain | None, evidence: AxisEvidence, rows: Sequence[TrialRow], name: str) -> Limits:
-    ends = [as_number(r.params[name]) for r in rows if name in r.params]
-    ends += [v for v in (evidence.next_low, evidence.next_high) if v is not None]
-    if domain is not None and domain.low is not None and domain.high is not None:
-        ends += [domain.low, domain.high]
-    return spanning(ends, domain.scale if domain is not None else "linear")
-
-
-def _on_scale(scale: Scale) -> _Place:
-    def place(_: int, value: Value | None) -> float | None:
-        number = math.nan if value is None else as_number(value)
-        return scale(number) if scale.takes(number) else None
-
-    return place
-
-
-def _options(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> list[Value]:
-    known = list(domain.options) if domain is not None else []
-    if domain is not None and domain.options == () and getattr(domain, "value", None) is not None:
-        known.append(domain.value)  # type: ignore[attr-defined]
-    seen = dict.fromkeys(setting(v) for v in known)
-    for row in rows:
-        value = row.params.get(name)
-        if value is not None and setting(value) not in seen:
-            seen[setting(value)] = None
-            known.append(value)
-    return known
-
-
-def _in_columns(options: Sequence[Value], left: float) -> _Place:
-    middle = {setting(option): left + (i + 0.5) * _column(options, left) for i, option in enumerate(options)}
-
-    def place(index: int, value: Value | None) -> float | None:
-        if value is None or setting(value) not in middle:
-            return None
-        # The golden ratio spreads neighbours evenly and the same way every time.
-        jitter = (index * 0.6180339887498949) % 1 - 0.5
-        return middle[setting(value)] + jitter * min(0.55 * _column(options, left), 60)
-
-    return place
-
-
-def _column(options: Sequence[Value], left: float) -> float:
-    return (_RIGHT - left) / max(len(options), 1)
-
-
-def _draw_columns(frame: Frame, options: Sequence[Value], name: str, left: float, bottom: float) -> None:
-    width = _column(options, left)
-    frame.line(left, bottom, _RIGHT, bottom, "axis")
-    every = max(1, math.ceil(30 / width))
-    for i, option in enumerate(options):
-        if i % every == 0:
-            label = setting(option)
-            shown = shorten(label, max(int(every * width / text_width("m")) - 1, 4))
-            frame.text(left + (i + 0.5) * width, bottom + 17, shown, anchor="middle", title=label)
-    frame.x_name(name, (left + _RIGHT) / 2)
-
-
-def _draw_ranges(frame: Frame, domain: Domain | None, evidence: AxisEvidence, *, top: float, bottom: float) -> None:
-    """Grey outside the range that was searched, and the next range over it."""
-    assert frame.x is not None
+def _draw_next(plot: _Plot, evidence: AxisEvidence) -> None:
+    """The next range."""
+    x, domain = plot.frame.x, plot.domain
     low, high = evidence.next_low, evidence.next_high
     if domain is not None and domain.low is not None and domain.high is not None:
-        ends = frame.x(domain.low), frame.x(domain.high)
-        if ends[0] - frame.x.start > 0.5:
-            frame.add("rect", "outside", x=frame.x.start, y=top, width=ends[0] - frame.x.start, height=bottom - top)
-        if frame.x.end - ends[1] > 0.5:
-            frame.add("rect", "outside", x=ends[1], y=top, width=frame.x.end - ends[1], height=bottom - top)
         low = domain.low if low is None and high is not None else low
         high = domain.high if high is None and low is not None else high
-    if low is not None and high is not None and frame.x.takes(low) and frame.x.takes(high):
-        start, end = frame.x(low), frame.x(high)
-        frame.add("rect", "next", x=start, y=top, width=max(end - start, 2), height=bottom - top)
-    if domain is not None and domain.low is not None and domain.high is not None:
-        for end in (frame.x(domain.low), frame.x(domain.high)):
-            frame.line(end, top, end, bottom, "bound")
+    if x is not None and low is not None and high is not None and x.takes(low) and x.takes(high):
+        width, height = max(x(high) - x(low), 2), plot.bottom - _TOP
+        plot.frame.add("rect", "next", x=x(low), y=_TOP, width=width, height=height)
+
+
+def _draw_axes(plot: _Plot, report: Report, name: str) -> None:
+    """Both axes, and grey outside the range that was searched."""
+    frame, domain, x = plot.frame, plot.domain, plot.frame.x
+    assert frame.y is not None
+    if x is not None and domain is not None and domain.low is not None and domain.high is not None:
+        start, end = x(domain.low), x(domain.high)
+        for a, b in ((x.start, start), (end, x.end)):
+            if b - a > 0.5:
+                frame.add("rect", "outside", x=a, y=_TOP, width=b - a, height=plot.bottom - _TOP)
+        for at in (start, end):
+            frame.line(at, _TOP, at, plot.bottom, "bound")
+    extreme = "lowest" if _minimize(report) else "highest"
+    frame.y_axis(f"{extreme} {report.spec.objective.metric}", plot.left, RIGHT, frame.y.ticks(5))
+    if plot.options is None:
+        frame.x_axis(name, plot.bottom)
+    else:
+        draw_columns(frame, plot.options, name, plot.left, plot.bottom)
 
 
 # --- the trials -----------------------------------------------------------------------------------------------------------------
 
 
-def _draw_trials(
-    frame: Frame, placed: Sequence[_Placed], evidence: AxisEvidence, report: Report, left: float
-) -> list[str]:
-    assert frame.y is not None
-    named = set(evidence.trials)
-    best = report.best.trial if report.best is not None else None
-    good = [p for p in placed if p.row.feasible and p.row.best is not None]
-    inside = [p for p in good if (p.row.best or 0.0) in frame.y]
-    beyond = [p for p in good if (p.row.best or 0.0) not in frame.y]
-    lost = [p for p in placed if _failed(p.row)]
-    spots = {p.index: (p.x, frame.y(p.row.best or 0.0)) for p in inside}
-    thinned = _thin(inside, spots, keep=named | {best or ""}, minimize=report.spec.objective.direction == "minimize")
-    quiet = [p for p in thinned if p.row.id not in named]
-    loud = [p for p in thinned if p.row.id in named]
-    for cls, chosen in (("pts" + (" far" if loud else ""), quiet), ("pts hot", loud)):
-        if chosen:
-            frame.add("path", cls, d=dots(spots[p.index] for p in chosen), data_t=_indices(chosen))
+def _draw_trials(plot: _Plot, report: Report) -> None:
+    frame, lost = plot.frame, [p for p in plot.placed if _failed(p.row)]
+    beyond = _beyond(plot)
+    if plot.drawn:
+        frame.add("path", "pts", d=dots(plot.spots[p.index] for p in plot.drawn), data_t=_indices(plot.drawn))
     if beyond:
-        edge = frame.y.end if report.spec.objective.direction == "minimize" else frame.y.start
+        assert frame.y is not None
+        edge = frame.y.end if _minimize(report) else frame.y.start
         frame.add("path", "pts over", d=dots((p.x, edge) for p in beyond), data_t=_indices(beyond))
     if lost:
         lane = [(p.x, _TOP + 7 + (p.index * 0.6180339887498949) % 1 * (_LANE - 14)) for p in lost]
-        frame.line(left, _TOP + _LANE, _RIGHT, _TOP + _LANE, "lane")
-        frame.text(left - 6, _TOP + _LANE / 2 + 4, "failed", "bad", anchor="end")
-        frame.add("path", "bad pts", d=crosses(lane), data_t=_indices(lost), data_c="3")
-    for p in inside:
-        if p.row.id == best:
-            frame.add("circle", "best", cx=spots[p.index][0], cy=spots[p.index][1], r=6.5)
-    notes = []
-    if beyond:
-        lies = "trial lies" if len(beyond) == 1 else "trials lie"
-        notes.append(f"{len(beyond)} {lies} beyond the vertical axis, drawn at its edge.")
-    if len(thinned) < len(inside):
-        notes.append(f"{len(thinned):,} of {count(len(inside), 'dot')} are drawn; the others lie on these.")
-    return notes
+        frame.line(plot.left, _TOP + _LANE, RIGHT, _TOP + _LANE, "lane")
+        frame.text(plot.left - 6, _TOP + _LANE / 2 + 4, "failed", "bad", anchor="end")
+        frame.add("path", "bad pts", d=dots(lane), data_t=_indices(lost))
+    for p in plot.drawn:
+        if report.best is not None and p.row.id == report.best.trial:
+            frame.add("circle", "best", cx=plot.spots[p.index][0], cy=plot.spots[p.index][1], r=6.5)
+
+
+def _beyond(plot: _Plot) -> list[_Placed]:
+    """The trials whose result lies beyond the vertical axis."""
+    return [p for p in plot.placed if p.row.feasible and p.row.best is not None and p.index not in plot.spots]
 
 
 def _indices(placed: Sequence[_Placed]) -> str:
@@ -215,61 +201,57 @@ def _indices(placed: Sequence[_Placed]) -> str:
 
 
 def _thin(
-    placed: Sequence[_Placed], spots: dict[int, tuple[float, float]], *, keep: set[str], minimize: bool
+    placed: Sequence[_Placed], spots: dict[int, tuple[float, float]], *, keep: str | None, minimize: bool
 ) -> list[_Placed]:
-    """At most about MOST_DOTS trials: one per cell of a grid as fine as that allows, the best of each; `keep` stay."""
+    """At most about MOST_DOTS trials: one per cell of a grid as fine as that allows, the best of each; `keep` stays."""
     if len(placed) <= MOST_DOTS:
         return list(placed)
     sign = 1 if minimize else -1
-    ordered = sorted(placed, key=lambda p: (p.row.id not in keep, sign * (p.row.best or 0.0), p.index))
+    ordered = sorted(placed, key=lambda p: (p.row.id != keep, sign * (p.row.best or 0.0), p.index))
     cell = 2.0
     while True:
-        seen: set[tuple[int, int]] = set()
-        kept = []
+        kept: dict[tuple[int, int], _Placed] = {}
         for p in ordered:
             x, y = spots[p.index]
-            where = (int(x / cell), int(y / cell))
-            if where not in seen or p.row.id in keep:
-                seen.add(where)
-                kept.append(p)
+            kept.setdefault((int(x / cell), int(y / cell)), p)
         if len(kept) <= MOST_DOTS:
-            return sorted(kept, key=lambda p: p.index)
+            return sorted(kept.values(), key=lambda p: p.index)
         cell *= 1.2
 
 
-def _draw_lines(frame: Frame, evidence: AxisEvidence, *, numeric: bool, top: float, bottom: float) -> None:
-    if numeric and frame.x is not None:
-        scale = frame.x
-        marks = [(scale(line.value), line.label) for line in evidence.lines if line.value in scale]
-        frame.vertical_labels(marks, top, bottom)
+# --- what is said of it ---------------------------------------------------------------------------------------------------------
 
 
-def _absent(rows: Sequence[TrialRow], placed: Sequence[_Placed], name: str) -> list[str]:
-    """What of the trials is not in the picture."""
-    shown = {p.index for p in placed}
-    ended = [i for i, r in enumerate(rows) if r.feasible or _failed(r)]
-    without = [i for i in ended if i not in shown]
-    if not without:
-        return []
-    has = "has" if len(without) == 1 else "have"
-    return [f"{count(len(without), 'trial')} {has} no value of {clean(name)} that can stand on this axis."]
+def _notes(plot: _Plot, report: Report, name: str) -> tuple[str, ...]:
+    """What of the trials is not in the picture, or not where it belongs."""
+    notes = []
+    if beyond := len(_beyond(plot)):
+        notes.append(
+            f"{beyond} {'trial lies' if beyond == 1 else 'trials lie'} beyond the vertical axis, drawn at its edge."
+        )
+    if len(plot.drawn) < len(plot.spots):
+        notes.append(f"{len(plot.drawn):,} of {count(len(plot.spots), 'dot')} are drawn; the others lie on these.")
+    shown = {p.index for p in plot.placed}
+    ended = [i for i, r in enumerate(report.figures.trials) if r.feasible or _failed(r)]
+    if without := sum(i not in shown for i in ended):
+        has = "has" if without == 1 else "have"
+        notes.append(f"{count(without, 'trial')} {has} no value of {clean(name)} that can stand on this axis.")
+    return tuple(notes)
 
 
-def _legend(
-    report: Report, evidence: AxisEvidence, domain: Parameter | None, placed: Sequence[_Placed], *, numeric: bool
-) -> tuple[Key, ...]:
-    keys = []
-    if any(p.row.feasible for p in placed):
+def _legend(report: Report, evidence: AxisEvidence, plot: _Plot) -> tuple[Key, ...]:
+    keys, rows, named = [], [p.row for p in plot.placed], set(evidence.trials)
+    if any(r.feasible for r in rows):
         keys.append(Key("k-dot", "trial"))
-    if any(p.row.id in set(evidence.trials) and p.row.feasible for p in placed):
+    if any(r.id in named and r.feasible for r in rows):
         keys.append(Key("k-hot", "trials of this finding"))
-    if any(report.best is not None and p.row.id == report.best.trial for p in placed):
+    if any(report.best is not None and r.id == report.best.trial for r in rows):
         keys.append(Key("k-best", "best"))
-    if any(_failed(p.row) for p in placed):
+    if any(map(_failed, rows)):
         keys.append(Key("k-bad", "failed"))
-    if numeric and domain is not None and domain.numeric:
+    if plot.options is None and plot.domain is not None and plot.domain.numeric:
         seen = evidence.parameter in report.inferred
         keys.append(Key("k-bound", "range of the trials (none declared)" if seen else "range searched"))
-    if numeric and (evidence.next_low is not None or evidence.next_high is not None):
+    if plot.options is None and (evidence.next_low is not None or evidence.next_high is not None):
         keys.append(Key("k-next", "next range"))
     return tuple(keys)

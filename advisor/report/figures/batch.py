@@ -14,7 +14,7 @@ _TOP, _BOTTOM = 22.0, 40.0
 _RIGHT = WIDTH - 12.0
 
 
-def speed_figure(speeds: Sequence[Speed], ident: str) -> Figure:
+def speed_figure(speeds: Sequence[Speed]) -> Figure:
     """Examples per second at each batch size, with a line along which doubling the batch would double them."""
     first, last = speeds[0], speeds[-1]
     fastest = max(speeds, key=lambda s: s.examples_per_s)
@@ -36,22 +36,22 @@ def speed_figure(speeds: Sequence[Speed], ident: str) -> Figure:
         f"{number(fastest.examples_per_s / first.examples_per_s, 2)} times as many as batch size {trimmed(first.batch_size)}."
     )
     legend = (Key("k-dot", "trials of a size"), Key("k-whisker", "90 % interval"), Key("k-mark", "doubling doubles it"))
-    svg = frame.render(ident, "Throughput against batch size", caption)
+    svg = frame.render("Throughput against batch size")
     return Figure(svg=svg, caption=caption, legend=legend)
 
 
-def target_figures(race: ToTarget, metric: str, ident: str) -> list[Figure]:
+def target_figures(race: ToTarget, metric: str) -> list[Figure]:
     """How much training, and where known how long, each batch size takes to the target."""
     goal = clean(metric) if race.target is None else f"{clean(metric)} {number(race.target)}"
     stands = "median of repeats" if race.repeats else "best setting"
-    figures = [_race([(s.batch_size, s.typical) for s in race.sizes], race.unit, goal, stands, f"{ident}-0")]
+    figures = [_race([(s.batch_size, s.typical) for s in race.sizes], race.unit, goal, stands)]
     timed = [(s.batch_size, s.seconds) for s in race.sizes if s.seconds is not None]
     if len(timed) > 1:
-        figures.append(_race(timed, "seconds", goal, "median trial", f"{ident}-1"))
+        figures.append(_race(timed, "seconds", goal, "median trial"))
     return figures
 
 
-def _race(points: list[tuple[float, float]], unit: str, goal: str, stands: str, ident: str) -> Figure:
+def _race(points: list[tuple[float, float]], unit: str, goal: str, stands: str) -> Figure:
     frame = _frame([x for x, _ in points], [y for _, y in points], f"{unit} to {goal}")
     _dots(frame, points)
     least = min(points, key=lambda p: p[1])
@@ -62,7 +62,7 @@ def _race(points: list[tuple[float, float]], unit: str, goal: str, stands: str, 
         f"Batch size {trimmed(least[0])} reaches {goal} {fewest}, {taken}; "
         f"batch size {trimmed(most[0])} takes {number(most[1] / least[1], 2)} times as {many}."
     )
-    svg = frame.render(ident, f"{unit} to the target against batch size", caption)
+    svg = frame.render(f"{unit} to the target against batch size")
     return Figure(svg=svg, caption=caption, legend=(Key("k-dot", stands),))
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from advisor.report.figures.scale import objective_limits, reaching
-from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt, left_margin
+from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, bar, fmt, left_margin
 from advisor.report.model import Report
 from advisor.report.plotted import BestOf
 from advisor.report.text import clean, count, number
@@ -16,7 +16,7 @@ _TOP, _BOTTOM = 22.0, 40.0
 _RIGHT = WIDTH - 12.0
 
 
-def best_of_figure(report: Report, best_of: BestOf, ident: str) -> Figure:
+def best_of_figure(report: Report, best_of: BestOf) -> Figure:
     """A box for each number of trials: the middle half, the median, and whiskers to 5 and 95 %."""
     metric = report.spec.objective.metric
     minimize = report.spec.objective.direction == "minimize"
@@ -30,21 +30,23 @@ def best_of_figure(report: Report, best_of: BestOf, ident: str) -> Figure:
     frame.line(left, bottom, _RIGHT, bottom, "axis")
     width = (_RIGHT - left) / len(best_of.sizes)
     bad = frame.y.end if minimize else frame.y.start
+    boxes = medians = whiskers = ""
     for i, (n, row) in enumerate(zip(best_of.sizes, best_of.quantiles, strict=True)):
         middle = left + (i + 0.5) * width
         frame.text(middle, bottom + 17, f"{n:,}", anchor="middle")
         low, lower, half, upper, high = (bad if v is None else frame.y(v) for v in row)
         side = min(width * 0.3, 20)
-        frame.line(middle, low, middle, high, "whisker")
-        top = min(lower, upper)
-        frame.add("rect", "box", x=middle - side, y=top, width=2 * side, height=max(abs(upper - lower), 1))
-        frame.add("path", "iso", d=f"M{fmt(middle - side)} {fmt(half)}h{fmt(2 * side)}")
+        whiskers += f"M{fmt(middle)} {fmt(low)}V{fmt(high)}"
+        boxes += bar(middle - side, min(lower, upper), 2 * side, max(abs(upper - lower), 1))
+        medians += f"M{fmt(middle - side)} {fmt(half)}h{fmt(2 * side)}"
+    for cls, path in (("whisker", whiskers), ("box", boxes), ("iso", medians)):
+        frame.add("path", cls, d=path)
     frame.x_name("trials", (left + _RIGHT) / 2)
     caption = _caption(best_of, clean(metric))
     failed = sum(row[-1] is None for row in best_of.quantiles)
     notes = ("What reaches the edge goes on to failed trials.",) if failed else ()
     legend = (Key("k-box", "middle half"), Key("k-iso", "median"), Key("k-whisker", "5 to 95 %"))
-    svg = frame.render(ident, f"Best {clean(metric)} of n trials", f"{caption} {' '.join(notes)}")
+    svg = frame.render(f"Best {clean(metric)} of n trials")
     return Figure(svg=svg, caption=caption, legend=legend, notes=notes)
 
 

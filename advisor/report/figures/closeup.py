@@ -20,7 +20,7 @@ _TOP, _BOTTOM = 22.0, 40.0
 _RIGHT = WIDTH - 12.0
 
 
-def close_up_figure(report: Report, close: CloseUp, ident: str) -> Figure:
+def close_up_figure(report: Report, close: CloseUp) -> Figure:
     """The points and the line between them, with the step marked."""
     values = np.array([math.nan if v is None else v for v in close.values])
     finite = values[np.isfinite(values)]
@@ -41,7 +41,7 @@ def close_up_figure(report: Report, close: CloseUp, ident: str) -> Figure:
     frame.add("path", "knots", d=dots((frame.x(s), frame.y(v)) for s, v in seen))
     row = report.figures.by_id.get(close.trial)
     caption = _caption(close, values, shorten(clean(row.name if row else close.trial), 40))
-    svg = frame.render(ident, f"{clean(close.metric)} around step {close.step:,}", caption)
+    svg = frame.render(f"{clean(close.metric)} around step {close.step:,}")
     return Figure(svg=svg, caption=caption)
 
 

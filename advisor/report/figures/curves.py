@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 
@@ -24,8 +24,10 @@ MOST_CURVES = 10
 
 _SLACK = 0.25
 """Pixels by which a line may miss a point that it leaves out."""
-_ROUGH = 3.0
-"""Pixels from point to point from which on a curve is drawn to whole pixels."""
+_ROUGH = 1.0
+"""Pixels from point to point from which on a dense curve is drawn to whole pixels, and by its peaks."""
+_COLUMN = 4.0
+"""Pixels in which such a curve keeps its highest and its lowest point: little more than its line is wide."""
 
 _TOP, _BOTTOM = 22.0, 40.0
 _RIGHT = WIDTH - 12.0
@@ -41,7 +43,7 @@ class _Shown:
     values: FloatArray
 
 
-def curve_figures(report: Report, evidence: CurveEvidence, ident: str, *, late: bool = False) -> list[Figure]:
+def curve_figures(report: Report, evidence: CurveEvidence, *, late: bool = False) -> list[Figure]:
     """The plots that `evidence` asks for: one, or one a metric where the metrics do not share a range of values.
 
     With `late`, the vertical axis follows the last three quarters of the curves.
@@ -54,7 +56,7 @@ def curve_figures(report: Report, evidence: CurveEvidence, ident: str, *, late: 
     figures = []
     for i, group in enumerate(groups):
         caption = evidence.caption if i == 0 else f"{clean(group[0][0].metric)} of the same trials."
-        figures.append(_figure(report, group, evidence, wanted, caption, f"{ident}-{i}" if i else ident, late))
+        figures.append(_figure(report, group, evidence, wanted, caption, late))
     return figures
 
 
@@ -84,7 +86,6 @@ def _figure(
     evidence: CurveEvidence,
     trials: Sequence[str],
     caption: str,
-    ident: str,
     late: bool,
 ) -> Figure:
     rows = report.figures.by_id
@@ -128,7 +129,7 @@ def _figure(
             missing = len(trials) - len(curves)
             notes.append(f"{missing} of the {count(len(trials), 'trial')} logged no {clean(logged.metric)}.")
     title = f"{' and '.join(clean(s.metric) for s, _ in group)} over training steps of {count(len(order), 'trial')}"
-    svg = frame.render(ident, title, f"{caption} {' '.join(notes)}")
+    svg = frame.render(title)
     return Figure(svg=svg, caption=caption, legend=tuple(legend), notes=tuple(notes))
 
 
@@ -162,10 +163,11 @@ def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y
     """
     parts: list[str] = []
     for piece in _pieces(steps, values, x, y):
-        rough = float(np.median(np.abs(np.diff([at for _, at in piece]))) if len(piece) > 2 else 0)
-        # Of a curve that goes up and down by pixels nobody sees tenths of them.
-        unit = 1 if rough > _ROUGH else 10
-        places = [(round(px * unit), round(py * unit)) for px, py in _straightened(piece)]
+        rough = _is_rough(piece)
+        # Of a curve that goes up and down by pixels nobody sees tenths of them, nor what lies between its peaks.
+        unit = 1 if rough else 10
+        shown = _straightened(_peaks(piece) if rough else piece)
+        places = [(round(px * unit), round(py * unit)) for px, py in shown]
         parts.append(f"M{fmt(places[0][0] / unit)} {fmt(places[0][1] / unit)}")
         moves = [(bx - ax, by - ay) for (ax, ay), (bx, by) in pairwise(places) if (ax, ay) != (bx, by)]
         for dx, dy in moves:
@@ -193,6 +195,22 @@ def _pieces(
             piece = []
     if piece:
         yield piece
+
+
+def _is_rough(piece: Sequence[tuple[float, float]]) -> bool:
+    """Whether a curve has more points than columns and jumps from one to the next."""
+    dense = piece[-1][0] - piece[0][0] < _COLUMN * (len(piece) - 1)
+    return dense and float(np.median(np.abs(np.diff([at for _, at in piece])))) > _ROUGH
+
+
+def _peaks(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The ends, and of each column of `_COLUMN` pixels the highest and the lowest point."""
+    kept = {0, len(piece) - 1}
+    columns = groupby(range(len(piece)), key=lambda i: piece[i][0] // _COLUMN)
+    for _, column in columns:
+        inside = list(column)
+        kept |= {min(inside, key=lambda i: piece[i][1]), max(inside, key=lambda i: piece[i][1])}
+    return [piece[i] for i in sorted(kept)]
 
 
 def _straightened(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

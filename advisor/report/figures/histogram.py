@@ -17,7 +17,7 @@ _TOP, _BOTTOM = 22.0, 40.0
 _RIGHT = WIDTH - 12.0
 
 
-def histogram_figure(evidence: HistogramEvidence, ident: str) -> Figure | None:
+def histogram_figure(evidence: HistogramEvidence) -> Figure | None:
     """The histogram that `evidence` asks for; None if it holds no bin that can be drawn."""
     edges = evidence.edges
     ordered = all(a < b for a, b in pairwise(edges))
@@ -31,10 +31,10 @@ def histogram_figure(evidence: HistogramEvidence, ident: str) -> Figure | None:
     frame.x_axis(evidence.quantity, bottom)
     frame.vertical_labels([(frame.x(v.value), v.label) for v in evidence.lines if v.value in frame.x], _TOP, bottom)
     title = f"How often each {clean(evidence.quantity)} occurs"
-    return Figure(svg=frame.render(ident, title, evidence.caption), caption=evidence.caption)
+    return Figure(svg=frame.render(title), caption=evidence.caption)
 
 
-def best_step_figure(positions: Sequence[float], ident: str) -> Figure:
+def best_step_figure(positions: Sequence[float]) -> Figure:
     """Where in their training trials are best: positions between 0 and 1, one a trial."""
     counts, edges = np.histogram(positions, bins=20, range=(0, 1))
     frame, left, bottom = _frame(counts.tolist())
@@ -51,7 +51,7 @@ def best_step_figure(positions: Sequence[float], ident: str) -> Figure:
         f"and {late:,} in the last 25 % of their steps."
     )
     legend = (Key("k-zone", "first 10 % and last 25 %"),)
-    return Figure(svg=frame.render(ident, "Best step of each trial", caption), caption=caption, legend=legend)
+    return Figure(svg=frame.render("Best step of each trial"), caption=caption, legend=legend)
 
 
 def _frame(counts: Sequence[int]) -> tuple[Frame, float, float]:

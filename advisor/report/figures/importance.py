@@ -19,17 +19,17 @@ _ROW, _TOP, _BOTTOM = 34.0, 6.0, 36.0
 _LEFT, _RIGHT = 8.0, WIDTH - 22.0
 
 
-def importance_figures(found: Importances, ident: str) -> list[Figure]:
+def importance_figures(found: Importances) -> list[Figure]:
     """The hyperparameters, and below them pairs where two or more matter."""
     rows = found.each[:MOST_ROWS]
     notes = (f"The first {len(rows)} of {len(found.each)} are drawn.",) if len(rows) < len(found.each) else ()
-    figures = [_figure(rows, "Importance of each hyperparameter", _caption(found), notes, f"{ident}-0")]
+    figures = [_figure(rows, "Importance of each hyperparameter", _caption(found), notes)]
     if found.pairs:
-        figures.append(_figure(found.pairs, "Interactions of pairs", _pairs_caption(found), (), f"{ident}-1"))
+        figures.append(_figure(found.pairs, "Interactions of pairs", _pairs_caption(found), ()))
     return figures
 
 
-def _figure(rows: Sequence[Importance], title: str, caption: str, notes: tuple[str, ...], ident: str) -> Figure:
+def _figure(rows: Sequence[Importance], title: str, caption: str, notes: tuple[str, ...]) -> Figure:
     frame = Frame(height=_TOP + _ROW * len(rows) + _BOTTOM)
     frame.x = Scale(0, 100, _LEFT, _RIGHT)
     for i, row in enumerate(rows):
@@ -47,7 +47,7 @@ def _figure(rows: Sequence[Importance], title: str, caption: str, notes: tuple[s
         )
     frame.x_axis("share of the differences between trials, per cent", frame.height - _BOTTOM + 2)
     legend = (Key("k-share", "share"), Key("k-range", "90 % interval"))
-    return Figure(svg=frame.render(ident, title, caption), caption=caption, legend=legend, notes=notes)
+    return Figure(svg=frame.render(title), caption=caption, legend=legend, notes=notes)
 
 
 def _caption(found: Importances) -> str:

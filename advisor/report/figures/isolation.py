@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from advisor.report.figures.scale import Scale, objective_limits, reaching, spanning
-from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, dots, fmt, left_margin, text_width
+from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, bar, dots, fmt, left_margin, text_width
 from advisor.report.model import Report
 from advisor.report.plotted import Isolation, Slice
 from advisor.report.text import clean, number, shorten
@@ -19,7 +19,7 @@ _TOP, _BOTTOM = 22.0, 40.0
 _RIGHT = WIDTH - 12.0
 
 
-def isolation_figure(report: Report, isolation: Isolation, ident: str) -> Figure:
+def isolation_figure(report: Report, isolation: Isolation) -> Figure:
     """For each slice the best trial as a dot, and how far luck moves the best of equally many trials as a bar."""
     objective, parameter = report.spec.objective, report.spec.parameters.get(isolation.parameter)
     minimize = objective.direction == "minimize"
@@ -37,13 +37,19 @@ def isolation_figure(report: Report, isolation: Isolation, ident: str) -> Figure
         frame.x_axis(isolation.parameter, bottom)
     else:
         _draw_choices(frame, isolation, left, bottom)
-    spots = []
+    spots, boxes, medians = [], "", ""
     for i, part in enumerate(isolation.slices):
         start, end = _extent(frame.x, part, i, len(isolation.slices), left)
-        _draw_slice(frame, part, start, end, minimize=minimize)
+        five, half, most = (
+            (frame.y.end if minimize else frame.y.start) if v is None else frame.y(v) for v in part.quantiles
+        )
+        boxes += bar(start, min(five, most), end - start, max(abs(most - five), 1))
+        medians += f"M{fmt(start)} {fmt(half)}h{fmt(end - start)}"
         if part.best is not None and part.value is not None:
             spots.append((part.best, ((start + end) / 2, frame.y(part.value))))
     indices = {r.id: i for i, r in enumerate(report.figures.trials)}
+    frame.add("path", "box", d=boxes)
+    frame.add("path", "iso", d=medians)
     if spots:
         frame.add("path", "pts", d=dots(at for _, at in spots), data_t=" ".join(str(indices[b]) for b, _ in spots))
     caption = _caption(isolation, minimize=minimize)
@@ -52,7 +58,7 @@ def isolation_figure(report: Report, isolation: Isolation, ident: str) -> Figure
         Key("k-iso", f"median best of {isolation.drawn:,}"),
         Key("k-box", "5 to 95 % by luck"),
     )
-    svg = frame.render(ident, f"Best {clean(objective.metric)} for each {clean(isolation.parameter)}", caption)
+    svg = frame.render(f"Best {clean(objective.metric)} for each {clean(isolation.parameter)}")
     return Figure(svg=svg, caption=caption, legend=legend)
 
 
@@ -76,15 +82,6 @@ def _extent(x: Scale | None, part: Slice, i: int, of: int, left: float) -> tuple
     width = (_RIGHT - left) / of
     half = min(0.3 * width, 30)
     return left + (i + 0.5) * width - half, left + (i + 0.5) * width + half
-
-
-def _draw_slice(frame: Frame, part: Slice, start: float, end: float, *, minimize: bool) -> None:
-    assert frame.y is not None
-    edge = frame.y.end if minimize else frame.y.start
-    five, half, most = (edge if v is None else frame.y(v) for v in part.quantiles)
-    top = min(five, most)
-    frame.add("rect", "box", x=start, y=top, width=end - start, height=max(abs(most - five), 1))
-    frame.add("path", "iso", d=f"M{fmt(start)} {fmt(half)}H{fmt(end)}")
 
 
 def _caption(isolation: Isolation, *, minimize: bool) -> str:

@@ -33,7 +33,7 @@ _Axis = Callable[[TrialRow], float | None]
 """The height at which a trial crosses the axis; None where it has no place there."""
 
 
-def parallel_figure(report: Report, ident: str) -> Figure | None:
+def parallel_figure(report: Report) -> Figure | None:
     """The picture; None with fewer than two hyperparameters or three trials that ended."""
     names = _names(report)
     ranked, failed = _ranked(report)
@@ -49,26 +49,28 @@ def parallel_figure(report: Report, ident: str) -> Figure | None:
     # Lines lie below the axes and their labels.
     above, frame.parts = frame.parts, []
     best = max(math.ceil(TOP * len(ranked)), 1)
-    kinds = ((failed, "pc bad", 4), (ranked[best:][::-1], "pc", 2), (ranked[:best][::-1], "pc top", 8))
-    all_of = len(ranked) + len(failed) <= MOST_LINES
-    lines = [
-        line for rows, cls, part in kinds for line in _chosen(rows, cls, len(rows) if all_of else MOST_LINES // part)
-    ]
-    for (index, row), cls in lines:
-        path = _path([(x, axis(row)) for x, axis in zip(places, axes, strict=True)])
-        if path:
-            frame.add("path", cls, d=path, data_t=str(index))
+    kinds = (("pc bad", failed, 4), ("pc", ranked[best:][::-1], 2), ("pc top", ranked[:best][::-1], 8))
+    total, shown = len(ranked) + len(failed), 0
+    for cls, rows, part in kinds:
+        chosen = _chosen(rows, len(rows) if total <= MOST_LINES else MOST_LINES // part)
+        shown += len(chosen)
+        start = len(frame.parts)
+        for index, row in chosen:
+            path = _path([(x, axis(row)) for x, axis in zip(places, axes, strict=True)])
+            if path:
+                frame.add("path", "", d=path, data_t=str(index))
+        if chosen:
+            frame.group(start, **{"class": cls})
     frame.parts += above
-    total = len(ranked) + len(failed)
     notes = []
-    if len(lines) < total:
-        notes.append(f"{len(lines):,} of {count(total, 'trial')} are drawn, evenly over their ranks.")
+    if shown < total:
+        notes.append(f"{shown:,} of {count(total, 'trial')} are drawn, evenly over their ranks.")
     if len(report.spec.searched) > len(names):
         notes.append(f"{len(names)} of {len(report.spec.searched)} hyperparameters are drawn, the most important.")
     caption = _caption(report, ranked[:best], names)
     legend = [Key("k-pc top", f"best {count(best, 'trial')}"), Key("k-pc", "other trials")]
     legend += [Key("k-pc bad", "failed")] if failed else []
-    svg = frame.render(ident, "Every trial through its hyperparameters to its result", f"{caption} {' '.join(notes)}")
+    svg = frame.render("Every trial through its hyperparameters to its result")
     return Figure(svg=svg, caption=caption, legend=tuple(legend), notes=tuple(notes))
 
 
@@ -94,11 +96,11 @@ def _ranked(report: Report) -> tuple[list[_Row], list[_Row]]:
     return sorted(fine, key=lambda r: (sign * (r[1].best or 0.0), r[0])), failed
 
 
-def _chosen(rows: Sequence[_Row], cls: str, most: int) -> list[tuple[_Row, str]]:
+def _chosen(rows: Sequence[_Row], most: int) -> Sequence[_Row]:
     """At most so many of the rows, evenly, the first and the last among them."""
-    if len(rows) > most:
-        rows = [rows[int(i)] for i in np.linspace(0, len(rows) - 1, most).round()]
-    return [(r, cls) for r in rows]
+    if len(rows) <= most:
+        return rows
+    return [rows[int(i)] for i in np.linspace(0, len(rows) - 1, most).round()]
 
 
 # --- axes -----------------------------------------------------------------------------------------------------------------------

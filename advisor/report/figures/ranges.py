@@ -18,7 +18,7 @@ _LEFT, _RIGHT = 8.0, WIDTH - 8.0
 MOST_ROWS = 12
 
 
-def range_figure(report: Report, ident: str) -> Figure | None:
+def range_figure(report: Report) -> Figure | None:
     """Old and next ranges of the numeric hyperparameters; None where there is none or no next study."""
     if not report.next_studies:
         return None
@@ -37,7 +37,7 @@ def range_figure(report: Report, ident: str) -> Figure | None:
     caption = capital(f"{spelled(changed, 'hyperparameter changes', 'hyperparameters change')} in the next study.")
     notes = (f"The first {len(rows)} of {len(numeric)} ranges are drawn.",) if len(numeric) > len(rows) else ()
     legend = (Key("k-old", "range searched"), Key("k-new", "next range"), Key("k-tick", f"best {BEST} trials"))
-    svg = frame.render(ident, "The next search space over the one that was searched", caption)
+    svg = frame.render("The next search space over the one that was searched")
     return Figure(svg=svg, caption=caption, legend=legend, notes=notes)
 
 

@@ -27,7 +27,7 @@ class _Forecast:
     likely: float
 
 
-def rounds_figure(history: History, ident: str) -> Figure | None:
+def rounds_figure(history: History) -> Figure | None:
     """The rounds as points over their order; None where fewer than two have a result."""
     rounds = history.rounds[-MOST:]
     if sum(r.best is not None for r in rounds) < 2:
@@ -56,7 +56,7 @@ def rounds_figure(history: History, ident: str) -> Figure | None:
         (f"The last {len(rounds)} of {len(history.rounds)} rounds are drawn.",) if len(history.rounds) > MOST else ()
     )
     title = f"The best value of each round, the last one {number(last)}"
-    return Figure(svg=frame.render(ident, title, caption), caption=caption, legend=tuple(legend), notes=notes)
+    return Figure(svg=frame.render(title), caption=caption, legend=tuple(legend), notes=notes)
 
 
 def _forecast(place: int, round: Round) -> _Forecast | None:

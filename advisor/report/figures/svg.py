@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -78,7 +79,8 @@ class Frame:
         """A label; `title` is shown when one points at it."""
         tip = f"<title>{escape(title)}</title>" if title is not None and title != text else ""
         place = "" if anchor == "start" else {"middle": "m", "end": "e"}[anchor]
-        self.add("text", " ".join(c for c in (cls, place) if c), tip + escape(text), x=x, y=y)
+        # Nobody sees a tenth of a pixel in the place of a label.
+        self.add("text", " ".join(c for c in (cls, place) if c), tip + escape(text), x=round(x), y=round(y))
 
     def line(self, x1: float, y1: float, x2: float, y2: float, cls: str) -> None:
         """A straight line."""
@@ -131,20 +133,29 @@ class Frame:
                 at - 4 if start else at + 4, top + 12 + 13 * row, shown, "halo", "end" if start else "start", label
             )
 
-    def render(self, ident: str, title: str, description: str) -> Markup:
-        """The picture. `ident` is unique on the page."""
+    def group(self, start: int, **attributes: str) -> None:
+        """Puts the parts from `start` on into a group."""
+        parts, self.parts[start:] = self.parts[start:], []
+        self.add("g", "", "".join(parts), **attributes)
+
+    def render(self, title: str) -> Markup:
+        """The picture; what it shows is said by the caption of its figure."""
         scales = "".join(f' data-{n}="{_describe(s)}"' for n, s in (("x", self.x), ("y", self.y)) if s is not None)
-        head = (
-            f'<svg viewBox="0 0 {WIDTH} {fmt(self.height)}" role="img" aria-labelledby="{ident}-t {ident}-d"{scales}>'
-            f'<title id="{ident}-t">{escape(title)}</title><desc id="{ident}-d">{escape(description)}</desc>'
-        )
+        head = f'<svg viewBox="0 0 {WIDTH} {fmt(self.height)}" role="img"{scales}><title>{escape(title)}</title>'
         # Markup is right here: every text above went through `escape`, every attribute through `html.escape`.
         return Markup(head + "".join(self.parts) + "</svg>")  # noqa: S704
 
 
 def _describe(scale: Scale) -> str:
     kind = "rev" if scale.reverse else "log" if scale.log else "lin"
-    return f"{kind} {scale.low!r} {scale.high!r} {fmt(scale.start)} {fmt(scale.end)}"
+    return f"{kind} {_end(scale.low, scale)} {_end(scale.high, scale)} {fmt(scale.start)} {fmt(scale.end)}"
+
+
+def _end(value: float, scale: Scale) -> str:
+    """An end of a scale to a thousandth of a pixel: in as many digits as its distance from the other end asks for."""
+    span = min(abs(value), 1 - value) if scale.reverse else abs(value) if scale.log else scale.high - scale.low
+    digits = 7 if span <= 0 else 7 + max(0, math.ceil(math.log10(max(abs(value), span) / span)))
+    return f"{value:.{min(digits, 17)}g}"
 
 
 def left_margin(ticks: Iterable[tuple[float, str]]) -> float:
@@ -153,8 +164,13 @@ def left_margin(ticks: Iterable[tuple[float, str]]) -> float:
 
 
 def dots(points: Iterable[tuple[float, float]]) -> str:
-    """Path data of round dots, to whole pixels: strokes without length, drawn by their caps."""
-    return "".join(f"M{x:.0f} {y:.0f}h0" for x, y in points)
+    """Path data of marks, to whole pixels: empty strokes, which the style sheet ends in round caps or marks with a cross."""
+    return "".join(f"M{x:.0f} {y:.0f}z" for x, y in points)
+
+
+def bar(x: float, y: float, width: float, height: float) -> str:
+    """Path data of a rectangle."""
+    return f"M{fmt(x)} {fmt(y)}h{fmt(width)}v{fmt(height)}h{fmt(-width)}z"
 
 
 def indices(trials: Sequence[int]) -> str:
@@ -166,9 +182,3 @@ def indices(trials: Sequence[int]) -> str:
         else:
             runs.append([i, i])
     return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-
-
-def crosses(points: Iterable[tuple[float, float]], half: float = 3) -> str:
-    """Path data of crosses."""
-    size = fmt(2 * half)
-    return "".join(f"M{x - half:.0f} {y - half:.0f}l{size} {size}m0-{size}l-{size} {size}" for x, y in points)

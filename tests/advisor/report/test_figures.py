@@ -33,7 +33,10 @@ def root(figure: Figure) -> ET.Element:
 
 
 def paths(figure: Figure, cls: str) -> list[ET.Element]:
-    return [e for e in root(figure).iter("path") if cls in (e.get("class") or "").split()]
+    """The paths with a class, their own or their group's."""
+    groups = [g for g in root(figure).iter("g") if cls in (g.get("class") or "").split()]
+    own = [e for e in root(figure).iter("path") if cls in (e.get("class") or "").split()]
+    return own + [e for g in groups for e in g.iter("path")]
 
 
 def points(path: ET.Element) -> list[tuple[float, float]]:
@@ -113,7 +116,7 @@ def test_a_spike_of_a_good_curve_is_shown() -> None:
 
 
 def test_dots_stand_where_the_trials_are(report: Report) -> None:
-    figure = axis_figure(report, AxisEvidence(parameter="learning_rate", caption="c"), "x")
+    figure = axis_figure(report, AxisEvidence(parameter="learning_rate", caption="c"), own=True)
     x, y = values(root(figure).get("data-x") or ""), values(root(figure).get("data-y") or "")
     (path,) = paths(figure, "pts")[:1]
     for index, (px, py) in zip(trials(path), points(path), strict=True):
@@ -123,7 +126,7 @@ def test_dots_stand_where_the_trials_are(report: Report) -> None:
 
 
 def test_failed_trials_are_crosses_and_only_they(report: Report) -> None:
-    figure = axis_figure(report, AxisEvidence(parameter="learning_rate", caption="c"), "x")
+    figure = axis_figure(report, AxisEvidence(parameter="learning_rate", caption="c"), own=True)
     failed = {i for i, t in enumerate(report.figures.trials) if not t.feasible}
     assert failed
     assert set(drawn(figure, "bad")) == failed
@@ -133,7 +136,7 @@ def test_failed_trials_are_crosses_and_only_they(report: Report) -> None:
 
 def test_the_declared_range_is_drawn_and_the_next_over_it(report: Report) -> None:
     figure = axis_figure(
-        report, AxisEvidence(parameter="weight_decay", caption="c", next_low=1e-8, next_high=0.01), "x"
+        report, AxisEvidence(parameter="weight_decay", caption="c", next_low=1e-8, next_high=0.01), own=True
     )
     scale = values(root(figure).get("data-x") or "")
     assert scale.low < 1e-8
@@ -154,24 +157,47 @@ def test_everything_is_inside_the_picture(report: Report) -> None:
 
 
 def test_every_picture_says_what_it_shows_and_has_no_inline_style(report: Report) -> None:
-    seen = set()
     for figure in (f for g in groups(report) for f in g.figures):
         svg = root(figure)
         assert svg.get("role") == "img"
-        title, description = svg.find("title"), svg.find("desc")
+        title = svg.find("title")
         assert title is not None
-        assert description is not None
         assert title.text
-        assert description.text
-        assert svg.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
-        assert title.get("id") not in seen
-        seen.add(title.get("id"))
+        assert figure.caption
         assert " style=" not in str(figure.svg)
+
+
+def test_plots_of_a_hyperparameter_share_what_is_the_same_in_them(report: Report) -> None:
+    named = tuple(report.figures.best_trials)
+    own = axis_figure(report, AxisEvidence(parameter="learning_rate", caption="c"), own=True)
+    other = axis_figure(report, AxisEvidence(parameter="learning_rate", caption="c", trials=named))
+    ids = {g.get("id") for g in root(own).iter("g")}
+    assert {(u.get("href") or "").lstrip("#") for u in root(other).iter("use")} == ids == {"axis-0-axes", "axis-0-dots"}
+    assert [root(f).get("data-x") for f in (own, other)] == [root(own).get("data-x")] * 2
+    assert [root(f).get("data-y") for f in (own, other)] == [root(own).get("data-y")] * 2
+    assert {report.figures.trials[i].id for i in drawn(other, "hot")} == set(named)
+    assert len(str(other.svg)) < len(str(own.svg)) / 3
+
+
+def test_a_rough_curve_keeps_its_peaks() -> None:
+    rng = np.random.default_rng(0)
+    levels = rng.normal(0, 10, 4000)
+    levels[[700, 2900]] = 49, -49
+    x, y = Scale(0, 3999, 0, 500), Scale(-50, 50, 250, 0)
+    path = curve_path(range(4000), levels.tolist(), x, y)
+    assert len(path) < 2500
+    at, heights = 0.0, []
+    for command, rest in re.findall(r"([MlhvL])([^MlhvL]*)", path):
+        n = [float(v) for v in re.findall(r"-?(?:\d+\.?\d*|\.\d+)", rest)]
+        at = n[1] if command == "M" else at + (n[-1] if command in "lv" else 0)
+        heights.append(at)
+    assert min(heights) == pytest.approx(y(49), abs=0.6)
+    assert max(heights) == pytest.approx(y(-49), abs=0.6)
 
 
 def test_thousands_of_dots_are_thinned_but_never_the_best_or_the_failed() -> None:
     large = make_report(make_study(5000, dense=False), ())
-    figure = axis_figure(large, AxisEvidence(parameter="learning_rate", caption="c"), "x")
+    figure = axis_figure(large, AxisEvidence(parameter="learning_rate", caption="c"), own=True)
     dots = set(drawn(figure, "pts"))
     failed = {i for i, t in enumerate(large.figures.trials) if not t.feasible}
     best = next(i for i, t in enumerate(large.figures.trials) if large.best and t.id == large.best.trial)
@@ -190,13 +216,13 @@ def test_values_that_cannot_stand_on_the_axis_are_counted_not_drawn() -> None:
     study.trials[2].params["lr"] = 0.0  # type: ignore[index]
     study.trials[3].params["lr"] = "auto"  # type: ignore[index]
     del study.trials[4].params["lr"]  # type: ignore[attr-defined]
-    figure = axis_figure(make_report(study, ()), AxisEvidence(parameter="lr", caption="c"), "x")
+    figure = axis_figure(make_report(study, ()), AxisEvidence(parameter="lr", caption="c"), own=True)
     assert set(drawn(figure, "pts")) == {0, 1, 5}
     assert any("3 trials have no value of lr" in note for note in figure.notes)
 
 
 def test_choices_stand_in_columns_of_their_own(report: Report) -> None:
-    figure = axis_figure(report, AxisEvidence(parameter="optimizer", caption="c"), "x")
+    figure = axis_figure(report, AxisEvidence(parameter="optimizer", caption="c"), own=True)
     by_choice: dict[object, list[float]] = {}
     for path in paths(figure, "pts"):
         if "bad" not in (path.get("class") or ""):
@@ -208,7 +234,7 @@ def test_choices_stand_in_columns_of_their_own(report: Report) -> None:
 
 
 def test_a_parameter_that_nobody_knows_draws_an_empty_plot(report: Report) -> None:
-    figure = axis_figure(report, AxisEvidence(parameter="no such", caption="c"), "x")
+    figure = axis_figure(report, AxisEvidence(parameter="no such", caption="c"), own=True)
     assert not list(drawn(figure, "pts"))
 
 
@@ -217,7 +243,7 @@ def test_a_parameter_that_nobody_knows_draws_an_empty_plot(report: Report) -> No
 
 def test_curves_end_where_the_data_ends(report: Report) -> None:
     trial = report.figures.best_trials[0]
-    (figure,) = curve_figures(report, CurveEvidence(metrics=("validation/error",), caption="c", trials=(trial,)), "x")
+    (figure,) = curve_figures(report, CurveEvidence(metrics=("validation/error",), caption="c", trials=(trial,)))
     (path,) = paths(figure, "crv")
     x, y = values(root(figure).get("data-x") or ""), values(root(figure).get("data-y") or "")
     at_x = at_y = 0.0
@@ -236,7 +262,7 @@ def test_curves_end_where_the_data_ends(report: Report) -> None:
 def test_what_is_cut_off_is_said() -> None:
     study = make_study(6, dense=False, statuses={0: "diverged", 1: "complete", 2: "complete"})
     made = make_report(study, naming_all(study, "validation/error"))
-    figures = [f for g in (made.findings[0].evidence) for f in curve_figures(made, g, "x")]  # type: ignore[arg-type]
+    figures = [f for g in (made.findings[0].evidence) for f in curve_figures(made, g)]  # type: ignore[arg-type]
     said = " ".join(figures[0].notes)
     assert "Values up to 1e12 are cut off at the top." in said
     assert "Gaps are values that were not finite." in said
@@ -260,11 +286,11 @@ def naming_all(study: Study, *metrics: str) -> list[Verdict]:
 def test_one_quantity_on_two_sets_of_data_shares_a_plot_and_two_quantities_do_not(report: Report) -> None:
     trials = report.figures.best_trials[:1]
     apart = CurveEvidence(metrics=("train/loss", "train/grad_norm"), caption="c", trials=trials)
-    assert len(curve_figures(report, apart, "x")) == 2
+    assert len(curve_figures(report, apart)) == 2
     study = make_study(3, dense=False, statuses=dict.fromkeys(range(3), "complete"))
     twin = {**study.metrics, "train/error": study.metrics["validation/error"]}
     made = make_report(dataclasses.replace(study, metrics=twin), naming_all(study, "validation/error", "train/error"))
-    (figure,) = curve_figures(made, made.findings[0].evidence[0], "x")  # type: ignore[arg-type]
+    (figure,) = curve_figures(made, made.findings[0].evidence[0])  # type: ignore[arg-type]
     assert len(paths(figure, "crv")) == 6
     assert len(paths(figure, "d1")) == 3
 
@@ -273,7 +299,7 @@ def test_marks_that_lie_together_are_labelled_once(report: Report) -> None:
     trials = report.figures.best_trials
     marks = tuple(Mark(trial=t, step=5000, label="best level") for t in trials)
     evidence = CurveEvidence(metrics=("validation/error",), caption="c", trials=trials, marks=marks)
-    (figure,) = curve_figures(report, evidence, "x")
+    (figure,) = curve_figures(report, evidence)
     assert [t.text or t[0].tail for t in root(figure).iter("text")].count("best level") == 1
     assert sum("spot" in (c.get("class") or "") for c in root(figure).iter("circle")) == 5
 
@@ -282,7 +308,7 @@ def test_bars_add_up_and_marks_are_labelled() -> None:
     evidence = HistogramEvidence(
         quantity="q", caption="c", edges=(0, 1, 2, 3), counts=(5, 0, 2), lines=(Line(value=2.5, label="half <b>"),)
     )
-    figure = histogram_figure(evidence, "x")
+    figure = histogram_figure(evidence)
     assert figure is not None
     (bars,) = paths(figure, "count")
     assert (bars.get("d") or "").count("z") == 2
@@ -293,11 +319,11 @@ def test_bars_add_up_and_marks_are_labelled() -> None:
     ("edges", "counts"), [((), ()), ((0.0,), ()), ((0.0, math.inf), (1,)), ((1.0, 0.0), (1,)), ((0.0, 1.0), (1, 2))]
 )
 def test_a_histogram_that_cannot_be_drawn_is_left_out(edges: tuple[float, ...], counts: tuple[int, ...]) -> None:
-    assert histogram_figure(HistogramEvidence(quantity="q", caption="c", edges=edges, counts=counts), "x") is None
+    assert histogram_figure(HistogramEvidence(quantity="q", caption="c", edges=edges, counts=counts)) is None
 
 
 def test_the_best_step_histogram_counts_both_ends() -> None:
-    caption = best_step_figure([0.05, 0.5, 0.8, 0.9, 1.0], "x").caption
+    caption = best_step_figure([0.05, 0.5, 0.8, 0.9, 1.0]).caption
     assert "1 reach their best value in the first 10 % and 3 in the last 25 %" in caption
 
 

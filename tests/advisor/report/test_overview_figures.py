@@ -46,8 +46,8 @@ def test_every_caption_is_one_result_with_a_number(report: Report) -> None:
 
 
 def test_isolation_dots_are_the_best_of_their_slice(report: Report) -> None:
-    for i, isolation in enumerate(report.figures.isolations):
-        figure = isolation_figure(report, isolation, f"i{i}")
+    for isolation in report.figures.isolations:
+        figure = isolation_figure(report, isolation)
         y = values(root(figure).get("data-y") or "")
         shown = [report.figures.trials[t] for t in drawn(figure, "pts")]
         assert [r.id for r in shown] == [s.best for s in isolation.slices if s.best is not None]
@@ -58,7 +58,7 @@ def test_isolation_dots_are_the_best_of_their_slice(report: Report) -> None:
 
 
 def test_all_of_200_trials_are_lines_and_the_best_tenth_stands_out(report: Report) -> None:
-    figure = parallel_figure(report, "p")
+    figure = parallel_figure(report)
     assert figure is not None
     shown = list(drawn(figure, "pc"))
     ended = [i for i, t in enumerate(report.figures.trials) if t.status not in ("running", "no_data")]
@@ -70,7 +70,7 @@ def test_all_of_200_trials_are_lines_and_the_best_tenth_stands_out(report: Repor
 
 def test_of_thousands_of_lines_some_are_drawn_and_how_many_is_said() -> None:
     report = make_report(make_study(2000, dense=False), ())
-    figure = parallel_figure(report, "p")
+    figure = parallel_figure(report)
     assert figure is not None
     shown = list(drawn(figure, "pc"))
     assert len(shown) <= MOST_LINES
@@ -82,13 +82,13 @@ def test_of_thousands_of_lines_some_are_drawn_and_how_many_is_said() -> None:
 def test_parallel_coordinates_need_two_hyperparameters() -> None:
     spec = default_spec()
     one = spec.model_copy(update={"parameters": {"learning_rate": spec.parameters["learning_rate"]}})
-    assert parallel_figure(make_report(make_study(20, spec=one), ()), "p") is None
+    assert parallel_figure(make_report(make_study(20, spec=one), ())) is None
 
 
 def test_best_of_boxes_stand_where_the_quantiles_are(report: Report) -> None:
     found = report.figures.best_of
     assert found is not None
-    figure = best_of_figure(report, found, "b")
+    figure = best_of_figure(report, found)
     y = values(root(figure).get("data-y") or "")
     medians = [at for path in paths(figure, "iso") for _, at in points(path)]
     assert medians == pytest.approx([y(row[2]) for row in found.quantiles if row[2] is not None], abs=0.06)
@@ -98,7 +98,7 @@ def test_throughput_and_target_say_which_size_is_best() -> None:
     speeds = [
         Speed(batch_size=s, examples_per_s=v, low=0.9 * v, high=None, trials=()) for s, v in ((32, 1e3), (64, 1.5e3))
     ]
-    figure = speed_figure(speeds, "s")
+    figure = speed_figure(speeds)
     assert figure.caption.startswith("Batch size 64 trains fastest, at 1,500 examples per second: 1.5 times as many")
     race = ToTarget(
         unit="epochs",
@@ -109,7 +109,7 @@ def test_throughput_and_target_say_which_size_is_best() -> None:
             Needed(batch_size=64, typical=8.0, seconds=9.0, trials=()),
         ),
     )
-    steps, seconds = target_figures(race, "val/loss", "t")
+    steps, seconds = target_figures(race, "val/loss")
     assert steps.caption.startswith(
         "Batch size 32 reaches val/loss 0.5000 with the fewest epochs, 4; batch size 64 takes 2 times"
     )
@@ -121,10 +121,10 @@ def test_throughput_and_target_say_which_size_is_best() -> None:
 def test_importance_does_not_boast_where_all_may_be_noise() -> None:
     part = Importance(parameters=("lr",), share=0.9, low=0.5, high=1.0)
     pair = Importance(parameters=("lr", "wd"), share=0.2, low=0.1, high=0.3, p=0.01)
-    noisy = importance_figures(Importances(settings=12, p=0.4, each=(part,), pairs=(pair,)), "i")
+    noisy = importance_figures(Importances(settings=12, p=0.4, each=(part,), pairs=(pair,)))
     assert "may be noise" in noisy[0].caption
     assert noisy[1].caption.startswith("No two")
-    sure = importance_figures(Importances(settings=12, p=0.01, each=(part,), pairs=(pair,)), "i")
+    sure = importance_figures(Importances(settings=12, p=0.01, each=(part,), pairs=(pair,)))
     assert sure[0].caption.startswith("lr goes with 90 %")
     assert sure[1].caption == "What one does depends on the other for lr and wd."
 
@@ -133,7 +133,7 @@ def test_a_close_up_draws_every_point_and_gaps_stay_gaps(report: Report) -> None
     (close,) = report.figures.close_ups
     torn = close.model_copy(update={"values": (None, *close.values[1:])})
     for shown, expected in ((close, len(close.steps)), (torn, len(close.steps) - 1)):
-        (knots,) = paths(close_up_figure(report, shown, "c"), "knots")
+        (knots,) = paths(close_up_figure(report, shown), "knots")
         assert len(points(knots)) == expected
 
 

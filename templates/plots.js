@@ -1,0 +1,158 @@
+// Plots: what is nearest the pointer, and the same trial ringed in all of them.
+const scale = (text) => {
+  const [kind, low, high, start, end] = text.split(" ").map((part, i) => (i ? Number(part) : part));
+  const turn = { log: Math.log10, rev: (v) => -Math.log10(1 - v) }[kind] || ((v) => v);
+  const back = { log: (v) => 10 ** v, rev: (v) => 1 - 10 ** -v }[kind] || ((v) => v);
+  return (pixel) => {
+    const value = turn(low) + ((pixel - start) / (end - start)) * (turn(high) - turn(low));
+    return back(value);
+  };
+};
+// What is shown of a trial: name, result and hyperparameters, as the table of trials has them.
+const rowOf = new Map($$("#trials tbody tr").map((row) => [Number(row.dataset.t), row]));
+const trial = (index) => {
+  const row = rowOf.get(index);
+  if (!row) return data.trials[index];
+  const [name, status, best, , ...params] = [...row.cells].map((cell) => cell.textContent.trim());
+  return [name, row.cells[1].className ? status : best, ...params];
+};
+const number = (value) => Number(value.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 });
+
+const walk = (path) => {
+  let x = 0, y = 0;
+  const out = [];
+  for (const [, command, rest] of path.getAttribute("d").matchAll(/([MlhvL])([^MlhvL]*)/g)) {
+    const n = (rest.match(/-?(\d+\.?\d*|\.\d+)/g) || []).map(Number);
+    if (command === "M") [x, y] = n;
+    else if (command === "l") { x += n[0]; y += n[1]; }
+    else if (command === "h") x += n[0];
+    else if (command === "v") y += n[0];
+    out.push([x, y, command]);
+  }
+  return out;
+};
+
+const read = (svg) => {
+  const points = [];
+  // Plots of one hyperparameter share their dots; those that a finding names are drawn over them.
+  const shared = $$("use", svg).flatMap((use) => $$("path[data-t]", $(use.getAttribute("href"))));
+  for (const path of [...$$("path[data-t]", svg), ...shared]) {
+    const trials = path.dataset.t.split(" ").filter(Boolean).flatMap((run) => {
+      const [first, last = first] = run.split("-").map(Number);
+      return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+    });
+    if (path.classList.contains("crv")) {
+      // Where a curve is straight it has few points, and is met between them too.
+      let last = null;
+      for (const [x, y, command] of walk(path)) {
+        const pieces = command === "M" ? 1 : Math.ceil(Math.hypot(x - last[0], y - last[1]) / 12);
+        for (let i = 1; i < pieces; i++) {
+          points.push({ x: last[0] + (i / pieces) * (x - last[0]), y: last[1] + (i / pieces) * (y - last[1]), trial: trials[0], path });
+        }
+        points.push({ x, y, trial: trials[0], path });
+        last = [x, y];
+      }
+    } else if (path.closest(".pc")) {
+      // A line through the axes is met anywhere along it, and ringed where it crosses one.
+      walk(path).forEach(([x, y, command], i, all) => {
+        if (command !== "M") {
+          const [a, b] = all[i - 1];
+          for (const part of [0.25, 0.5, 0.75]) {
+            points.push({ x: a + part * (x - a), y: b + part * (y - b), trial: trials[0], path, between: true });
+          }
+        }
+        points.push({ x, y, trial: trials[0], path });
+      });
+    } else {
+      walk(path).forEach(([x, y], i) => points.push({ x, y, trial: trials[i], path }));
+    }
+  }
+  const own = new Set(points.filter((p) => svg.contains(p.path)).map((p) => p.trial));
+  return points.filter((p) => svg.contains(p.path) || !own.has(p.trial)).filter((p) => rowOf.has(p.trial) || data.trials[p.trial]).sort((a, b) => a.x - b.x);
+};
+
+const tip = document.createElement("div");
+tip.className = "tip";
+tip.hidden = true;
+document.body.append(tip);
+const plots = [];
+
+const mark = (index) => {
+  for (const ring of $$(".ring")) ring.remove();
+  for (const lit of $$(".lit")) lit.classList.remove("lit");
+  if (index === null) return;
+  for (const plot of plots) {
+    for (const path of plot.svg.querySelectorAll(`path:is(.crv, .pc *)[data-t="${index}"]`)) path.classList.add("lit");
+    if (!plot.svg.checkVisibility()) continue;
+    for (const p of plot.points()) {
+      if (p.trial !== index || p.between || p.path.classList.contains("crv")) continue;
+      const ring = document.createElementNS(SVG, "circle");
+      for (const [k, v] of Object.entries({ class: "ring", cx: p.x, cy: p.y, r: 7 })) ring.setAttribute(k, v);
+      plot.svg.append(ring);
+    }
+  }
+  const row = rowOf.get(index);
+  if (row) row.classList.add("lit");
+};
+
+const describe = (plot, p) => {
+  const [name, best, ...params] = trial(p.trial);
+  if (p.path.classList.contains("crv")) {
+    return [name, `step ${number(Math.round(plot.x(p.x)))}: ${number(plot.y(p.y))}`];
+  }
+  return [name, `${data.metric}: ${best}`, ...params.map((v, i) => `${data.params[i]}: ${v}`).slice(0, 8)];
+};
+
+const point = (plot, p, aloud) => {
+  mark(p.trial);
+  if (p.path.classList.contains("crv")) {
+    const ring = document.createElementNS(SVG, "circle");
+    for (const [k, v] of Object.entries({ class: "ring", cx: p.x, cy: p.y, r: 4 })) ring.setAttribute(k, v);
+    plot.svg.append(ring);
+  }
+  const lines = describe(plot, p);
+  tip.replaceChildren(...lines.map((line, i) => {
+    const element = document.createElement(i ? "div" : "b");
+    element.textContent = line;
+    return element;
+  }));
+  tip.hidden = false;
+  const box = plot.svg.getBoundingClientRect();
+  const zoom = box.width / plot.svg.viewBox.baseVal.width;
+  const left = box.left + p.x * zoom + 12;
+  const room = document.documentElement.clientWidth - tip.offsetWidth - 6;
+  tip.style.left = `${Math.max(6, left > room ? left - tip.offsetWidth - 24 : left) + scrollX}px`;
+  tip.style.top = `${box.top + p.y * zoom + 12 + scrollY}px`;
+  if (aloud) live.textContent = lines.join(", ");
+};
+const leave = () => { tip.hidden = true; mark(null); };
+
+for (const svg of $$(".plot > svg")) {
+  if (!$("path[data-t], use", svg)) continue;
+  let cache = null;
+  const plot = { svg, points: () => (cache ??= read(svg)), x: scale(svg.dataset.x || "lin 0 1 0 1"), y: scale(svg.dataset.y || "lin 0 1 0 1"), at: -1 };
+  plots.push(plot);
+  svg.setAttribute("tabindex", "0");
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect();
+    const zoom = svg.viewBox.baseVal.width / box.width;
+    const x = (event.clientX - box.left) * zoom, y = (event.clientY - box.top) * zoom;
+    let near = null, least = 24 ** 2;
+    plot.points().forEach((p, i) => {
+      const far = (p.x - x) ** 2 + (p.y - y) ** 2;
+      if (far < least) { least = far; near = p; plot.at = i; }
+    });
+    if (near) point(plot, near, false); else leave();
+  });
+  svg.addEventListener("pointerleave", leave);
+  svg.addEventListener("blur", leave);
+  svg.addEventListener("keydown", (event) => {
+    const points = plot.points(), last = points.length - 1;
+    const to = { ArrowRight: plot.at + 1, ArrowLeft: plot.at - 1, Home: 0, End: last }[event.key];
+    if (event.key === "Escape") leave();
+    if (to === undefined || last < 0) return;
+    event.preventDefault();
+    plot.at = Math.min(Math.max(to, 0), last);
+    point(plot, points[plot.at], true);
+  });
+}
