@@ -9,7 +9,7 @@ OUT ?= demo-out
 # Two processes test at once: more threads than that wait for each other, and everything takes several times as long.
 test test-slow: export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test test-slow lint types contracts docs wheel check clean browser postgres
+.PHONY: help demo test test-slow lint types contracts docs docs-site wheel check clean browser postgres
 
 help:
 	@echo "make demo       tune a small network in two rounds and write a report (about two minutes)"
@@ -18,6 +18,7 @@ help:
 	@echo "make check      lint, types, import contracts, freshness of generated pages"
 	@echo "make wheel      build the wheel and try it in an empty environment"
 	@echo "make docs       write rules/README.md anew"
+	@echo "make docs-site  build the documentation in build/site"
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer; install it or pass PYTHON=/path/to/python" >&2; exit 2; }
@@ -29,7 +30,11 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install -c constraints.txt -e '.[dev]'
-	@touch $@ $(VENV)/.demo
+	@touch $@ $(VENV)/.demo $(VENV)/.docs
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install -c constraints.txt -e '.[docs]'
+	@touch $@
 
 demo: $(VENV)/.demo
 	$(BIN)/advisor demo --out $(OUT)
@@ -64,6 +69,11 @@ contracts: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python -c "from advisor.pages import overview; from advisor.registry import load_rules; open('rules/README.md', 'w', encoding='utf-8').write(overview(load_rules()))"
+
+# Most pages are made from the code as the site is built; a link to nowhere ends it.
+docs-site: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
+	@echo "The documentation is in build/site/index.html"
 
 check: lint types contracts
 

@@ -1,0 +1,65 @@
+"""What MkDocs calls as it builds the site: most pages are made from the code here, so that site and code cannot disagree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from posixpath import dirname, relpath
+from typing import Any
+
+import reference
+import worked
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+
+@cache
+def pages() -> Mapping[str, str]:
+    """The generated pages and style sheet, by path."""
+    return {**reference.pages(), **worked.pages()}
+
+
+@cache
+def named() -> Mapping[str, str]:
+    """The pages of rules and plans by their ids, which any page may name in backticks."""
+    return {
+        path.rpartition("/")[2].removesuffix(".md"): path for path in pages() if re.match(r"(rules|plans)/\w", path)
+    }
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Set the navigation."""
+    config.nav = [
+        {"Start": "index.md"},
+        "ci.md",
+        {"Worked examples": sorted(worked.nav())},
+        {"Rules": ["rules/index.md", *reference.rules_nav()]},
+        {"Plans": ["plans/index.md", *reference.plans_nav()]},
+        {"Reference": ["study.md", "commands.md", "signals.md", "optimizers.md"]},
+        {"Writing rules": ["own-rules.md", "contributing.md"]},
+    ]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what is generated."""
+    for path, text in pages().items():
+        files.append(File.generated(config, path, content=text))
+    files.append(File.generated(config, "images/report.png", abs_src_path=str(reference.ROOT / "examples/report.png")))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Link the names of rules and plans to their pages, outside of code and headings."""
+    here = page.file.src_uri
+    parts = re.split(r"(^```(?s:.*?)^```$|^    .*$|^#.*$|\[[^\]\n]*\]\([^)\n]*\))", markdown, flags=re.MULTILINE)
+    return "".join(part if i % 2 else _linked(part, here) for i, part in enumerate(parts))
+
+
+def _linked(text: str, here: str) -> str:
+    def link(match: re.Match[str]) -> str:
+        path = named().get(match[1])
+        return match[0] if path in (None, here) else f"[`{match[1]}`]({relpath(str(path), dirname(here) or '.')})"
+
+    return re.sub(r"(?<!`)`([a-z][a-z-]+)`(?!`)", link, text)

@@ -1,0 +1,181 @@
+"""The pages that repeat what the code says of itself: docstrings, thresholds, help texts and the keys of a study file."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+
+from advisor import spec_yaml
+from advisor.cli.main import cli
+from advisor.pages import by_chapter, chapter, rule_page
+from advisor.registry import load_rules
+from advisor.rule import Rule
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SIGNALS = (
+    ("PyTorch", "adapters/advisor_pytorch/__init__.py", None),
+    ("Lightning", "adapters/advisor_lightning/callback.py", "TuningCallback"),
+    ("The Transformers Trainer", "adapters/advisor_transformers/callback.py", "TuningCallback"),
+    ("Probes", "adapters/advisor_pytorch/probes/__init__.py", None),
+)
+"""(heading, file, class) whose docstrings say what is logged; a module's own without a class."""
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """The built-in rules."""
+    return load_rules()
+
+
+def pages() -> Mapping[str, str]:
+    """All pages of this module, by path."""
+    return {
+        "index.md": _readme(),
+        "contributing.md": (ROOT / "CONTRIBUTING.md").read_text("utf-8"),
+        "rules/index.md": _rules(),
+        **{f"rules/{rule.rule_id()}.md": rule_page(type(rule)) for rule in rules()},
+        "plans/index.md": _plans(),
+        **{f"plans/{name}.md": f"# {name}\n\n{said}" for name, said in plans().items()},
+        "study.md": _study_file(),
+        "commands.md": "\n".join(_commands()),
+        "signals.md": "\n".join(_signals()),
+        "optimizers.md": f"# Optimizers and the playbook\n\n{docstring('adapters/advisor_pytorch/facts/optimizers.py')}",
+    }
+
+
+def rules_nav() -> list[dict[str, list[str]]]:
+    """The rules' pages by chapter."""
+    found: dict[str, list[str]] = {}
+    for rule in rules():
+        found.setdefault(chapter(rule), []).append(f"rules/{rule.rule_id()}.md")
+    return [{name: paths} for name, paths in found.items()]
+
+
+def plans_nav() -> list[str]:
+    """The plans' pages."""
+    return [f"plans/{name}.md" for name in plans()]
+
+
+def docstring(path: str, cls: str | None = None) -> str:
+    """The docstring of a module of this checkout, or of a class in it, which is not imported: that could need a framework."""
+    tree: ast.Module | ast.ClassDef = ast.parse((ROOT / path).read_text("utf-8"))
+    if cls is not None:
+        tree = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == cls)
+    return inspect.cleandoc(ast.get_docstring(tree) or "")
+
+
+@cache
+def plans() -> Mapping[str, str]:
+    """What each plan says of itself: the docstrings that begin with its name."""
+    said = (docstring(str(p.relative_to(ROOT))) for p in sorted((ROOT / "advisor/plans").glob("*.py")))
+    return {match[1]: text for text in said if (match := re.match(r"The plan `([\w-]+)`: ", text))}
+
+
+def _rules() -> str:
+    said = "What `advisor rules` lists; `advisor explain RULE` prints a rule's page as it stands here."
+    return f"# Rules\n\n{said}\n{by_chapter(rules(), lambda rule: f'{rule.rule_id()}.md')}"
+
+
+def _plans() -> str:
+    rows = (
+        f"| `{name}` | {' '.join(said.partition(': ')[2].partition('.')[0].split())} |"
+        for name, said in plans().items()
+    )
+    return "\n".join(["# Plans", "", docstring("advisor/plans/__init__.py"), "", "| plan | what |", "|---|---|", *rows])
+
+
+def _readme() -> str:
+    text = (ROOT / "README.md").read_text("utf-8")
+    moved = {"examples/report.png": "images/report.png", "CONTRIBUTING.md": "contributing.md"}
+    return re.sub(r"\]\(([^)#:]+)\)", lambda m: f"]({moved.get(m[1], m[1].removeprefix('docs/'))})", text)
+
+
+def _signals() -> Iterator[str]:
+    yield "# What the hooks log"
+    for heading, path, cls in SIGNALS:
+        yield f"\n## {heading}\n"
+        yield docstring(path, cls)
+
+
+def _commands() -> Iterator[str]:
+    yield "# Commands\n"
+    yield "What `advisor COMMAND --help` prints."
+    for name, command in _all_commands("advisor", cli):
+        with click.Context(command, info_name=name, max_content_width=100, terminal_width=100) as context:
+            yield f"\n## {name}\n\n```text\n{command.get_help(context)}\n```"
+
+
+def _all_commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    if isinstance(command, click.Group):
+        for below in sorted(command.commands):
+            yield from _all_commands(f"{name} {below}", command.commands[below])
+
+
+# --- the study file ---------------------------------------------------------------------------------------------------------------
+
+
+def _study_file() -> str:
+    schema = spec_yaml.schema()
+    parts = [
+        "# The study file",
+        "One study: one goal, the space it searches, and how its trials are run. `advisor` writes it, people edit it, and "
+        "`advisor` reads it back. `advisor schema study` prints what follows as JSON Schema; `advisor init` writes a first one.",
+        *_section("A study", schema),
+    ]
+    for name in ("Objective", "Parameter", "Region", "Bounds", "Sampler", "Checkpoints"):
+        parts += _section(name, schema["$defs"][name])
+    kinds = {n: d for n, d in schema["$defs"].items() if "kind" in d.get("properties", {}) and n != "Sampler"}
+    parts.append(
+        "## Prediction\n\nWhat the advice that the study follows predicts of it; `kind` says which of these it is."
+    )
+    for name, kind in kinds.items():
+        parts += _section(name, kind, level=3)
+    return "\n\n".join(parts)
+
+
+def _section(title: str, schema: Mapping[str, Any], level: int = 2) -> Iterator[str]:
+    yield f"{'#' * level} {title}"
+    if said := schema.get("description"):
+        yield str(said)
+    rows = ["| key | what it takes | |", "|---|---|---|"]
+    for key, field in schema["properties"].items():
+        must = " (required)" if key in schema.get("required", ()) else ""
+        said = " ".join(str(field.get("description", "")).split())
+        rows.append(f"| `{key}`{must} | {_words(field)} | {said} |".replace("||", "| |"))
+    yield "\n".join(rows)
+
+
+def _words(field: Mapping[str, Any]) -> str:
+    """What a key takes, in words, from its JSON Schema."""
+    if "$ref" in field:
+        name = field["$ref"].rpartition("/")[2]
+        return "a [study](#a-study)" if name == "StudySpec" else f"[{name}](#{name.lower()})"
+    if "const" in field:
+        return f"`{field['const']}`"
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    if "discriminator" in field:
+        return "a [prediction](#prediction)"
+    if "anyOf" in field:
+        return " or ".join(dict.fromkeys(_words(f) for f in field["anyOf"] if f.get("type") != "null"))
+    return _of_type(field)
+
+
+def _of_type(field: Mapping[str, Any]) -> str:
+    if field["type"] == "array":
+        return f"a list: {_words(field['items'])}"
+    if field["type"] == "object":
+        return f"a mapping of names to: {_words(field['additionalProperties'])}"
+    names = {"integer": "whole number", "number": "number", "string": "text", "boolean": "`true` or `false`"}
+    bounds = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "more than"}
+    limits = (f"{words} {field[key]:g}" for key, words in bounds.items() if key in field)
+    return ", ".join([names[field["type"]], *limits])
