@@ -73,9 +73,7 @@ if TYPE_CHECKING:
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    default=Path("advisor-runs"),
-    show_default=True,
-    help="Folder for the trials' output.",
+    help="Folder for the trials' output.  [default: advisor-runs]",
 )
 @click.option(
     "--no-args", is_flag=True, help="Pass hyperparameters by placeholders alone, or none: ADVISOR_PARAMS has them all."
@@ -97,7 +95,7 @@ def run(
     cpus_per_trial: float,
     slurm: tuple[str, ...],
     timeout: float | None,
-    out: Path,
+    out: Path | None,
     no_args: bool,
     keep_going: bool,
     dry_run: bool,

@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -15,11 +15,12 @@ from typing import Any, Self, TypeVar
 from advisor import contract
 from advisor.errors import AdvisorError
 from advisor.launch.claims import HEARTBEAT_S
+from advisor.launch.endings import Ending, Endings
 from advisor.launch.engines.process import Ended, out_of_memory
-from advisor.launch.given import environment_of, from_anywhere
+from advisor.launch.given import environment_of, folder_of, from_anywhere
 from advisor.launch.jobs import Job, first_seed_of
-from advisor.launch.ledger import Ledger
-from advisor.launch.record import DeliveringError, LaterError, Outcome
+from advisor.launch.ledger import TAKEN, Ledger
+from advisor.launch.record import DeliveringError, LaterError, Outcome, RefusedError, UnansweredError
 from advisor.launch.sources import Source, check, source_of
 from advisor.space import Value
 from advisor.spec import StudySpec
@@ -33,11 +34,16 @@ Result = TypeVar("Result")
 
 
 def open_study(
-    study: str | Path | StudySpec, *, tracking_uri: str | None = None, experiment: str | None = None
+    study: str | Path | StudySpec,
+    *,
+    tracking_uri: str | None = None,
+    experiment: str | None = None,
+    out: str | Path | None = None,
 ) -> OpenStudy:
     """A study whose trials are to be trained in this process: a study file, or the spec itself.
 
-    tracking_uri: as for `advisor run`; experiment: its name, by default the study's. Raises AdvisorError where the file has a
+    tracking_uri, out: as for `advisor run`; experiment: its name, by default the study's. What became of a trial while the store
+    did not answer is kept under `out`, and recorded by the next loop or `advisor run`. Raises AdvisorError where the file has a
     mistake, the store cannot be reached, or the experiment holds trials of another space under this study's name.
     """
     from advisor.spec_yaml import load
@@ -45,45 +51,47 @@ def open_study(
     spec = study if isinstance(study, StudySpec) else load(Path(study))
     location = locate(tracking_uri) if tracking_uri else default_for_writing()
     name = experiment or spec.study
-    return OpenStudy(spec, Ledger(location, name, spec), lambda job, run_id: _Place(spec, job, run_id, location, name))
+    endings = Endings(folder_of(None if out is None else Path(out), spec.study), location, name)
+    return OpenStudy(
+        spec, Ledger(location, name, spec), endings, lambda job, run_id: _Place(spec, job, run_id, location, name)
+    )
 
 
 class OpenStudy:
     """A study and the record of its trials; made by `open_study`."""
 
-    def __init__(self, spec: StudySpec, ledger: Ledger, place: Callable[[Job, str], _Place]) -> None:
+    def __init__(self, spec: StudySpec, ledger: Ledger, endings: Endings, place: Callable[[Job, str], _Place]) -> None:
         self.spec = spec
-        self._ledger, self._place = ledger, place
+        self._ledger, self._endings, self._place = ledger, endings, place
         self._left: Trial | None = None
 
     def trials(self, count: int | None = None, *, seed: int | None = None) -> Iterator[Trial]:
         """The trials that have not ended and that nobody else trains, one after another, each in an MLflow run of its own.
 
-        count: how many trials the study has (None: as its file says); seed: the first one (None: as `advisor
-        run` chooses it). While a trial is the
-        loop's, MLflow and our hook log into its run. Where a loop is left in a trial, or dies there, that trial is begun anew by
-        whoever iterates next.
+        count: how many trials the study has (None: as its file says); seed: the first one (None: as `advisor run` chooses it).
+        While a trial is the loop's, MLflow and our hook log into its run. Where a loop is left in a trial, or dies there, that
+        trial is begun anew by whoever iterates next. Raises AdvisorError once the store has not answered for ten minutes.
         """
         check(self.spec, count)
         if self._left is not None:
             self._left.record(Ended(1, interrupted=True))  # a loop that an exception ended may not have been closed yet
+        _patiently(lambda: self._ledger.take_over(self._endings))
         first_seed = first_seed_of(self.spec) if seed is None else seed
         source = source_of(self.spec, count, first_seed=first_seed, earlier=lambda: _patiently(self._ledger.earlier))
         done = {entry.key for entry in _patiently(self._ledger.entries) if entry.state == "done"}
         while (job := self._next(source)) is not None:
             if job.key in done:
                 continue
-            begun = _patiently(lambda job=job: self._ledger.unlike(job))  # type: ignore[misc]
-            got = _patiently(lambda begun=begun: self._ledger.claim(begun))  # type: ignore[misc]
-            if got in ("done", "busy", "silent"):
+            ((begun, got),) = _patiently(lambda job=job: self._ledger.begin([job]))  # type: ignore[misc]
+            if got in TAKEN:
                 source.refused(job, got)  # type: ignore[arg-type]
                 continue
-            yield from self._train(Trial(begun, got, self.spec, self._ledger), self._place(begun, got))
+            yield from self._train(Trial(begun, got, self.spec, self._ledger, self._endings), self._place(begun, got))
 
     def _next(self, source: Source) -> Job | None:
-        while (job := _patiently(lambda: source.next(self._ledger.entries))) is None and source.waits():
+        while not (jobs := _patiently(lambda: source.next(self._ledger.entries))) and source.waits():
             time.sleep(1.0)
-        return job
+        return jobs[0] if jobs else None
 
     def _train(self, trial: Trial, place: _Place) -> Iterator[Trial]:
         self._left = trial
@@ -102,12 +110,14 @@ class Trial:
     `with trial:` around the training records an exception as what it was and goes on with the next trial.
     """
 
-    def __init__(self, job: Job, run_id: str, spec: StudySpec, ledger: Ledger) -> None:
+    def __init__(self, job: Job, run_id: str, spec: StudySpec, ledger: Ledger, endings: Endings) -> None:
         self.params: Mapping[str, Value] = job.params
         self.seed, self.number, self.name, self.run_id = job.seed, job.number, job.name, run_id
         self.outcome: Outcome | None = None
         """What became of it, once it was reported."""
-        self._spec, self._ledger, self._over = spec, ledger, False
+        self._spec, self._ledger, self._endings, self._over = spec, ledger, endings, False
+        self._points: dict[int, tuple[float, int]] = {}
+        """Logged, but not in the record yet, as `Ending.points`."""
 
     def __enter__(self) -> Self:
         return self
@@ -115,7 +125,7 @@ class Trial:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, UnansweredError):
             return False  # Ctrl-C is for the loop, which leaves the trial to be begun anew
         if not self._over:
             report_trial(self, error=error)
@@ -123,8 +133,12 @@ class Trial:
         return True
 
     def log(self, points: Mapping[int, float]) -> None:
-        """Log values of the objective by optimizer step."""
-        _patiently(lambda: self._ledger.log(self.run_id, points))
+        """Log values of the objective by optimizer step; at the latest when the trial ends, should the store not answer now."""
+        now = int(1000 * time.time())
+        self._points |= {step: (value, now) for step, value in points.items()}
+        with suppress(LaterError):
+            self._ledger.log(self.run_id, self._points)
+            self._points = {}
 
     def record(self, ended: Ended, status: str | None = None, error: str | None = None) -> None:
         """Record that it ended; only the first time counts."""
@@ -132,10 +146,22 @@ class Trial:
             return
         self._over = True
         _end_active_run(self.run_id, ended)
-        at = time.monotonic()
-        if status is not None or error is not None:
-            _patiently(lambda: self._ledger.say(self.run_id, status, error))
-        self.outcome = _patiently(lambda: self._ledger.ended(self.run_id, ended, since_s=time.monotonic() - at))
+        at, ending = time.monotonic(), Ending(self.name, self.run_id, ended, status, error, self._points)
+        try:
+            self.outcome = _patiently(
+                lambda: self._ledger.deliver(ending, since_s=time.monotonic() - at),
+                away=lambda: self._endings.keep(ending),
+                patience_s=0.0 if ended.interrupted else PATIENCE_S,
+            )
+        except UnansweredError as away:
+            self._endings.close()
+            if not ended.interrupted:
+                raise UnansweredError(f"{away}; what became of {self.name} is kept in {self._endings.folder}") from None
+        except RefusedError:
+            self._endings.forget(self.name)
+            raise
+        else:
+            self._endings.forget(self.name)
 
     def curve(self, value: float | Iterable[float] | Mapping[int, float]) -> dict[int, float]:
         """Values of the objective by optimizer step, from what a training gives."""
@@ -235,16 +261,20 @@ def _beating(ledger: Ledger, run_id: str) -> Iterator[None]:
         over.set()
 
 
-def _patiently(call: Callable[[], Result]) -> Result:
-    """The call's result, tried again while the store is unwell: a training that has run must not be lost."""
-    until, pause = time.monotonic() + PATIENCE_S, 1.0
+def _patiently(
+    call: Callable[[], Result], *, away: Callable[[], None] = lambda: None, patience_s: float | None = None
+) -> Result:
+    """The call's result, tried again while the store is unwell, for `patience_s` (None: `PATIENCE_S`); first `away` is called."""
+    until, pause = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s), 1.0
     while True:
         try:
             return call()
         except DeliveringError:
             time.sleep(_PAUSE_S)
         except LaterError as error:
+            if pause == 1.0:
+                away()
             if time.monotonic() + pause > until:
-                raise AdvisorError(f"the store does not answer: {error}; run the same again when it does") from None
+                raise UnansweredError(f"the store does not answer: {error}; run the same again when it does") from None
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)

@@ -32,6 +32,9 @@ class Claimant:
 
     def __init__(self) -> None:
         self._me = {**_place(), **_process(os.getpid()), "launcher": uuid.uuid4().hex}
+        self.held: set[str] = set()
+        """The runs of jobs that this launcher trains now."""
+        self._queue = slurm.Queue()
         self._heard: dict[str, tuple[float, float]] = {}
         """By run: when a launcher was last heard by its own clock, and since when we know that, by ours."""
 
@@ -39,17 +42,21 @@ class Claimant:
         """The tag's text."""
         return json.dumps({**self._me, "seen": time.time(), **more})
 
-    def state(self, run_id: str, said: Mapping[str, Any], run_status: str, *, held: bool) -> State:
-        """Of a claim; `held`: this launcher holds the run now."""
+    def look_anew(self) -> None:
+        """SLURM's queue is to be looked at anew: claims were read since."""
+        self._queue.forget()
+
+    def state(self, run_id: str, said: Mapping[str, Any], run_status: str) -> State:
+        """Of a claim that was read after `look_anew`."""
         if said.get("state") == "done":
             return "done"
         if said.get("launcher") == self._me["launcher"]:
-            return "busy" if held else "open"  # begun as the store went away, and never heard of
+            return "busy" if run_id in self.held else "open"  # begun as the store went away, and never heard of
         alive = "open" if said.get("state") == "interrupted" else self._alive(run_id, said)
         return "done" if alive == "open" and run_status in ("FINISHED", "FAILED") else alive
 
     def _alive(self, run_id: str, said: Mapping[str, Any]) -> State:
-        in_queue = slurm.lives(said)
+        in_queue = self._queue.lives(said)
         if in_queue:
             return "busy"
         alive = self._launched(run_id, said)

@@ -1,12 +1,19 @@
-"""How trainings ended, on the disk until the record has it: a store that is away, or a killed launcher, loses none."""
+"""How trainings ended, on the disk until the record has it: a store that is away, or a killed launcher, loses none.
+
+A launcher holds a lock as long as it keeps endings itself. Nobody can hold it for a launcher that was killed, so the next one sees
+whose endings it is to record.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Iterator
+import os
+import uuid
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from advisor.launch.engines.process import Ended
@@ -15,27 +22,97 @@ from advisor.tracking.location import Location
 _SUFFIX = ".ended.json"
 
 
-def suffix_of(location: Location, experiment: str) -> str:
-    """How the names of notes end that are for this record: runs of several stores may have the same folder."""
-    return f".{hashlib.sha256(f'{location.shown} {experiment}'.encode()).hexdigest()[:12]}{_SUFFIX}"
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a training ended, and what it said that the record may lack."""
+
+    name: str
+    """Of its job."""
+    run_id: str
+    ended: Ended
+    status: str | None = None
+    error: str | None = None
+    points: Mapping[int, tuple[float, int]] = field(default_factory=dict)
+    """Values of the objective with when they were logged (ms since 1970), by optimizer step."""
 
 
-def keep(folder: Path, name: str, suffix: str, run_id: str, ended: Ended) -> None:
-    """Note how the job of this name ended."""
-    file = folder / f"{name}{suffix}"
-    new = file.with_suffix(".new")
-    new.write_text(json.dumps({"run_id": run_id, "ended": asdict(ended)}), encoding="utf-8")
-    new.replace(file)
+class Endings:
+    """Those that one launcher keeps in a folder, and those that others left there."""
+
+    def __init__(self, folder: Path, location: Location, experiment: str) -> None:
+        """Runs of several stores and experiments may have the same folder."""
+        store = hashlib.sha256(f"{location.shown} {experiment}".encode()).hexdigest()[:12]
+        self.folder, self._suffix = folder, f".{store}{_SUFFIX}"
+        self.others = False
+        """Whether, at the last look, there were some of launchers that live."""
+        self._mine: set[str] = set()
+        self._lock: tuple[Path, int] | None = None
+
+    def keep(self, ending: Ending) -> None:
+        """Note it: it is this launcher's to record until `close`."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = self._lock or _locked(self.folder / f".{uuid.uuid4().hex}.lock")
+        self._mine.add(ending.name)
+        file = self._file(ending.name)
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps({"keeper": self._lock[0].name, **asdict(ending)}), encoding="utf-8")
+        new.replace(file)
+
+    def forget(self, name: str) -> None:
+        """Drop the note: the record has it."""
+        self._file(name).unlink(missing_ok=True)
+        self._mine.discard(name)
+        if not self._mine:
+            self.close()
+
+    def close(self) -> None:
+        """What is still kept is for whoever comes next."""
+        self._mine.clear()
+        if self._lock is not None:
+            path, descriptor = self._lock
+            self._lock = None
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+
+    def left(self) -> Iterator[Ending]:
+        """Those whose launcher keeps them no more."""
+        self.others = False
+        for file in sorted(self.folder.glob(f"*{self._suffix}")):
+            with suppress(ValueError, TypeError, KeyError, OSError):  # OSError: another launcher was faster
+                found = json.loads(file.read_text(encoding="utf-8"))
+                if _is_held(self.folder / Path(str(found.pop("keeper"))).name):
+                    self.others = True
+                    continue
+                points = {int(step): (float(value), int(at)) for step, (value, at) in found.pop("points").items()}
+                yield Ending(**{**found, "ended": Ended(**found["ended"]), "points": points})
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}{self._suffix}"
 
 
-def forget(folder: Path, name: str, suffix: str) -> None:
-    """Drop the note: the record has it."""
-    (folder / f"{name}{suffix}").unlink(missing_ok=True)
+def _locked(path: Path) -> tuple[Path, int]:
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    with suppress(
+        OSError
+    ):  # a file system without locks: then nobody can tell, and endings are recorded twice, not lost
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return path, descriptor
 
 
-def kept(folder: Path, suffix: str) -> Iterator[tuple[str, str, Ended]]:
-    """Name, run and ending of each job that an earlier launcher could not record."""
-    for file in sorted(folder.glob(f"*{suffix}")):
-        with suppress(ValueError, TypeError, KeyError):
-            found = json.loads(file.read_text(encoding="utf-8"))
-            yield file.name.removesuffix(suffix), str(found["run_id"]), Ended(**found["ended"])
+def _is_held(path: Path) -> bool:
+    """Whether a launcher holds the lock; the file of one that does not is removed."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    else:
+        path.unlink(missing_ok=True)
+        return False
+    finally:
+        os.close(descriptor)

@@ -15,6 +15,8 @@ from advisor.launch.jobs import Job
 from advisor.spec import StudySpec
 from advisor.tracking.location import Location
 
+OUT = Path("advisor-runs")
+
 
 def check(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None:
     """Raises AdvisorError for a placeholder of the command that nothing will fill, and for a searched hyperparameter left out.
@@ -81,7 +83,9 @@ def _given(spec: StudySpec) -> dict[str, str]:
     return {name: str(value) for name, value in found.items() if value is not None}
 
 
-def folder_of(base: Path, study: str) -> Path:
-    """Where a study's output goes: a folder of its own, also where its name cannot be a folder's."""
+def folder_of(base: Path | None, study: str) -> Path:
+    """Where a study's output goes: a folder of its own in `base` (None: `OUT`), also where its name cannot be a folder's."""
     name = re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study"
-    return base / (name if name == study else f"{name}-{hashlib.sha256(study.encode()).hexdigest()[:6]}")
+    return (OUT if base is None else base) / (
+        name if name == study else f"{name}-{hashlib.sha256(study.encode()).hexdigest()[:6]}"
+    )

@@ -30,6 +30,10 @@ class DeliveringError(LaterError):
     """The store answers, but has not all of a run yet."""
 
 
+class UnansweredError(AdvisorError):
+    """The store has not answered for so long that nobody waits any more."""
+
+
 class RefusedError(AdvisorError):
     """The store refuses, and will again: a run or an experiment was deleted, a name is not allowed."""
 
@@ -54,6 +58,8 @@ class Entry:
     state: State
     params: Mapping[str, str]
     """As MLflow keeps them, as text."""
+    seed: str = ""
+    """As noted with the run."""
     outcome: Outcome | None = None
     """Of one that is done."""
 

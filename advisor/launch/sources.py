@@ -29,8 +29,8 @@ class Source(Protocol):
     total: int
     """How many there are."""
 
-    def next(self, entries: Entries) -> Job | None:
-        """The job to begin now; None where there is none. `entries` reads what was begun so far."""
+    def next(self, entries: Entries, most: int = 1) -> Sequence[Job]:
+        """The jobs to begin now, `most` at most; none where there is none. `entries` reads what was begun so far."""
 
     def refused(self, job: Job, state: State) -> None:
         """That a job was not to be had, being in this state."""
@@ -69,13 +69,13 @@ class Listed:
         self._waiting = deque(all_jobs)
         self._silent: deque[tuple[float, Job]] = deque()
 
-    def next(self, entries: Entries) -> Job | None:  # noqa: ARG002
+    def next(self, entries: Entries, most: int = 1) -> Sequence[Job]:  # noqa: ARG002
         """In their order; those whose launcher was silent are asked for again, last."""
-        if self._waiting:
-            return self._waiting.popleft()
-        if self._silent and self._silent[0][0] <= time.monotonic():
-            return self._silent.popleft()[1]
-        return None
+        if not self._waiting:
+            now = time.monotonic()
+            while self._silent and self._silent[0][0] <= now:
+                self._waiting.append(self._silent.popleft()[1])
+        return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
 
     def refused(self, job: Job, state: State) -> None:
         """Forgotten, unless it may be free before long."""
@@ -100,10 +100,10 @@ class Adaptive:
         self.total = trials * self._repeats
         self._ask_at, self._silent, self._again = 0.0, False, False
 
-    def next(self, entries: Entries) -> Job | None:
+    def next(self, entries: Entries, most: int = 1) -> Sequence[Job]:  # noqa: ARG002
         """The first that nobody has; all repeats of a trial before the next trial."""
         if time.monotonic() < self._ask_at:
-            return None
+            return ()
         begun = {entry.key: entry for entry in entries()}
         self._silent, self._again = any(entry.state == "silent" for entry in begun.values()), False
         taken = {key for key, entry in begun.items() if entry.state != "open"}
@@ -111,13 +111,13 @@ class Adaptive:
         key = next(free, None)
         if key is None:
             self._ask_at = time.monotonic() + _ASK_AGAIN_S
-            return None
+            return ()
         number, repeat = key
         params = self._params(number, begun) if repeat else None
         if params is None:
             history = [*self._earlier, *self._history(begun, number)]
             (params,) = adaptive.suggest(self._spec, history, number=len(self._earlier) + number)
-        return Job(number, repeat, seed_of(self._spec, key, self._seed), params)
+        return (Job(number, repeat, seed_of(self._spec, key, self._seed), params),)
 
     def refused(self, job: Job, state: State) -> None:
         """It will be seen among what was begun."""

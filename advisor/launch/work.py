@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from advisor.errors import AdvisorError
-from advisor.launch import endings
 from advisor.launch.claims import HEARTBEAT_S
+from advisor.launch.endings import Ending, Endings
 from advisor.launch.engines import Ended, Task, Training
 from advisor.launch.given import environment_of, words_of
 from advisor.launch.jobs import Job, Key
-from advisor.launch.ledger import Ledger
+from advisor.launch.ledger import TAKEN, Ledger
 from advisor.launch.plan import Launch, Summary, Tell
-from advisor.launch.record import DeliveringError, LaterError, Outcome, RefusedError
+from advisor.launch.record import DeliveringError, LaterError, Outcome, RefusedError, UnansweredError
 from advisor.launch.stopping import Asked
 
 PAUSE_S = 0.1
@@ -48,7 +48,7 @@ class Work:
 
     def __init__(self, plan: Launch, ledger: Ledger, summary: Summary, tell: Tell) -> None:
         self._plan, self._ledger, self._summary, self._tell = plan, ledger, summary, tell
-        self._suffix = endings.suffix_of(plan.location, plan.experiment)
+        self._endings = Endings(plan.folder, plan.location, plan.experiment)
         self._begun: list[_Begun] = []
         self._beat_at = time.monotonic() + HEARTBEAT_S
         self._silent_since: float | None = None
@@ -59,15 +59,8 @@ class Work:
 
     def recall(self) -> None:
         """What had ended before this call, also what an earlier launcher could not record."""
-        for name, run_id, ended in endings.kept(self._plan.folder, self._suffix):
-            try:
-                self._ledger.ended(run_id, ended)
-            except RefusedError:
-                pass  # its run was deleted meanwhile
-            except LaterError as error:
-                raise _unanswered(error) from None
-            endings.forget(self._plan.folder, name, self._suffix)
         try:
+            self._ledger.take_over(self._endings)
             self._ledger.stop_overdue()
         except LaterError as error:
             raise _unanswered(error) from None
@@ -107,31 +100,33 @@ class Work:
         room, more = self._plan.engine.room(), True
         try:
             while room > len(claimed):
-                job = self._plan.source.next(self._ledger.entries)
-                if job is None:
+                jobs = self._plan.source.next(self._ledger.entries, room - len(claimed))
+                if not jobs:
                     more = self._plan.source.waits()
                     break
-                if job.key not in self._summary.outcomes:
-                    claimed += self._claimed(job)
+                claimed += self._claimed([job for job in jobs if job.key not in self._summary.outcomes])
             self._well()
         except LaterError:
             self._unwell()
         self._start(claimed)
         return more
 
-    def _claimed(self, job: Job) -> list[tuple[Job, str]]:
+    def _claimed(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
+        """Those of the jobs that are to be had, each with its run."""
         try:
-            begun = self._ledger.unlike(job)
-            got = self._ledger.claim(begun)
+            if self._endings.others:
+                self._ledger.take_over(self._endings)
+            begun = self._ledger.begin(jobs)
         except LaterError:
-            self._plan.source.again(job)
+            for job in reversed(jobs):
+                self._plan.source.again(job)
             raise
-        if got not in ("done", "busy", "silent"):
-            return [(begun, got)]
-        self._plan.source.refused(job, got)  # type: ignore[arg-type]
-        if got != "silent":
-            self._tell(self._summary, f"{job.name} is trained, or was, by another launcher.")
-        return []
+        for job, state in begun:
+            if state in TAKEN:
+                self._plan.source.refused(job, state)  # type: ignore[arg-type]
+            if state in ("done", "busy"):
+                self._tell(self._summary, f"{job.name} is trained, or was, by another launcher.")
+        return [(job, run_id) for job, run_id in begun if run_id not in TAKEN]
 
     def _start(self, claimed: Sequence[tuple[Job, str]]) -> None:
         if not claimed:
@@ -194,7 +189,7 @@ class Work:
                 if one.ended is None:
                     continue
                 one.ended_at = time.monotonic()
-                endings.keep(self._plan.folder, one.job.name, self._suffix, one.run_id, one.ended)
+                self._endings.keep(Ending(one.job.name, one.run_id, one.ended))
             if time.monotonic() >= max(one.try_at, self._try_at):
                 self._record(one, one.ended)
 
@@ -213,7 +208,7 @@ class Work:
             self._unwell()
             return
         self._begun.remove(one)
-        endings.forget(self._plan.folder, one.job.name, self._suffix)
+        self._endings.forget(one.job.name)
         if outcome is not None:
             self._conclude(one, outcome)
         elif ended.lost:
@@ -280,6 +275,7 @@ class Work:
                         one.training.stop()
             self._collect()
             time.sleep(PAUSE_S)
+        self._endings.close()
         self._plan.engine.close()
 
 
@@ -292,5 +288,5 @@ def _said(one: _Begun, outcome: Outcome) -> str:
     return f"{one.job.name} {words.get(outcome.status, outcome.status)}{why} ({one.log})"
 
 
-def _unanswered(error: Exception) -> AdvisorError:
-    return AdvisorError(f"the store does not answer: {error}; run the same command again when it does")
+def _unanswered(error: Exception) -> UnansweredError:
+    return UnansweredError(f"the store does not answer: {error}; run the same command again when it does")

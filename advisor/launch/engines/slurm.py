@@ -29,7 +29,8 @@ _LOOK_S = 20.0
 """How often to ask SLURM which jobs it has. A job that is gone twice in a row and left no result is lost."""
 _BEYOND_MIN = 5
 """Minutes that a job may take beyond its training's limit, to stop it and to say how it ended."""
-_EVERYTHING = 10_000
+AT_ONCE = 500
+"""Jobs of one array; clusters take 1,000 or so, and those of the first array train while the next is made."""
 
 
 class Slurm:
@@ -63,15 +64,17 @@ class Slurm:
         self._executor = submitit.AutoExecutor(folder / "%j", cluster=cluster)
         self._executor.update_parameters(**_parameters(gpus_per_trial, parallel, timeout_s, options))
         logging.getLogger("submitit").setLevel(logging.ERROR)  # it warns at each look where SLURM keeps no accounts
-        self._queue = _Queue() if cluster == "slurm" else None
-        self._at_a_time = at_a_time
+        self._queue = Queue("-u", getpass.getuser()) if cluster == "slurm" else None
+        self._parallel, self._at_a_time = parallel, at_a_time
         self._begun: list[SlurmTraining] = []
 
     def room(self) -> int:
-        """All that there are, unless each is to follow from results: SLURM keeps the queue."""
-        if self._at_a_time is None:
-            return _EVERYTHING
-        return self._at_a_time - sum(not training.ended for training in self._begun)
+        """An array of them, for SLURM keeps the queue; one array at a time where it is to hold them back; fewer where each follows
+        from results."""
+        left = sum(not training.ended for training in self._begun)
+        if self._at_a_time is not None:
+            return self._at_a_time - left
+        return 0 if self._parallel is not None and left else AT_ONCE
 
     def start(self, tasks: Sequence[Task]) -> Sequence[SlurmTraining]:
         """Submit them as one array."""
@@ -88,28 +91,40 @@ class Slurm:
         """Nothing is held."""
 
 
-class _Queue:
-    """The jobs that SLURM has of this user, asked for all at once and now and then."""
+class Queue:
+    """The jobs that SLURM has, asked for all at once and now and then."""
 
-    def __init__(self) -> None:
+    def __init__(self, *options: str) -> None:
+        """options: of squeue, for some jobs only."""
         self.looks = 0
+        """How often SLURM has answered."""
+        self._options = options
         self._at, self._jobs = -math.inf, frozenset[str]()
+        self._answers = False
 
-    def has(self, job: str) -> bool:
-        """Whether the job was there at the last look; so it is taken to be where SLURM does not say."""
+    def has(self, job: str) -> bool | None:
+        """Whether the job was there at the last look; None where SLURM did not answer."""
         if time.monotonic() - self._at > _LOOK_S:
-            self._at = time.monotonic()
-            found = _squeue("-r", "-u", getpass.getuser(), "-o", "%i")
-            if found is None:
-                return True
-            self._jobs, self.looks = frozenset(found), self.looks + 1
-        return job in self._jobs
+            self._at, found = time.monotonic(), _squeue("-r", *self._options, "-o", "%i")
+            self._answers = found is not None
+            if found is not None:
+                self._jobs, self.looks = frozenset(found), self.looks + 1
+        return job in self._jobs if self._answers else None
+
+    def forget(self) -> None:
+        """The next question is answered by a new look."""
+        self._at = -math.inf
+
+    def lives(self, said: Mapping[str, Any]) -> bool | None:
+        """Whether SLURM has the job that a claim names; False where it names none, or there is no SLURM to ask; else as `has`."""
+        job = said.get("slurm")
+        return self.has(job) if isinstance(job, str) and shutil.which("squeue") is not None else False
 
 
 class SlurmTraining:
     """A job."""
 
-    def __init__(self, job: Any, task: Task, queue: _Queue | None) -> None:
+    def __init__(self, job: Any, task: Task, queue: Queue | None) -> None:
         """queue: None: the job is a process of this machine."""
         self._job, self._task, self._queue, self._asked = job, task, queue, 0
         self._missed_at: int | None = None
@@ -125,7 +140,7 @@ class SlurmTraining:
 
     def _result(self) -> Ended:
         said = ""
-        if self._queue is None or self._job.paths.result_pickle.exists():  # submitit would wait for it for ever
+        if self._job.paths.result_pickle.exists():  # submitit would wait for it, and for ever where the job is gone
             try:
                 ended: Ended = self._job.result()
             except (
@@ -143,7 +158,7 @@ class SlurmTraining:
             return bool(self._job.done())
         if self._job.paths.result_pickle.exists():
             return True
-        if self._queue.has(str(self._job.job_id)):
+        if self._queue.has(str(self._job.job_id)) is not False:
             self._missed_at = None
         elif self._missed_at is None:
             self._missed_at = self._queue.looks
@@ -168,15 +183,6 @@ class SlurmTraining:
         return {"training": int(self._job.job_id), "training_began": began}
 
 
-def lives(said: Mapping[str, Any]) -> bool | None:
-    """Whether SLURM still has the job that a claim names; False where there is no SLURM to ask, None where it does not answer."""
-    job = said.get("slurm")
-    if not isinstance(job, str) or shutil.which("squeue") is None:
-        return False
-    found = _squeue("-j", job, "-o", "%i")
-    return None if found is None else bool(found)
-
-
 def _squeue(*options: str) -> list[str] | None:
     """What squeue lists, line by line; None where it does not answer."""
     tool = shutil.which("squeue")
@@ -186,8 +192,6 @@ def _squeue(*options: str) -> list[str] | None:
         asked = subprocess.run([tool, "-h", *options], capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.SubprocessError):
         return None
-    if asked.returncode and "invalid job id" in asked.stderr.lower():
-        return []  # so it says of a job that ended a while ago
     return asked.stdout.split() if asked.returncode == 0 else None
 
 

@@ -13,7 +13,7 @@ from advisor import contract, open_study, report_trial
 from advisor.errors import AdvisorError
 from advisor.launch import Ledger
 from advisor.launch.engines import Ended
-from advisor.launch.sources import Adaptive
+from advisor.launch.sources import Adaptive, known_of
 from advisor.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.tracking.location import locate
 from advisor.tracking.store import read_experiment
@@ -124,8 +124,8 @@ def test_an_adaptive_trial_that_is_begun_anew_gets_its_own_point(project):
     ledger, source = Ledger(locate("mlflow.db"), spec.study, spec), Adaptive(spec, 5, 0, [])
 
     def begin():
-        job = source.next(ledger.entries)
-        return job, ledger.claim(job)
+        (job,) = source.next(ledger.entries)
+        return ledger.begin([job])[0]
 
     drawn = [begin() for _ in range(4)]
     ledger.ended(drawn[0][1], Ended(1, interrupted=True))
@@ -189,6 +189,52 @@ def test_what_cannot_be_reported_is_said(project):
     trial = next(open_study(SPEC).trials())
     with pytest.raises(AdvisorError, match="no status of a trial that has ended; there are complete"):
         report_trial(trial, status="fine")
+
+
+def test_what_became_of_a_trial_is_kept_while_the_store_is_away(project, way, monkeypatch):
+    monkeypatch.setattr("advisor.launch.api.PATIENCE_S", 0.5)
+    where = {"tracking_uri": f"http://127.0.0.1:{way.port}"}
+    study = open_study(SPEC, **where)
+
+    def loop():
+        for trial in study.trials():
+            with trial:
+                assert trial.number == 0
+                way.cut()
+                trial.log({10: 0.4})  # is no reason to stop the training
+                report_trial(trial, {20: 0.2, 30: 0.3})
+
+    with pytest.raises(
+        AdvisorError, match=r"the store does not answer: .*; what became of trial-0 is kept in advisor-runs"
+    ):
+        loop()
+    way.mended()
+    assert [trial.number for trial in open_study(SPEC, **where).trials(2)] == [1]
+    assert statuses()["trial-0"] == "complete"
+    client = mlflow.MlflowClient(f"sqlite:///{project}/mlflow.db")
+    curve = client.get_metric_history(runs()["trial-0"].id, "val/loss")
+    assert [(m.step, m.value) for m in curve] == [(10, 0.4), (20, 0.2), (30, 0.3)]
+    assert not list(project.glob("advisor-runs/*/*"))
+
+
+def test_an_adaptive_study_learns_from_all_rounds_before_it(project):
+    near = {"lr": Parameter(low=0.01, high=0.1, scale="log"), "depth": Parameter(choices=(2, 4))}
+    rounds = [
+        SPEC.model_copy(update={"study": "first", "trials": 4}),
+        SPEC.model_copy(update={"study": "second", "parent": "first", "round": 2, "trials": 1, "parameters": near}),
+        SPEC.model_copy(
+            update={"study": "other schedule", "parent": "second", "schedule": {"kind": "cosine"}, "trials": 1}
+        ),
+    ]
+    for number, spec in enumerate(rounds):
+        for trial in open_study(spec, experiment="all" if number == 1 else None).trials():
+            report_trial(trial, number + 0.1 * trial.number)
+    last = SPEC.model_copy(update={"study": "last", "parent": "other schedule", "sampler": Sampler(kind="adaptive")})
+    found = Ledger(locate("mlflow.db"), "last", last).earlier()
+    assert [entry.outcome.best for entry in found] == pytest.approx([0.0, 0.1, 0.2, 0.3, 1.0])
+    inside = known_of(last.model_copy(update={"parameters": near}), found)
+    assert 1 <= len(inside) < 5
+    assert all(0.01 <= past.params["lr"] <= 0.1 for past in inside)
 
 
 def test_importing_the_package_loads_none_of_it():

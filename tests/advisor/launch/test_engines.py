@@ -69,14 +69,14 @@ def running(task):
 def exercise(engine, folder):
     """What every engine does: a training that ends well, one that fails, one that is stopped, one that takes too long."""
     kinds = {"well": "well", "fails": "fail", "stopped": "hang", "slow": "hang"}
-    tasks = {n: task(folder, n, kind, timeout_s=4.0 if n == "slow" else None) for n, kind in kinds.items()}
+    tasks = {n: task(folder, n, kind, timeout_s=1.0 if n == "slow" else None) for n, kind in kinds.items()}
     assert engine.room() >= len(tasks)
     trainings = dict(zip(tasks, engine.start(list(tasks.values())), strict=True))
     assert ends(trainings["well"]).fine
     failed = ends(trainings["fails"])
     assert (failed.code, failed.reason) == (1, "exit status 1: no data")
     until(lambda: running(tasks["stopped"]))
-    time.sleep(1.0)
+    time.sleep(0.3)  # Ray has its log later
     trainings["stopped"].stop()
     stopped = ends(trainings["stopped"])
     assert stopped.interrupted
@@ -130,15 +130,15 @@ def test_slurm_itself(folder):
     waiting, ran = task(folder, "waiting", "hang"), task(folder, "ran", "hang")
     (first,) = engine.start([ran])
     until(lambda: running(ran))
-    assert slurm.lives(first.note())
+    assert slurm.Queue().lives(first.note())
     blocked = Slurm(folder / "slurm", gpus_per_trial=0, parallel=None, timeout_s=60.0, options={"begin": "now+1hour"})
     (second,) = blocked.start([waiting])
-    assert slurm.lives(second.note())
+    assert slurm.Queue().lives(second.note())
     second.stop()
     assert ends(second).interrupted
     subprocess.run(["scancel", first.note()["slurm"]], check=True)  # by somebody else
     assert ends(first).lost
-    until(lambda: not slurm.lives(first.note()))
+    until(lambda: not slurm.Queue().lives(first.note()))
 
 
 def test_slurm_says_what_it_needs(folder, monkeypatch):

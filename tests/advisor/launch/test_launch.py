@@ -15,6 +15,7 @@ from mlflow.entities import ViewType
 from mlflow.tracking import MlflowClient
 
 from advisor import contract
+from advisor.cli import main
 from advisor.errors import AdvisorError
 from advisor.launch import Ledger, jobs
 from advisor.spec_yaml import loads
@@ -41,33 +42,43 @@ with open("begun", "a") as file:
 kind = json.loads(Path("kinds.json").read_text()).get(str(trial))
 if kind == "crash":
     sys.exit("the data are not there")
-import mlflow
-with mlflow.start_run():
-    for step in range(3):
-        mlflow.log_metric("val/loss", float("nan") if kind == "nan" and step == 2 else lr + 1 / (1 + step), step=step)
+if kind == "mlflow":
+    import mlflow
+    with mlflow.start_run():
+        for step in range(3):
+            mlflow.log_metric("val/loss", lr + 1 / (1 + step), step=step)
+else:
+    from quick import log
     until = time.monotonic() + 600
-    while kind == "hang" and time.monotonic() < until:
-        time.sleep(0.1)
-        if Path("go").exists():
-            break
+    while kind == "hang" and time.monotonic() < until and not Path("go").exists():
+        time.sleep(0.05)
+    log(lr, 1)
+    if kind == "nan":
+        log(float("nan"), 2)
+    log(end="FINISHED")
 with open("ended", "a") as file:
     file.write(f"{trial}\\n")
 """
 
 
 @pytest.fixture
-def folder(project):
+def folder(project, logs):
     """A project's folder with a training script in it."""
     (project / "train.py").write_text(TRAINING)
     (project / "kinds.json").write_text("{}")
     return project
 
 
-def start(folder: Path, trials: int, *options: str, command: tuple[str, ...] = ()) -> subprocess.Popen:
+def words(folder: Path, trials: int, *options: str, command: tuple[str, ...] = ()) -> list[str]:
     (folder / "study.yaml").write_text(STUDY % trials)
-    words = command or (sys.executable, "train.py", "{lr}", "{momentum}")
+    command = command or (sys.executable, "train.py", "{lr}", "{momentum}")
+    return ["run", "study.yaml", "--tracking-uri", uri(folder), *options, "--", *command]
+
+
+def start(folder: Path, trials: int, *options: str) -> subprocess.Popen:
+    """`advisor run` as a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "advisor", "run", "study.yaml", "--tracking-uri", uri(folder), *options, "--", *words],
+        [sys.executable, "-m", "advisor", *words(folder, trials, *options)],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -82,6 +93,22 @@ def finish(process: subprocess.Popen) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=300)
     assert "Traceback" not in err
     return process.returncode, out, err
+
+
+@pytest.fixture
+def advisor_run(folder, capfd):
+    """`advisor run` in this process, to its end: its status, output and errors."""
+
+    def run(trials: int, *options: str, command: tuple[str, ...] = ()) -> tuple[int, str, str]:
+        try:
+            main(words(folder, trials, *options, command=command))
+        except SystemExit as ended:
+            status = ended.code
+        else:
+            status = 0
+        return status, *capfd.readouterr()
+
+    return run
 
 
 def uri(folder: Path) -> str:
@@ -104,12 +131,14 @@ def runs(folder: Path) -> dict[str, object]:
     return {run.name: run for run in read_experiment("small", tracking_uri=uri(folder)).runs}
 
 
-def test_every_trial_is_trained_and_recorded_as_what_it_was(folder):
-    (folder / "kinds.json").write_text(json.dumps({1: "crash", 2: "nan", 3: "hang"}))
-    status, out, err = finish(start(folder, 4, "--parallel", "2", "--timeout", "0.5"))
+def test_every_trial_is_trained_and_recorded_as_what_it_was(folder, advisor_run):
+    (folder / "kinds.json").write_text(json.dumps({0: "mlflow", 1: "crash", 2: "nan", 3: "hang"}))
+    status, out, err = finish(start(folder, 3, "--parallel", "2"))
     assert status == 0, err
-    assert "4 of 4 trainings have ended: best val/loss" in out
+    assert "3 of 3 trainings have ended: best val/loss" in out
     assert "trial-1 failed: exit status 1: the data are not there" in err
+    status, out, err = advisor_run(4, "--timeout", "0.01")
+    assert status == 0, err
     assert "trial-3 was stopped: timeout" in err
     found = runs(folder)
     assert {name: run.tags[contract.TAG_STATUS] for name, run in found.items()} == {
@@ -129,14 +158,14 @@ def test_every_trial_is_trained_and_recorded_as_what_it_was(folder):
 
     # The same command again trains nothing; more trials go on in the same sequence.
     before = lines(folder, "begun")
-    status, out, err = finish(start(folder, 5))
+    status, out, err = advisor_run(5)
     assert status == 0, err
     assert "4 of 5 had ended before." in err
     assert lines(folder, "begun") == [*before, 4]
     assert sorted(runs(folder)) == [f"trial-{i}" for i in range(5)]
 
 
-def test_a_stop_is_clean_and_the_same_command_goes_on(folder):
+def test_a_stop_is_clean_and_the_same_command_goes_on(folder, advisor_run):
     (folder / "kinds.json").write_text(json.dumps({1: "hang"}))
     process = start(folder, 3)
     wait_for(lambda: 1 in lines(folder, "begun"))
@@ -147,7 +176,7 @@ def test_a_stop_is_clean_and_the_same_command_goes_on(folder):
     assert lines(folder, "ended") == [0]
     assert runs(folder)["trial-1"].status == "KILLED"
     (folder / "go").touch()
-    status, _, err = finish(start(folder, 3))
+    status, _, err = advisor_run(3)
     assert status == 0, err
     assert lines(folder, "ended") == [0, 1, 2]
     assert all(run.tags[contract.TAG_STATUS] == "complete" for run in runs(folder).values())
@@ -158,21 +187,21 @@ def test_a_stop_is_clean_and_the_same_command_goes_on(folder):
     }  # what was left can be restored
 
 
-def test_a_killed_launcher_loses_and_repeats_nothing(folder):
+def test_a_killed_launcher_loses_and_repeats_nothing(folder, advisor_run):
     (folder / "kinds.json").write_text(json.dumps({1: "hang", 2: "hang"}))
     process = start(folder, 4, "--parallel", "2")
     wait_for(lambda: set(lines(folder, "begun")) >= {1, 2})
     process.kill()
     process.communicate()
     # The trainings that it began go on without it: they are nobody else's.
-    status, out, err = finish(start(folder, 4))
+    status, out, err = advisor_run(4)
     assert status == 0, err
     assert "2 are left to other launchers" in out
     assert sorted(lines(folder, "ended")) == [0, 3]
     (folder / "go").touch()
     wait_for(lambda: sorted(lines(folder, "ended")) == [0, 1, 2, 3])
     wait_for(lambda: all(run.status == "FINISHED" for run in runs(folder).values()))
-    status, out, err = finish(start(folder, 4))
+    status, out, err = advisor_run(4)
     assert "4 of 4 trainings have ended" in out
     assert sorted(lines(folder, "begun")) == [0, 1, 2, 3]
 
@@ -187,7 +216,7 @@ def test_a_killed_launcher_loses_and_repeats_nothing(folder):
     for training in trainings:
         training.kill()
     (folder / "go").touch()
-    status, out, err = finish(start(folder, 5))
+    status, out, err = advisor_run(5)
     assert status == 0, err
     assert Counter(lines(folder, "begun"))[4] == 2
     assert sorted(lines(folder, "ended")) == [0, 1, 2, 3, 4]
@@ -203,9 +232,9 @@ def test_launchers_share_a_study(folder):
     assert sorted(runs(folder)) == [f"trial-{i}" for i in range(4)]
 
 
-def test_a_command_that_never_works_is_given_up(folder):
+def test_a_command_that_never_works_is_given_up(folder, advisor_run):
     (folder / "kinds.json").write_text(json.dumps(dict.fromkeys(range(9), "crash")))
-    status, _, err = finish(start(folder, 9))
+    status, _, err = advisor_run(9)
     assert status == 2
     assert err.splitlines()[-1].startswith(
         "advisor: the first 3 trials all failed, the last with: exit status 1: the data are"
@@ -213,8 +242,8 @@ def test_a_command_that_never_works_is_given_up(folder):
     assert len(runs(folder)) == 3
 
 
-def test_trainings_that_log_elsewhere_are_told_so(folder):
-    status, _, err = finish(start(folder, 9, command=(sys.executable, "-c", "pass")))
+def test_trainings_that_log_elsewhere_are_told_so(advisor_run):
+    status, _, err = advisor_run(9, command=(sys.executable, "-c", "pass"))
     assert status == 2
     assert "ended without logging val/loss" in err.splitlines()[-1]
     assert "MLFLOW_RUN_ID" in err.splitlines()[-1]
@@ -228,8 +257,8 @@ def test_trainings_that_log_elsewhere_are_told_so(folder):
         (("--gpus-per-trial", "0", "--tracking-uri", "http://127.0.0.1:9"), ("python",), "127.0.0.1:9"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(folder, options, command, message):
-    status, out, err = finish(start(folder, 2, *options, command=command))
+def test_bad_input_is_one_line_and_status_2(advisor_run, options, command, message):
+    status, out, err = advisor_run(2, *options, command=command)
     assert status == 2
     assert out == ""
     assert message in err
@@ -238,7 +267,7 @@ def test_bad_input_is_one_line_and_status_2(folder, options, command, message):
 
 def test_another_space_needs_another_name(folder):
     spec = loads(STUDY % 1)
-    Ledger(locate(uri(folder)), "small", spec).claim(jobs(spec)[0])
+    Ledger(locate(uri(folder)), "small", spec).begin(jobs(spec))
     assert Ledger(locate(uri(folder)), "small", spec.model_copy(update={"trials": 9})).entries()
     noted = {"parameters": {n: p.model_copy(update={"why": "as ever"}) for n, p in spec.parameters.items()}}
     assert Ledger(locate(uri(folder)), "small", spec.model_copy(update={**noted, "notes": ("more",)})).entries()
