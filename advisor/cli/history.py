@@ -13,8 +13,13 @@ from advisor.cli.options import tracking_option
 @click.argument("study", required=False)
 @tracking_option
 @click.option("--format", "format_", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True)
+@click.option(
+    "--rules", "rule_folders", multiple=True, type=click.Path(path_type=Path), help="Folder with rules of your own."
+)
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
-def history(study: str | None, tracking_uri: str | None, format_: str, quiet: bool) -> None:
+def history(
+    study: str | None, tracking_uri: str | None, format_: str, rule_folders: tuple[Path, ...], quiet: bool
+) -> None:
     """The rounds of STUDY (a study or an experiment), or of every study of the store that another one follows from.
 
     Each round with its trials, its best value and the best so far, what it changed and why, and what became of what the advice
@@ -31,7 +36,7 @@ def history(study: str | None, tracking_uri: str | None, format_: str, quiet: bo
     from advisor.registry import load_rules
     from advisor.report import told
 
-    rules = load_rules(settings=config.find_settings(Path.cwd()))
+    rules = load_rules(directories=rule_folders, settings=config.find_settings(Path.cwd()))
     with progress(enabled=not quiet) as tell:
         found = chronicle(
             study, rules, tracking_uri=tracking_uri, on_progress=lambda done, of: tell("Reading runs", done, of)

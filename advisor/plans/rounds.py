@@ -7,7 +7,8 @@ Playbook: "Deciding how long to train when training is compute-bound".
 how long the final runs are to be (`final_train_steps`); also a study of short runs in which nothing is left to change.
 
 *What it does.* Round 1 trains for about 10 % of the final length: most questions can be answered there. Round 2 is very few runs
-of the final length, at most three and for no more steps in all than the round before. What is taken over, in the order of the
+of the final length, at most three and for no more steps in all than the round before; one, and a note of what it costs, where
+that round was cheaper; one as well where no learning rate is left to search, for more would be the same. What is taken over, in the order of the
 playbook's trust: warmup and initialisation (very likely to transfer), the architecture (likely), the optimizer's hyperparameters,
 augmentation and regularisation (they might), all fixed at their best; only the learning rate, whose schedule is unlikely to
 transfer, is searched around its best. The schedule is carried over so that no long run ends in a long stretch of tiny steps: with
@@ -42,12 +43,15 @@ def design(_ask: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Ch
         return (Advise(text=ASK),)
     if short is None or not setting or final <= short:
         return ()
-    budget = (study.spec.trials or base.trials or 1) * short
-    trials = max(1, min(MOST_LONG, budget // final))
+    budget = (study.spec.trials or base.trials or 1) * (study.spec.seeds or 1) * short
+    trials = min(MOST_LONG, budget // final)
     parameters = {
         n: computed(n, setting, base) or _taken_over(n, v, base, search=trials > 1) for n, v in setting.items()
     }
+    if not any(p.searched for p in parameters.values()):
+        trials = 1
     schedule, said = carried(base, study, final)
+    dear = f"Its {final:,} steps are more than the {budget:,} of the whole round before: decide whether that is to be spent."
     return base.model_copy(
         update={
             "goal": f"Train the final model: {trials} long run{'s' if trials > 1 else ''} of the best setting",
@@ -59,7 +63,11 @@ def design(_ask: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Ch
             "evaluate_every": base.evaluate_every and max(round(base.evaluate_every * final / short), 1),
             "schedule": schedule,
             "final_train_steps": None,
-            "notes": (said, "Keep the best checkpoint of each run, and choose among them on validation data."),
+            "notes": (
+                *([dear] if final > budget else []),
+                said,
+                "Keep the best checkpoint of each run, and choose among them on validation data.",
+            ),
         }
     )
 

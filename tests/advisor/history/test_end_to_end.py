@@ -12,6 +12,7 @@ import pytest
 
 from advisor import analyze, open_study, report_trial
 from advisor.cli import main
+from advisor.prediction import Prediction, Settled
 from advisor.spec import Objective, Parameter, StudySpec
 from advisor.spec_yaml import dump, load
 
@@ -86,6 +87,34 @@ def test_a_second_round_is_judged_by_what_the_first_predicted(uri: str, where: d
     assert rates["space-boundary"]["kept"] == 1
     main(["history", "tiny", "--tracking-uri", uri, "-q"])
     assert "space-boundary: 1 of 1 kept" in capsys.readouterr().out
+
+
+OWN_RULE = """
+from advisor.rule import Rule
+
+class Strict(Rule):
+    \"\"\"Nothing is ever wrong.\"\"\"
+
+    playbook = "Choosing the initial configuration"
+    goal = "steps"
+
+    def check(self, study):
+        yield from ()
+"""
+
+
+def test_rules_of_ones_own_judge_what_they_predicted(uri: str, tmp_path: Path, capsys) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "strict.py").write_text(OWN_RULE)
+    promise = Prediction(rule="strict", subject=None, expects=Settled(was="it was too short"))
+    train(first_study(4), uri)
+    train(first_study(4).model_copy(update={"study": "next", "parent": "tiny", "predictions": (promise,)}), uri)
+    judged = []
+    for more in ([], ["--rules", str(tmp_path / "own")]):
+        main(["history", "--tracking-uri", uri, "--format", "json", "-q", *more])
+        (rate,) = json.loads(capsys.readouterr().out)["hit_rates"]
+        judged.append((rate["kept"], rate["cannot_tell"]))
+    assert judged == [(0, 1), (1, 0)]
 
 
 def test_what_is_not_there_is_said(uri: str, capsys) -> None:
