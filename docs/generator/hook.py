@@ -22,10 +22,9 @@ def pages() -> Mapping[str, str]:
 
 @cache
 def named() -> Mapping[str, str]:
-    """The pages of rules and plans by their ids, which any page may name in backticks."""
-    return {
-        path.rpartition("/")[2].removesuffix(".md"): path for path in pages() if re.match(r"(rules|plans)/\w", path)
-    }
+    """The pages of rules and plans by ids that mean nothing else: `seeds` is also a key of a study file."""
+    found = (re.fullmatch(r"(?:rules|plans)/(\w+-[\w-]+)\.md", path) for path in pages())
+    return {match[1]: match[0] for match in found if match is not None}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

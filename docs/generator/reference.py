@@ -86,7 +86,7 @@ def _rules() -> str:
 
 def _plans() -> str:
     rows = (
-        f"| `{name}` | {' '.join(said.partition(': ')[2].partition('.')[0].split())} |"
+        f"| [`{name}`]({name}.md) | {' '.join(said.partition(': ')[2].partition('.')[0].split())} |"
         for name, said in plans().items()
     )
     return "\n".join(["# Plans", "", docstring("advisor/plans/__init__.py"), "", "| plan | what |", "|---|---|", *rows])

@@ -78,7 +78,7 @@ def _page(example: Example) -> str:
             "## What was found",
             _quoted(finding),
             f'<div class="picture">{pictures}</div>',
-            f"The rule `{finding.rule}` says how it knows; its section of the playbook is “{finding.playbook}”.",
+            f"The rule {_link(finding.rule)} says how it knows; its section of the playbook is “{finding.playbook}”.",
             "## What to do",
             sentence(finding.action),
             *([f"It waits for a later study: {sentence(why)}"] if (why := report.reason_deferred(finding)) else []),
@@ -107,11 +107,11 @@ def _quoted(finding: Finding) -> str:
 
 def _others(report: Report, finding: Finding) -> str:
     also = dict.fromkeys(f.rule for f in report.findings if f.rule != finding.rule)
-    return (
-        f"The same report also speaks of {', '.join(f'`{rule}`' for rule in also)}."
-        if also
-        else "Nothing else was found."
-    )
+    return f"The same report also speaks of {', '.join(map(_link, also))}." if also else "Nothing else was found."
+
+
+def _link(rule: str) -> str:
+    return f"[`{rule}`](../rules/{rule}.md)"
 
 
 def _next(report: Report) -> str:
@@ -119,7 +119,7 @@ def _next(report: Report) -> str:
         return "None was written: no finding asks for one."
     first, *later = report.next_studies
     more = f" After it come {', '.join(f'`next/{study.file}`' for study in later)}." if later else ""
-    return f"`next/{first.file}`, ready for `advisor run`:{more}\n\n```yaml\n{first.yaml}```"
+    return f"`next/{first.file}`, ready for `advisor run`.{more}\n\n```yaml\n{first.yaml}```"
 
 
 # --- the report's own pictures ----------------------------------------------------------------------------------------------------
