@@ -165,7 +165,9 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def test_the_rule_of_one_s_own_works() -> None:
+def test_the_rule_of_one_s_own_works(site: Path) -> None:
+    source = (CHECKOUT / "docs" / "example_rules" / "many_stopped.py").read_text("utf-8")
+    assert squeezed(source) in squeezed(words(site / "own-rules" / "index.html").text)
     rules = load_rules(directories=[CHECKOUT / "docs" / "example_rules"])
     rule = next(r for r in rules if r.rule_id() == "many-stopped")
     (fired,) = judge(make_study(10, statuses=dict.fromkeys(range(6), "stopped")), [rule])
