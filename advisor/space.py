@@ -155,6 +155,17 @@ class Domain(BaseModel):
         position = float(self.to_unit([value])[0])
         return -TOLERANCE <= position <= 1 + TOLERANCE
 
+    def allows(self, value: Value) -> bool:
+        """As `contains`, of a value that was logged: choices may be rounded, or in words of other case."""
+        return self.contains(value) if self.numeric else any(same(value, option) for option in self.options)
+
+
+def same(value: Value, other: Value) -> bool:
+    """Whether two values are the same but for rounding, or as words."""
+    if isinstance(value, str) or isinstance(other, str):  # 1 among words is logged as the word "1"
+        return str(value).lower() == str(other).lower()
+    return math.isclose(value, other, rel_tol=TOLERANCE)
+
 
 def along(values: FloatArray, scale: Scale) -> FloatArray:
     """`values` (n,) in the unit in which a scale is even: decades in natural logarithms, increasing; NaN off the scale."""

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from advisor.space import Value, as_number
+from advisor.space import Value, same
 from advisor.spec import Parameter, StudySpec
 from advisor.study import Curve, CurveBlock, Study, Trial
 
@@ -161,19 +161,13 @@ def _known(name: str, trial: Trial) -> bool:
 
 
 def _exists(parameter: Parameter, params: Mapping[str, Value]) -> bool:
-    return all(k in params and _same(params[k], v) for k, v in (parameter.when or {}).items())
+    return all(k in params and same(params[k], v) for k, v in (parameter.when or {}).items())
 
 
 def _allows(parameter: Parameter, value: Value) -> bool:
     if parameter.role == "fixed":
-        return parameter.value is None or _same(value, parameter.value)
-    return parameter.contains(value) if parameter.numeric else any(_same(value, o) for o in parameter.options)
-
-
-def _same(value: Value, other: Value) -> bool:
-    if isinstance(value, str) or isinstance(other, str):
-        return str(value).lower() == str(other).lower()
-    return math.isclose(as_number(value), as_number(other), rel_tol=1e-6)
+        return parameter.value is None or same(value, parameter.value)
+    return parameter.allows(value)
 
 
 # --- what is said of it -----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,8 +13,9 @@ from advisor.adaptive import Past
 from advisor.launch.claims import State
 from advisor.launch.jobs import Job, Key, counted, jobs, seed_of
 from advisor.launch.record import Entry, Outcome, as_logged
-from advisor.space import Value
+from advisor.space import Value, same
 from advisor.spec import Parameter, StudySpec
+from advisor.tracking.infer import parse_value
 
 _ASK_AGAIN_S = 15.0
 """How long to leave a job alone whose launcher is silent."""
@@ -178,20 +178,11 @@ def _exists(parameter: Parameter, found: Mapping[str, Value]) -> bool:
 def _typed(parameter: Parameter, text: str) -> Value | None:
     """The value that a text stands for; None where the parameter cannot have it."""
     allowed = (parameter.value,) if parameter.role == "fixed" and parameter.value is not None else parameter.options
+    known = parse_value(text)
     if allowed:
-        return next((value for value in allowed if _same(value, text)), None)
-    try:
-        value = int(text) if parameter.type == "int" else float(text)
-    except ValueError:
+        said = (v for v in allowed if as_logged(v) == text or (known is not None and same(known, v)))
+        return next(said, None)
+    if known is None or isinstance(known, bool | str) or (parameter.type == "int" and not isinstance(known, int)):
         return None
+    value = known if parameter.type == "int" else float(known)
     return value if parameter.role == "derived" or (parameter.numeric and parameter.contains(value)) else None
-
-
-def _same(value: Value, text: str) -> bool:
-    """Whether a text says the value, also as another program writes it: 1e-3 for 0.001, true for True."""
-    if as_logged(value) == text or (isinstance(value, bool) and str(value).lower() == text.lower()):
-        return True
-    try:
-        return not isinstance(value, bool | str) and math.isclose(float(text), float(value), rel_tol=1e-9)
-    except ValueError:
-        return False

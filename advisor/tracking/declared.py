@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from advisor import spec_yaml
 from advisor.errors import AdvisorError
-from advisor.space import TOLERANCE, Value
+from advisor.space import Value, same
 from advisor.spec import Parameter, StudySpec
 from advisor.tracking import study_file
 from advisor.tracking.runs import Experiment
@@ -33,7 +32,7 @@ def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) ->
             raise AdvisorError(
                 f"the study file gives {name!r} a range, but the runs logged words such as {values[0]!r}"
             )
-        outside = sum(not _allows(parameter, v) for v in values)
+        outside = sum(not parameter.allows(v) for v in values)
         if outside == len(values):
             raise AdvisorError(
                 f"the study file searches {name!r} {_domain(parameter)}, but no trial used a value in it; "
@@ -59,19 +58,7 @@ def noted(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> Stud
 def _exists(parameter: Parameter, params: Sequence[Mapping[str, Value]]) -> bool:
     """Whether some trial of `params` (trials,) met the condition under which the parameter exists."""
     wanted = (parameter.when or {}).items()
-    return any(all(k in trial and _same(trial[k], v) for k, v in wanted) for trial in params)
-
-
-def _allows(parameter: Parameter, value: Value) -> bool:
-    if parameter.numeric:
-        return parameter.contains(value)
-    return any(_same(value, option) for option in parameter.options)
-
-
-def _same(value: Value, option: Value) -> bool:
-    if isinstance(value, str) or isinstance(option, str):  # 1 among words is logged as the word "1"
-        return str(value).lower() == str(option).lower()
-    return math.isclose(value, option, rel_tol=TOLERANCE)
+    return any(all(k in trial and same(trial[k], v) for k, v in wanted) for trial in params)
 
 
 def _domain(parameter: Parameter) -> str:
