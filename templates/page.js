@@ -17,6 +17,8 @@ document.addEventListener("click", (event) => {
   if (target) { event.preventDefault(); show(target); }
 });
 
+for (const element of $$("[data-js]")) element.hidden = false;
+
 const theme = $("#theme");
 theme.hidden = false;
 theme.addEventListener("click", () => {

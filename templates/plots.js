@@ -23,7 +23,7 @@ const walk = (path) => {
   const out = [];
   for (const [, command, rest] of path.getAttribute("d").matchAll(/([MlhvL])([^MlhvL]*)/g)) {
     const n = (rest.match(/-?(\d+\.?\d*|\.\d+)/g) || []).map(Number);
-    if (command === "M") [x, y] = n;
+    if (command === "M" || command === "L") [x, y] = n;
     else if (command === "l") { x += n[0]; y += n[1]; }
     else if (command === "h") x += n[0];
     else if (command === "v") y += n[0];
@@ -32,15 +32,18 @@ const walk = (path) => {
   return out;
 };
 
+const trialsOf = (element) => element.dataset.t.split(" ").filter(Boolean).flatMap((run) => {
+  const [first, last = first] = run.split("-").map(Number);
+  return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+});
+for (const lines of $$(".pc[data-t]")) trialsOf(lines).forEach((index, i) => { lines.children[i].dataset.t = index; });
+
 const read = (svg) => {
   const points = [];
   // Plots of one hyperparameter share their dots; those that a finding names are drawn over them.
   const shared = $$("use", svg).flatMap((use) => $$("path[data-t]", $(use.getAttribute("href"))));
   for (const path of [...$$("path[data-t]", svg), ...shared]) {
-    const trials = path.dataset.t.split(" ").filter(Boolean).flatMap((run) => {
-      const [first, last = first] = run.split("-").map(Number);
-      return Array.from({ length: last - first + 1 }, (_, i) => first + i);
-    });
+    const trials = trialsOf(path);
     if (path.classList.contains("crv")) {
       // Where a curve is straight it has few points, and is met between them too.
       let last = null;
@@ -67,8 +70,14 @@ const read = (svg) => {
       walk(path).forEach(([x, y], i) => points.push({ x, y, trial: trials[i], path }));
     }
   }
+  for (const path of $$("path.count", svg)) {
+    for (const bar of path.getAttribute("d").matchAll(/M([\d.]+) [\d.]+V([\d.]+)h([\d.]+)/g)) {
+      const [x, y, width] = bar.slice(1).map(Number);
+      points.push({ x: x + width / 2, y, ends: [x - 0.5, x + width + 0.5], path });
+    }
+  }
   const own = new Set(points.filter((p) => svg.contains(p.path)).map((p) => p.trial));
-  return points.filter((p) => svg.contains(p.path) || !own.has(p.trial)).filter((p) => rowOf.has(p.trial) || data.trials[p.trial]).sort((a, b) => a.x - b.x);
+  return points.filter((p) => svg.contains(p.path) || !own.has(p.trial)).filter((p) => p.ends || rowOf.has(p.trial) || data.trials[p.trial]).sort((a, b) => a.x - b.x);
 };
 
 const tip = document.createElement("div");
@@ -96,6 +105,10 @@ const mark = (index) => {
 };
 
 const describe = (plot, p) => {
+  if (p.ends) {
+    const [low, high] = p.ends.map((end) => number(Number(plot.x(end).toPrecision(3))));
+    return [`${low} to ${high}`, `count: ${number(Math.round(plot.y(p.y)))}`];
+  }
   const [name, best, ...params] = trial(p.trial);
   if (p.path.classList.contains("crv")) {
     return [name, `step ${number(Math.round(plot.x(p.x)))}: ${number(plot.y(p.y))}`];
@@ -104,7 +117,7 @@ const describe = (plot, p) => {
 };
 
 const point = (plot, p, aloud) => {
-  mark(p.trial);
+  mark(p.ends ? picked : p.trial);
   if (p.path.classList.contains("crv")) {
     const ring = document.createElementNS(SVG, "circle");
     for (const [k, v] of Object.entries({ class: "ring", cx: p.x, cy: p.y, r: 4 })) ring.setAttribute(k, v);
@@ -125,14 +138,21 @@ const point = (plot, p, aloud) => {
   tip.style.top = `${box.top + p.y * zoom + 12 + scrollY}px`;
   if (aloud) live.textContent = lines.join(", ");
 };
-const leave = () => { tip.hidden = true; mark(null); };
+let picked = null; // the trial whose curves are shown
+const leave = () => { tip.hidden = true; mark(picked); };
+document.addEventListener("toggle", leave, true);
 
 for (const svg of $$(".plot > svg")) {
-  if (!$("path[data-t], use", svg)) continue;
+  if (!$("path:is([data-t], .count), use", svg) && !svg.closest("#picked")) continue;
   let cache = null;
-  const plot = { svg, points: () => (cache ??= read(svg)), x: scale(svg.dataset.x || "lin 0 1 0 1"), y: scale(svg.dataset.y || "lin 0 1 0 1"), at: -1 };
+  const plot = { svg, points: () => (cache ??= read(svg)), forget: () => { cache = null; plot.at = -1; }, x: scale(svg.dataset.x || "lin 0 1 0 1"), y: scale(svg.dataset.y || "lin 0 1 0 1"), at: -1 };
   plots.push(plot);
   svg.setAttribute("tabindex", "0");
+  const caption = $("figcaption p", svg.parentElement);
+  if (caption) {
+    caption.id = `caption-${plots.length}`;
+    svg.setAttribute("aria-describedby", caption.id);
+  }
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect();
     const zoom = svg.viewBox.baseVal.width / box.width;
@@ -144,12 +164,14 @@ for (const svg of $$(".plot > svg")) {
     });
     if (near) point(plot, near, false); else leave();
   });
+  svg.addEventListener("click", () => { if (!tip.hidden) pick(plot.points()[plot.at].trial); });
   svg.addEventListener("pointerleave", leave);
   svg.addEventListener("blur", leave);
   svg.addEventListener("keydown", (event) => {
     const points = plot.points(), last = points.length - 1;
     const to = { ArrowRight: plot.at + 1, ArrowLeft: plot.at - 1, Home: 0, End: last }[event.key];
     if (event.key === "Escape") leave();
+    if (event.key === "Enter" && points[plot.at]) pick(points[plot.at].trial);
     if (to === undefined || last < 0) return;
     event.preventDefault();
     plot.at = Math.min(Math.max(to, 0), last);

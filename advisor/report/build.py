@@ -32,6 +32,7 @@ from advisor.report.model import (
 )
 from advisor.report.plotted import JustAbove
 from advisor.report.reduce import curve_set, norm_histogram
+from advisor.report.sketch import sketches
 from advisor.report.text import encodable
 from advisor.rule import Rule
 from advisor.space import Value
@@ -69,6 +70,7 @@ def build_report(
     """The report on a study. `specs` are the next studies, the one to run first at the head; `command` is how it was asked for."""
     ranked = study.ranked()
     above = gather.just_above(study)
+    curves = _curves(study, ranked, verdicts, above)
     return Report(
         spec=study.spec,
         counts=_counts(study),
@@ -82,7 +84,7 @@ def build_report(
         deferred=tuple(Deferred.model_validate(d.model_dump()) for d in deferred),
         figures=Figures(
             trials=tuple(_row(study, t) for t in study.trials),
-            curves=_curves(study, ranked, verdicts, above),
+            curves=curves,
             best_trials=tuple(encodable(t.id) for t in ranked[:BEST_TRIALS]),
             grad_norm=norm_histogram(study, ranked[:BEST_TRIALS]),
             isolations=gather.isolations(study),
@@ -92,6 +94,7 @@ def build_report(
             importances=gather.importances(study),
             close_ups=gather.close_ups(study, verdicts),
             just_above=above,
+            sketches=sketches(study, curves),
         ),
         provenance=_provenance(study, command),
         history=history,

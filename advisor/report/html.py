@@ -14,11 +14,12 @@ from markupsafe import Markup, escape
 
 from advisor import resources
 from advisor.report import all_plots, headline, past, text, view
+from advisor.report.embedded import embedded
 from advisor.report.figures.ranges import range_figure
 from advisor.report.figures.rounds import rounds_figure
 from advisor.report.model import Report
 
-SCRIPTS = ("page.js", "plots.js", "table.js")
+SCRIPTS = ("page.js", "plots.js", "table.js", "picked.js")
 """In the order in which they run."""
 
 _MOST_NAMES = 300
@@ -51,12 +52,13 @@ def render_html(report: Report) -> str:
         groups=all_plots.groups(report),
         gaps=all_plots.gaps(report),
         table=view.table(report),
+        picked=view.picked(report),
         sheet=view.sheet(report),
         space=view.space(report),
         rounds=_rounds(report),
         expected=past.expected(report.next_studies[0].spec) if report.next_studies else (),
         numeric={n: p.numeric for n, p in report.spec.searched.items()},
-        data=htmlsafe_json_dumps(_data(report)),
+        data=htmlsafe_json_dumps(embedded(report), separators=(",", ":")),
     )
 
 
@@ -88,25 +90,6 @@ def _rounds(report: Report) -> dict[str, Any] | None:
         "rows": [past.row(r) for r in history.rounds],
         "signs": past.SIGNS,
         "rates": [past.rate(r) for r in history.hit_rates],
-    }
-
-
-def _data(report: Report) -> dict[str, Any]:
-    """What the script shows of a trial that is pointed at, where the table of trials does not: the page's one block of data."""
-    names = list(report.spec.searched)
-    listed = {index for index, _ in view.table(report)}
-    return {
-        "metric": text.clean(report.spec.objective.metric),
-        "params": [text.shorten(text.clean(n), 40) for n in names],
-        "trials": {
-            str(i): [
-                text.shorten(text.clean(t.name), 60),
-                text.number(t.best) if t.best is not None else t.status,
-                *(text.shorten(text.setting(t.params.get(n)), 40) for n in names),
-            ]
-            for i, t in enumerate(report.figures.trials)
-            if i not in listed
-        },
     }
 
 

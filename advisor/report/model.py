@@ -18,7 +18,7 @@ from advisor.causes import first_cause
 from advisor.finding import Finding, Goal, Verdict, by_priority
 from advisor.history import History
 from advisor.plans import Deferred
-from advisor.report.plotted import BestOf, CloseUp, Importances, Isolation, JustAbove, Speed, ToTarget
+from advisor.report.plotted import BestOf, CloseUp, Importances, Isolation, JustAbove, Sketches, Speed, ToTarget
 from advisor.report.text import encodable
 from advisor.space import Value
 from advisor.spec import Objective, StudySpec
@@ -120,6 +120,7 @@ class Figures(_Value):
     importances: Importances | None = None
     close_ups: tuple[CloseUp, ...] = ()
     just_above: JustAbove | None = None
+    sketches: tuple[Sketches, ...] = ()
 
     @cached_property
     def by_id(self) -> dict[str, TrialRow]:

@@ -125,3 +125,21 @@ class JustAbove(_Value):
     trials: tuple[str, ...]
     rates: tuple[float, ...]
     failed: int
+
+
+class Sketches(_Value):
+    """One metric of every trial, to be drawn on one pair of axes."""
+
+    metric: str
+    columns: int
+    """Equal parts of the axis of steps, of each of which a curve has the least and the largest value."""
+    first_step: int
+    last_step: int
+    log_steps: bool
+    low: float
+    high: float
+    log: bool
+    beyond: bool
+    """Whether some values lie beyond the axis."""
+    curves: tuple[str | None, ...]
+    """Of each trial in the order of the study, as `sketch.py` writes them: empty where it logged none, None if left out."""

@@ -9,12 +9,13 @@ from typing import Any
 
 from advisor.finding import AxisEvidence, CurveEvidence, FigureEvidence, Finding, HistogramEvidence, Verdict
 from advisor.report.diff import DiffRow, advice, describe, diff_changes, diff_specs, reasons
-from advisor.report.figures import Figure
+from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_figure
 from advisor.report.figures.curves import curve_figures
 from advisor.report.figures.histogram import histogram_figure
+from advisor.report.figures.sketch import sketch_figure
 from advisor.report.model import NextStudy, Report, TrialRow
-from advisor.report.text import clean, confidence, number, setting
+from advisor.report.text import clean, confidence, number, setting, shorten
 from advisor.spec import StudySpec
 
 MOST_ROWS = 500
@@ -108,11 +109,17 @@ def _evidence_figures(report: Report, finding: Finding) -> Iterator[Figure]:
         if isinstance(evidence, AxisEvidence):
             yield axis_figure(report, evidence)
         elif isinstance(evidence, CurveEvidence):
-            yield from curve_figures(report, evidence)
+            yield from curve_figures(report, evidence, late=_looks_at_the_end(report, finding, evidence))
         elif isinstance(evidence, HistogramEvidence):
             drawn = histogram_figure(evidence)
             if drawn is not None:
                 yield drawn
+
+
+def _looks_at_the_end(report: Report, finding: Finding, evidence: CurveEvidence) -> bool:
+    """Whether what is to be seen lies where the objective hardly changes any more: how it starts would squeeze that into a line."""
+    objective = evidence.metrics == (report.spec.objective.metric,)
+    return objective and not evidence.marks and finding.goal in ("steps", "efficiency")
 
 
 def steps(report: Report) -> tuple[Step, ...]:
@@ -133,16 +140,45 @@ def _as_run(report: Report) -> StudySpec:
 # --- tables ---------------------------------------------------------------------------------------------------------------------
 
 
-def table(report: Report) -> tuple[tuple[int, TrialRow], ...]:
-    """(index, trial) of the trials to list: the best first, then those that failed; trials that findings name are always in."""
+def ranked(report: Report) -> list[tuple[int, TrialRow]]:
+    """(index, trial) of all trials, the best first, then those that failed."""
     sign = 1 if report.spec.objective.direction == "minimize" else -1
-    rows = sorted(
+    return sorted(
         enumerate(report.figures.trials),
         key=lambda item: (not item[1].feasible, sign * (item[1].best or 0.0) if item[1].feasible else 0.0, item[0]),
     )
+
+
+def table(report: Report) -> tuple[tuple[int, TrialRow], ...]:
+    """(index, trial) of the trials to list, as ranked; trials that findings name are always in."""
+    rows = ranked(report)
     # As many as a card names: a finding may be shown by thousands of trials.
     named = {t for f in report.findings for t in f.trials[:NAMED]}
     return (*rows[:MOST_ROWS], *(r for r in rows[MOST_ROWS:] if r[1].id in named))
+
+
+def picked(report: Report) -> dict[str, Any] | None:
+    """What the page needs to show the curves of any trial; None where no trial logged one."""
+    drawn = report.figures.sketches
+    if not drawn:
+        return None
+    rows = report.figures.by_id
+    names = [clean(rows[t].name) for t in report.figures.best_trials]
+    parts = f"Drawn are the least and the largest value in each of {drawn[0].columns} equal parts of the axis of steps"
+    said = [f"{parts}, so that no spike is lost."]
+    if any(s.beyond for s in drawn):
+        said.append("Values beyond the vertical axis run along its edge.")
+    left_out = sum(c is None for c in drawn[0].curves)
+    if left_out:
+        said.append(f"The page holds the curves of the best {len(rows) - left_out:,} of {len(rows):,} trials.")
+    return {
+        "figures": [sketch_figure(s) for s in drawn],
+        "legend": [
+            Key("k-picked", "this trial"),
+            *(Key(f"k-crv s{i}", shorten(n, 28), n) for i, n in enumerate(names)),
+        ],
+        "said": said,
+    }
 
 
 def sheet(report: Report) -> tuple[tuple[str, str], ...]:

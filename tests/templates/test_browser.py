@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from advisor.report import Report, html
+from advisor.report import Report, html, view
+from advisor.report.headline import best_positions
+from tests.advisor.report.studies import make_report, make_study
 from tests.templates.hostile import hostile_report
 
 pytestmark = pytest.mark.browser
@@ -37,7 +39,7 @@ def poke(page: Any) -> None:
         svg.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}));
       }
       for (const e of document.querySelectorAll('*')) e.dispatchEvent(new MouseEvent('mouseover', {bubbles: false}));
-      for (const b of document.querySelectorAll('thead button')) b.click();
+      for (const b of document.querySelectorAll('thead button, .pick, #picked button')) b.click();
       window.dispatchEvent(new Event('beforeprint'));
     }""")
     page.wait_for_timeout(150)
@@ -174,6 +176,18 @@ def test_pointing_at_a_trial_names_it_and_rings_it_in_all_plots(
     assert page.locator(".ring").count() == 0
 
 
+def test_a_plot_that_refers_to_another_looks_like_it(open_page: Open, page_file: Path) -> None:
+    page, _ = open_page(page_file)
+    page.evaluate(OPEN_ALL)
+    boxes = page.evaluate("""() => [...document.querySelectorAll('.card use[href^="#axis"]')].map(use => {
+      const size = (e) => { const b = e.getBBox(); return [b.x, b.y, b.width, b.height].map(Math.round); };
+      return [size(use), size(document.querySelector(use.getAttribute('href')))];
+    })""")
+    assert len(boxes) >= 4
+    for copy, own in boxes:
+        assert copy == pytest.approx(own, abs=1)
+
+
 def test_arrow_keys_step_through_points_and_say_them(open_page: Open, page_file: Path) -> None:
     page, _ = open_page(page_file)
     svg = page.locator("#plots .group").first.locator("svg[role=img]").first
@@ -203,6 +217,22 @@ def test_a_curve_tells_step_and_value(open_page: Open, page_file: Path, report: 
     assert min(abs(float(found[2]) - (v or 0)) for v in ends) < 0.002
 
 
+def test_a_bar_tells_its_ends_and_its_count(open_page: Open, page_file: Path, report: Report) -> None:
+    page, _ = open_page(page_file)
+    page.evaluate(OPEN_ALL)
+    svg = page.locator("#plots .group", has_text="Best step").last.locator("svg[role=img]")
+    svg.focus()
+    counts, said = [], ""
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+        if page.locator("#live").inner_text() == said:
+            break
+        said = page.locator("#live").inner_text()
+        counts.append(int(said.split("count: ")[1]))
+    assert sum(counts) == len(best_positions(report))
+    assert said.startswith("95 to 100,")
+
+
 def test_the_table_sorts_and_filters(open_page: Open, page_file: Path, report: Report) -> None:
     page, _ = open_page(page_file)
     head = page.locator("#trials thead th").nth(4)
@@ -217,9 +247,113 @@ def test_the_table_sorts_and_filters(open_page: Open, page_file: Path, report: R
     assert visible.count() == len(expected) > 0
 
 
-def test_a_large_study_settles_quickly(open_page: Open, tmp_path: Path) -> None:
-    from tests.advisor.report.studies import make_report, make_study
+# --- any trial's curves ---------------------------------------------------------------------------------------------------------
 
+
+def heights(page: Any, selector: str) -> list[list[float]]:
+    """The y of each point of the picked trial's curves, a list a picture."""
+    return page.locator(selector).evaluate_all(
+        "paths => paths.map(p => [...p.getAttribute('d').matchAll(/[ML][\\d.]+ ([\\d.]+)/g)].map(m => Number(m[1])))"
+    )
+
+
+def test_a_row_shows_its_trials_curves_beside_the_best(open_page: Open, page_file: Path, report: Report) -> None:
+    page, trouble = open_page(page_file)
+    assert not page.locator("#picked").is_visible()
+    row = page.locator("#trials tbody tr").nth(30)
+    index = int(row.get_attribute("data-t") or -1)
+    row.locator(".pick").click()
+    shown = report.figures.trials[index]
+    assert page.locator("#picked-name").inner_text() == shown.name
+    assert row.locator(".pick").get_attribute("aria-pressed") == "true"
+    assert shown.name in page.locator("#live").inner_text()
+    with_curves = [s for s in report.figures.sketches if s.curves[index]]
+    assert page.locator("#picked path.picked").count() == len(with_curves) >= 1
+    assert page.locator("#picked svg[role=img]").first.locator("path.crv:not(.picked)").count() == 5
+    # Its last point is drawn where the trial ended.
+    curve = report.figures.sketches[0]
+    scale = page.locator("#picked svg[role=img]").first.get_attribute("data-y").split(" ")
+    bottom, top = float(scale[3]), float(scale[4])
+    text = curve.curves[index] or ""
+    level = data_levels(page).index(text.rstrip()[-1])
+    assert heights(page, "#picked path.picked")[0][-1] == pytest.approx(bottom + level / 83 * (top - bottom), abs=0.06)
+    page.keyboard.press("Escape")
+    assert not page.locator("#picked").is_visible()
+    assert page.locator(".pick[aria-pressed=true]").count() == 0
+    assert trouble == []
+
+
+def data_levels(page: Any) -> str:
+    return page.evaluate("JSON.parse(document.getElementById('data').textContent).levels")
+
+
+def test_a_point_shows_its_trials_curves_and_stays_ringed(open_page: Open, page_file: Path, report: Report) -> None:
+    assert report.best is not None
+    page, _ = open_page(page_file)
+    svg = page.locator("#plots .group").first.locator("svg[role=img]").first
+    svg.scroll_into_view_if_needed()
+    place = svg.evaluate("""svg => {
+      const best = svg.querySelector('circle.best'), box = svg.getBoundingClientRect(), zoom = box.width / 560;
+      return [box.left + best.getAttribute('cx') * zoom, box.top + best.getAttribute('cy') * zoom];
+    }""")
+    page.mouse.click(*place)
+    assert page.locator("#picked-name").inner_text() == report.best.name
+    page.mouse.move(2, 2)
+    assert page.locator(".ring").count() > 3
+    page.locator("#picked-close").click()
+    assert page.locator(".ring").count() == 0
+
+
+def test_any_trial_is_picked_with_the_keyboard_alone(open_page: Open, page_file: Path, report: Report) -> None:
+    page, _ = open_page(page_file)
+    svg = page.locator("#plots .group").first.locator("svg[role=img]").first
+    svg.focus()
+    page.keyboard.press("ArrowRight")
+    name = page.locator("#live").inner_text().split(",")[0]
+    page.keyboard.press("Enter")
+    assert page.locator("#picked-name").inner_text() == name
+    page.keyboard.press("Escape")
+    buttons = page.locator(".pick")
+    assert buttons.first.get_attribute("tabindex") == "0"
+    assert page.locator(".pick[tabindex='0']").count() == 1
+    buttons.first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    second = page.locator("#trials tbody th").nth(1).inner_text()
+    assert page.locator("#picked-name").inner_text() == second
+    page.locator("#picked-worse").focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#picked-name").inner_text() == page.locator("#trials tbody th").nth(2).inner_text()
+    page.locator("#picked-find").fill(report.figures.trials[77].name.upper())
+    page.keyboard.press("Enter")
+    assert page.locator("#picked-name").inner_text() == report.figures.trials[77].name
+    page.locator("#picked-find").fill("no such trial")
+    page.keyboard.press("Enter")
+    assert "No trial has no such trial in its name." in page.locator("#live").inner_text()
+
+
+def test_a_trial_that_no_table_lists_is_found_and_one_without_curves_leads_to_its_run(
+    open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from advisor.report import sketch
+
+    monkeypatch.setattr(sketch, "MOST_TRIALS", 300)
+    large = make_report(make_study(900), ()).model_copy(update={"runs_url": "http://localhost:5000/#/runs/"})
+    page, trouble = open_page(write(tmp_path, large.to_html()))
+    last = large.figures.trials[view.ranked(large)[-1][0]]
+    assert page.locator("#trials tbody tr", has_text=last.name).count() == 0
+    page.locator("#pick-any").click()
+    page.locator("#picked-find").fill(last.name)
+    page.keyboard.press("Enter")
+    assert page.locator("#picked-name a").get_attribute("href") == f"http://localhost:5000/#/runs/{last.id}"
+    assert "is not on this page; its run has it." in page.locator("#picked-said").inner_text()
+    assert page.locator("#picked-worse").is_disabled()
+    page.locator("#picked-better").click()
+    assert page.locator("#picked-name").inner_text() != last.name
+    assert trouble == []
+
+
+def test_a_large_study_settles_quickly(open_page: Open, tmp_path: Path) -> None:
     page, trouble = open_page(write(tmp_path, make_report(make_study(5000)).to_html()))
     assert page.evaluate("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd") < 5000
     assert trouble == []
@@ -228,11 +362,13 @@ def test_a_large_study_settles_quickly(open_page: Open, tmp_path: Path) -> None:
 # --- for everyone ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1200), ("dark", 602)])
+@pytest.mark.parametrize("width", [1200, 602])
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing(open_page: Open, page_file: Path, theme: str, width: int) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python")
     page, _ = open_page(page_file, color_scheme=theme, viewport={"width": width, "height": 900}, bypass_csp=True)
     page.evaluate(OPEN_ALL)
+    page.locator(".pick").nth(3).click()
     response = axe.Axe().run(page).response
     assert len(response["passes"]) > 20
     found = response["violations"]

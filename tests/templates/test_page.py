@@ -175,6 +175,18 @@ def test_every_class_of_the_pictures_has_a_style(page: str) -> None:
     assert used - styled <= {"far"} | {"d0"}
 
 
+def test_what_is_drawn_by_reference_is_styled_by_simple_selectors() -> None:
+    """Copies that `use` draws have none of the ancestors that a selector could ask for."""
+    folder = resources.directory("templates")
+    css = re.sub(r"/\*.*?\*/", "", (folder / "report.css").read_text("utf-8"), flags=re.DOTALL)
+    shared = set(re.findall(r'class="([^"{]+)"', (folder / "_symbols.html.j2").read_text("utf-8"))) - {"sr"}
+    names = {c for classes in shared for c in classes.split()} | {"axis", "gridline", "lane", "outside"}
+    for selector in (s.strip() for rule in re.findall(r"([^{}]+)\{", css) for s in rule.split(",")):
+        last = selector.split()[-1] if selector else ""
+        if last == "text" or set(re.findall(r"\.([\w-]+)", last)) & names:
+            assert " " not in selector, selector
+
+
 # --- the colours ----------------------------------------------------------------------------------------------------------------
 
 

@@ -151,13 +151,15 @@ def _draw_next(plot: _Plot, evidence: AxisEvidence) -> None:
 
 
 def _draw_axes(plot: _Plot, report: Report, name: str) -> None:
-    """Both axes, and grey outside the range that was searched."""
+    """Both axes, and grey outside the range that was declared."""
     frame, domain, x = plot.frame, plot.domain, plot.frame.x
     assert frame.y is not None
     if x is not None and domain is not None and domain.low is not None and domain.high is not None:
         start, end = x(domain.low), x(domain.high)
+        # The ends of what the trials happen to span are no borders.
+        declared = name not in report.inferred
         for a, b in ((x.start, start), (end, x.end)):
-            if b - a > 0.5:
+            if b - a > 0.5 and declared:
                 frame.add("rect", "outside", x=a, y=_TOP, width=b - a, height=plot.bottom - _TOP)
         for at in (start, end):
             frame.line(at, _TOP, at, plot.bottom, "bound")
@@ -179,8 +181,8 @@ def _draw_trials(plot: _Plot, report: Report) -> None:
         frame.add("path", "pts", d=dots(plot.spots[p.index] for p in plot.drawn), data_t=_indices(plot.drawn))
     if beyond:
         assert frame.y is not None
-        edge = frame.y.end if _minimize(report) else frame.y.start
-        frame.add("path", "pts over", d=dots((p.x, edge) for p in beyond), data_t=_indices(beyond))
+        edge, cls = (frame.y.end + 5, "over") if _minimize(report) else (frame.y.start - 5, "over low")
+        frame.add("path", f"pts {cls}", d=dots((p.x, edge) for p in beyond), data_t=_indices(beyond))
     if lost:
         lane = [(p.x, _TOP + 7 + (p.index * 0.6180339887498949) % 1 * (_LANE - 14)) for p in lost]
         frame.line(plot.left, _TOP + _LANE, RIGHT, _TOP + _LANE, "lane")
@@ -247,6 +249,8 @@ def _legend(report: Report, evidence: AxisEvidence, plot: _Plot) -> tuple[Key, .
         keys.append(Key("k-hot", "trials of this finding"))
     if any(report.best is not None and r.id == report.best.trial for r in rows):
         keys.append(Key("k-best", "best"))
+    if _beyond(plot):
+        keys.append(Key("k-over", "beyond the axis"))
     if any(map(_failed, rows)):
         keys.append(Key("k-bad", "failed"))
     if plot.options is None and plot.domain is not None and plot.domain.numeric:

@@ -30,16 +30,17 @@ def best_of_figure(report: Report, best_of: BestOf) -> Figure:
     frame.line(left, bottom, _RIGHT, bottom, "axis")
     width = (_RIGHT - left) / len(best_of.sizes)
     bad = frame.y.end if minimize else frame.y.start
-    boxes = medians = whiskers = ""
+    medians = whiskers = ""
     for i, (n, row) in enumerate(zip(best_of.sizes, best_of.quantiles, strict=True)):
         middle = left + (i + 0.5) * width
         frame.text(middle, bottom + 17, f"{n:,}", anchor="middle")
         low, lower, half, upper, high = (bad if v is None else frame.y(v) for v in row)
         side = min(width * 0.3, 20)
         whiskers += f"M{fmt(middle)} {fmt(low)}V{fmt(high)}"
-        boxes += bar(middle - side, min(lower, upper), 2 * side, max(abs(upper - lower), 1))
+        box = bar(middle - side, min(lower, upper), 2 * side, max(abs(upper - lower), 1))
+        frame.add("path", "box", f"<title>{_values(n, row)}</title>", d=box)
         medians += f"M{fmt(middle - side)} {fmt(half)}h{fmt(2 * side)}"
-    for cls, path in (("whisker", whiskers), ("box", boxes), ("iso", medians)):
+    for cls, path in (("whisker", whiskers), ("iso", medians)):
         frame.add("path", cls, d=path)
     frame.x_name("trials", (left + _RIGHT) / 2)
     caption = _caption(best_of, clean(metric))
@@ -48,6 +49,12 @@ def best_of_figure(report: Report, best_of: BestOf) -> Figure:
     legend = (Key("k-box", "middle half"), Key("k-iso", "median"), Key("k-whisker", "5 to 95 %"))
     svg = frame.render(f"Best {clean(metric)} of n trials")
     return Figure(svg=svg, caption=caption, legend=legend, notes=notes)
+
+
+def _values(n: int, row: tuple[float | None, ...]) -> str:
+    """What a box shows, in words."""
+    low, lower, half, upper, high = ("failed" if v is None else number(v) for v in row)
+    return f"best of {count(n, 'trial')}: median {half}, middle half {lower} to {upper}, 5 to 95 % {low} to {high}"
 
 
 def _caption(best_of: BestOf, metric: str) -> str:

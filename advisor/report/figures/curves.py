@@ -26,8 +26,8 @@ _SLACK = 0.25
 """Pixels by which a line may miss a point that it leaves out."""
 _ROUGH = 1.0
 """Pixels from point to point from which on a dense curve is drawn to whole pixels, and by its peaks."""
-_COLUMN = 4.0
-"""Pixels in which such a curve keeps its highest and its lowest point: little more than its line is wide."""
+_COLUMN = 6.0
+"""Pixels in each of which such a curve keeps its highest and its lowest point: four times the width of its line."""
 
 _TOP, _BOTTOM = 22.0, 40.0
 _RIGHT = WIDTH - 12.0

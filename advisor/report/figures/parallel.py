@@ -54,13 +54,12 @@ def parallel_figure(report: Report) -> Figure | None:
     for cls, rows, part in kinds:
         chosen = _chosen(rows, len(rows) if total <= MOST_LINES else MOST_LINES // part)
         shown += len(chosen)
+        lines = {i: _path([(x, axis(row)) for x, axis in zip(places, axes, strict=True)]) for i, row in chosen}
         start = len(frame.parts)
-        for index, row in chosen:
-            path = _path([(x, axis(row)) for x, axis in zip(places, axes, strict=True)])
-            if path:
-                frame.add("path", "", d=path, data_t=str(index))
-        if chosen:
-            frame.group(start, **{"class": cls})
+        for line in filter(None, lines.values()):
+            frame.add("path", "", d=line)
+        if any(lines.values()):
+            frame.group(start, data_t=" ".join(str(i) for i, line in lines.items() if line), **{"class": cls})
     frame.parts += above
     notes = []
     if shown < total:

@@ -19,7 +19,7 @@ MOST_ROWS = 12
 
 
 def range_figure(report: Report) -> Figure | None:
-    """Old and next ranges of the numeric hyperparameters; None where there is none or no next study."""
+    """Old and next ranges of the numeric hyperparameters; None where none of them changes, or there is no next study."""
     if not report.next_studies:
         return None
     old, new = report.spec.parameters, report.next_studies[0].spec.parameters
@@ -28,7 +28,7 @@ def range_figure(report: Report) -> Figure | None:
     # What changes comes first.
     numeric.sort(key=lambda row: _same(row[1], row[2]))
     rows = numeric[:MOST_ROWS]
-    if not rows:
+    if all(_same(a, b) for _, a, b in rows):
         return None
     frame = Frame(height=_TOP + _ROW * len(rows))
     for i, (name, before, after) in enumerate(rows):
@@ -36,7 +36,9 @@ def range_figure(report: Report) -> Figure | None:
     changed = sum(not _same(a, b) for _, a, b in pairs)
     caption = capital(f"{spelled(changed, 'hyperparameter changes', 'hyperparameters change')} in the next study.")
     notes = (f"The first {len(rows)} of {len(numeric)} ranges are drawn.",) if len(numeric) > len(rows) else ()
-    legend = (Key("k-old", "range searched"), Key("k-new", "next range"), Key("k-tick", f"best {BEST} trials"))
+    declared = any(n not in report.inferred for n, before, _ in rows if before is not None)
+    searched = "range searched" if declared else "range of the trials (none declared)"
+    legend = (Key("k-old", searched), Key("k-new", "next range"), Key("k-tick", f"best {BEST} trials"))
     svg = frame.render("The next search space over the one that was searched")
     return Figure(svg=svg, caption=caption, legend=legend, notes=notes)
 

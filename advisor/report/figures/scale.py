@@ -185,7 +185,8 @@ def curve_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()
     finite = np.concatenate([v[np.abs(v) < HUGE] for v in chosen] or [np.empty(0)])
     if len(finite) == 0:
         return Limits(0.0, 1.0, False)
-    low, high = np.quantile(finite, tail, method="higher"), np.quantile(finite, 1 - tail, method="lower")
+    # Of two values, the higher lies at the lower end of this.
+    low, high = sorted((np.quantile(finite, tail, method="higher"), np.quantile(finite, 1 - tail, method="lower")))
     log = bool(finite.min() > 0 and finite.max() >= _WIDE * low)
     turned = np.log10(finite) if log else finite
     low, high = (float(np.log10(v)) if log else float(v) for v in (low, high))

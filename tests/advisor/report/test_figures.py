@@ -50,8 +50,8 @@ def trials(path: ET.Element) -> Iterator[int]:
 
 
 def drawn(figure: Figure, cls: str) -> Iterator[int]:
-    for path in paths(figure, cls):
-        yield from trials(path)
+    for element in (e for e in root(figure).iter() if cls in (e.get("class") or "").split()):
+        yield from trials(element)
 
 
 def values(scale: str) -> Scale:
@@ -104,6 +104,12 @@ def test_a_diverged_curve_does_not_flatten_the_rest() -> None:
     assert 2.4 <= limits.high < 5
     alone = curve_limits([], [np.append(np.linspace(2.3, 4.0, 50), 1e30)])
     assert alone.high < 1e3
+
+
+@pytest.mark.parametrize("values", [[1.0], [1.2, 1.1], [1.0, 5.0], [0.1, 9.0], [-1.0, 2.0, 3.0]])
+def test_curves_of_few_values_are_shown_whole(values: list[float]) -> None:
+    limits = curve_limits([np.array(values)])
+    assert limits.low < min(values) <= max(values) < limits.high
 
 
 def test_a_spike_of_a_good_curve_is_shown() -> None:
