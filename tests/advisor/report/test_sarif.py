@@ -50,10 +50,13 @@ def test_each_finding_is_a_result_with_level_confidence_and_rule(report: Report)
         assert result["level"] == {"critical": "error", "warning": "warning", "note": "note"}[finding.severity]
         assert result["properties"]["confidence"] == finding.confidence
         assert result["message"]["text"].startswith(finding.message.rstrip(".")[:40])
+        put_off = report.reason_deferred(finding)
+        assert ("Left to a later study" in result["message"]["text"]) == (put_off is not None)
         assert "ruleIndex" not in result or rules[result["ruleIndex"]]["id"] == finding.rule
         (location,) = result["locations"]
         assert "physicalLocation" not in location
         assert location["logicalLocations"][0]["fullyQualifiedName"].startswith(report.spec.study)
+    assert any(report.reason_deferred(f) for f in report.findings)
     assert any("ruleIndex" in result for result in run["results"])
     fingerprints = [r["partialFingerprints"]["finding/v1"] for r in run["results"]]
     assert len(set(fingerprints)) == len({(f.rule, f.subject, f.side) for f in report.findings})
