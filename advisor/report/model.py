@@ -325,7 +325,7 @@ class Report(_Value):
         return render_markdown(self)
 
     def save(self, out_dir: Path | str) -> None:
-        """Write report.html, findings.json and next/*.yaml into a folder, made if need be.
+        """Write report.html, findings.json, findings.sarif and next/*.yaml into a folder, made if need be.
 
         Each file is there whole or not at all. Files in `next/` from an earlier analysis are removed, others are left alone. Raises
         AdvisorError where the folder cannot be written to.

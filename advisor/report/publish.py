@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def log_to_mlflow(report: Report, experiment: str, *, tracking_uri: str | None = None) -> Published:
-    """Log report.html, findings.json and next/*.yaml as artifacts, and the verdicts as tags, of the experiment's run "advisor".
+    """Log the report's files as artifacts, and the verdicts as tags, of the experiment's run "advisor".
 
     That run is made once and taken again later; it is no trial, and an analysis does not see it. The same report again changes
     nothing. Raises AdvisorError where the store cannot be written to.
