@@ -29,6 +29,7 @@ import numpy as np
 from fault_servers import Postgres
 
 from advisor.importers.writer import NewPoints, NewRun, open_writer
+from advisor.tracking import cache
 from advisor.tracking.client import quiet_mlflow
 from advisor.tracking.store import read_experiment
 
@@ -41,6 +42,7 @@ def main() -> None:
     for option, default in (("--runs", 1000), ("--metrics", 6), ("--points", 500)):
         parser.add_argument(option, type=int, default=default)
     size = parser.parse_args()
+    os.environ[cache.SETTING] = "off"
     with tempfile.TemporaryDirectory() as folder:
         uri = f"sqlite:///{folder}/mlflow.db"
         seconds, _ = timed(lambda: fill(uri, size.runs, size.metrics, size.points))
@@ -158,7 +160,7 @@ def postgresql(path: str) -> Iterator[str]:
 
 @contextmanager
 def server(uri: str) -> Iterator[str]:
-    """A tracking server on the store, and its address."""
+    """A tracking server on the store as it is when nothing else is asked for, with four processes, and its address."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
@@ -171,8 +173,6 @@ def server(uri: str) -> Iterator[str]:
         uri,
         "--port",
         str(port),
-        "--workers",
-        "1",
     ]
     command += ["--default-artifact-root", str(Path(tempfile.gettempdir()))]
     settings = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}

@@ -1,31 +1,117 @@
-"""Histories of many runs in one answer of a tracking server, which is several times as fast as one history at a time.
+"""Histories of many runs in one answer of a tracking server, which is many times as fast as one history at a time.
 
-MLflow's call is made for charts: of histories with more steps than it was asked for it gives some. Such an answer is not used.
+MLflow's call is made for its own pages and cuts long answers off without a word; what was cut off is asked for again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import json
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from advisor.space import BoolArray
 from advisor.tracking import collect
 
-RUNS_AT_ONCE = 25
-"""Of MLflow's limit of 100: the more runs, the more steps they have between them, and the slower the progress bar."""
-_STEPS = 2500
-"""The most that MLflow gives of a run."""
-_SURELY_ALL = 0.9
-"""Share of `_STEPS` below which an answer was not thinned, whatever the server's rounding."""
-_PATH = "/api/2.0/mlflow/metrics/get-history-bulk-interval"
+_PATH = "/ajax-api/2.0/mlflow/metrics/get-history-bulk"
+_ROWS = 25_000
+"""The most that MLflow gives in an answer."""
+_RUNS = 100
+"""The most that MLflow lets itself be asked for."""
+_FIRST_RUNS = 25
+_FILLED = 0.8
+"""Share of an answer that is reckoned with, so that few are cut off."""
 
 
-def histories(client: Any, ids: Sequence[str], runs: Sequence[int], metric: str, collector: collect.Collector) -> bool:
-    """Add the histories of one metric to the collector, if the answer has all of them; else False, and nothing is added.
+class Curve(NamedTuple):
+    """A metric of a run, to be read."""
 
-    ids: of at most 100 runs; runs: their numbers. Raises what MLflow's client raises where the server does not answer at all.
+    metric: str
+    run: int
+    """Index of the run."""
+    id: str
+    last_step: int
+    """Step of its last point, which a whole history has."""
+
+
+def histories(
+    client: Any, wanted: Iterable[Curve], collector: collect.Collector, threads: int, tell: Callable[[int], None]
+) -> list[Curve]:
+    """Add whole histories to the collector; gives those back that the server does not give so.
+
+    tell: told how many curves were read. Raises what MLflow's client raises where the server does not answer at all.
     """
+    queue = _Queue(wanted, tell)
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="advisor-read")
+
+    def work() -> None:
+        while part := queue.take():
+            try:
+                found, points = _ask(client, part)
+            except BaseException:
+                queue.stop()
+                raise
+            for columns in points:
+                collector.add(part[0].metric, *columns)
+            queue.done(part, found)
+
+    try:
+        for finished in [pool.submit(work) for _ in range(threads)]:
+            finished.result()
+    finally:
+        queue.stop()
+        pool.shutdown(cancel_futures=True)
+    return queue.refused
+
+
+class _Queue:
+    """Shares curves out among threads in parts of one metric, as large as answers may be."""
+
+    def __init__(self, wanted: Iterable[Curve], tell: Callable[[int], None]) -> None:
+        self._tell, self._read = tell, 0
+        self._lock = threading.Lock()
+        self._left = [list(same) for _, same in groupby(sorted(wanted), key=lambda curve: curve.metric)]
+        self._size: dict[str, int] = {}
+        self.refused: list[Curve] = []
+
+    def take(self) -> list[Curve]:
+        """The next part; empty if there is none."""
+        with self._lock:
+            if not self._left:
+                return []
+            same = self._left[-1]
+            size = self._size.get(same[0].metric, _FIRST_RUNS)
+            part, same[:] = same[:size], same[size:]
+            if not same:
+                self._left.pop()
+            return part
+
+    def done(self, part: Sequence[Curve], points: dict[int, int] | None) -> None:
+        """Note how many points each run has that was read whole; None where the server is not to be asked so."""
+        with self._lock:
+            found = points or {}
+            self._read += len(found)
+            rest = [curve for curve in part if curve.run not in found]
+            if points is None or (rest and len(part) == 1):
+                self.refused += rest
+            elif rest:
+                self._left.append(rest)
+            fitting = int(_FILLED * _ROWS / max(found.values())) if found else 1
+            self._size[part[0].metric] = max(1, min(_RUNS, fitting))
+            self._tell(self._read)
+
+    def stop(self) -> None:
+        """Give out no more."""
+        with self._lock:
+            self._left.clear()
+
+
+def _ask(client: Any, part: Sequence[Curve]) -> tuple[dict[int, int] | None, list[collect.Columns]]:
+    """The number of points of each run whose history the answer has whole, and their columns; None if it is no such answer."""
     from mlflow.utils.rest_utils import http_request
 
     answer = http_request(  # type: ignore[no-untyped-call]
@@ -33,27 +119,38 @@ def histories(client: Any, ids: Sequence[str], runs: Sequence[int], metric: str,
         _PATH,
         "GET",
         raise_on_status=False,
-        params={"run_ids": list(ids), "metric_key": metric, "max_results": _STEPS},
+        params={"run_id": [curve.id for curve in part], "metric_key": part[0].metric, "max_results": _ROWS},
     )
-    if answer.status_code != 200:  # an older server, or a proxy that lets no such call pass
-        return False
-    number = dict(zip(ids, runs, strict=True))
+    if answer.status_code != 200:  # a server that is none of MLflow's, or a proxy that lets no such call pass
+        return None, []
+    number = {curve.id: i for i, curve in enumerate(part)}
     try:
-        found = answer.json().get("metrics", [])
-        of_run = np.fromiter((number[m["run_id"]] for m in found), np.int64, len(found))
-        steps = np.fromiter((int(m.get("step", 0)) for m in found), np.int64, len(found))
-        times = np.fromiter((int(m.get("timestamp", 0)) for m in found), np.int64, len(found))
-        values = np.fromiter((float(m.get("value", 0.0)) for m in found), np.float64, len(found))
-    except (AttributeError, KeyError, TypeError, ValueError):  # also where a proxy answers with a page of its own
-        return False
-    if not _has_all(of_run, steps, len(ids)):
-        return False
-    collector.add(metric, of_run, steps, values, times)
-    return True
+        found = json.loads(answer.content)["metrics"]
+        place = np.fromiter((number[m["run_id"]] for m in found), np.int64, len(found))
+        steps = np.fromiter((m["step"] for m in found), np.int64, len(found))
+        values = np.fromiter((m["value"] for m in found), np.float64, len(found))
+        times = np.fromiter((m["timestamp"] for m in found), np.int64, len(found))
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ):  # also where a proxy answers with a page of its own
+        return None, []
+    whole = _whole(part, place, steps)
+    runs = np.array([curve.run for curve in part])
+    keep = whole[place]
+    points = np.bincount(place, minlength=len(part))
+    read = {curve.run: int(n) for curve, n, all_of_it in zip(part, points, whole, strict=True) if all_of_it}
+    return read, [(runs[place[keep]], steps[keep], values[keep], times[keep])]
 
 
-def _has_all(of_run: collect.IntArray, steps: collect.IntArray, runs: int) -> bool:
-    """Whether nothing was thinned: fewer steps between all runs, and points of each, than are thinned; and no run without any."""
-    _, points = np.unique(of_run, return_counts=True)
-    most = _SURELY_ALL * _STEPS
-    return len(points) == runs and len(np.unique(steps)) < most and int(points.max()) < most
+def _whole(part: Sequence[Curve], place: collect.IntArray, steps: collect.IntArray) -> BoolArray:
+    """Which of the curves the answer has to their last step, shape (curves,); the last run of one that was cut off is not whole."""
+    last = np.full(len(part), np.iinfo(np.int64).min)
+    np.maximum.at(last, place, steps)
+    whole = last >= [curve.last_step for curve in part]
+    if len(place) >= _ROWS:
+        whole[place[-1]] = False
+    return whole

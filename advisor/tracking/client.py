@@ -5,21 +5,21 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import chain, groupby
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from advisor import contract
 from advisor.errors import AdvisorError
-from advisor.tracking import bulk, collect
+from advisor.tracking import bulk, cache, collect
 from advisor.tracking.location import Kind, Location, masked, require_local
 from advisor.tracking.lookup import Listed, choose
 from advisor.tracking.runs import Experiment, Run
-from advisor.tracking.sidecar import Full, Source, prefer, read_sidecars
+from advisor.tracking.sidecar import Full, Source, longest, prefer, read_sidecars
 
 _ALWAYS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}
 IMPATIENT = {
@@ -38,6 +38,8 @@ PATIENT = {
 _NOISY = ("mlflow", "alembic", "urllib3", "sqlalchemy")
 _RUNS_A_PAGE = 1000
 _THREADS = 8
+_WORTH_KEEPING = 20_000
+"""Points that a server takes longer to give than a file to write."""
 _CONNECT_S = 5
 
 
@@ -202,22 +204,43 @@ def read(
                 [key for key in sorted(run.data.metrics) if system_metrics or not key.startswith(collect.SYSTEM_PREFIX)]
                 for run in found
             ]
+            sources = [_sidecar(run, keys) for run, keys in zip(found, metrics, strict=True)]
+            limit = longest(len(sources) - sources.count(None))
+            kept, collector = cache.of_experiment(location, chosen.id), collect.Collector()
+            known = kept.fill([_key(run, keys, limit) for run, keys in zip(found, metrics, strict=True)], collector)
             full, warnings = read_sidecars(
-                [_sidecar(run, keys) for run, keys in zip(found, metrics, strict=True)],
+                [None if known[i] else source for i, source in enumerate(sources)],
                 tracking_uri=location.uri,
+                limit=limit,
                 reducing=True,
                 on_progress=on_progress,
             )
-            lacking = [_not_in(full[i], run, metrics[i]) for i, run in enumerate(found)]
-            collector = _points(client, found, lacking, location.kind, on_progress)
+            lacking = [[] if known[i] else _not_in(full[i], run, metrics[i]) for i, run in enumerate(found)]
+            _read_points(client, found, lacking, location.kind, collector, on_progress)
+            on_progress(len(found), len(found))
             prefer(full, collector)
+        unusable = [i for i, source in enumerate(sources) if source is not None and full[i] is None and not known[i]]
         return Experiment(
             name=chosen.name,
             runs=tuple(_run(run) for run in found),
-            points=collector.points(),
+            points=kept.points(collector, worth=_WORTH_KEEPING, but=unusable),
             tags=tags,
             warnings=warnings,
         )
+
+
+def _key(run: Any, metrics: list[str], limit: int) -> str | None:
+    """What the cache knows the run by: all that MLflow says of it without its points, the last of each curve among that.
+
+    It does not say that a point was put before the last one of a run that had ended, which databases do.
+    """
+    if run.info.status in ("RUNNING", "SCHEDULED"):
+        return None
+    wanted = set(metrics)
+    last = sorted((m.key, m.step, m.timestamp, repr(m.value)) for m in run.data._metric_objs if m.key in wanted)
+    times = (run.info.start_time, run.info.end_time)
+    sidecar = (run.data.tags.get(contract.TAG_SIDECAR), run.info.artifact_uri, limit)
+    return cache.key(run.info.run_id, run.info.status, times, sidecar, last)
 
 
 def _sidecar(run: Any, metrics: list[str]) -> Source | None:
@@ -267,48 +290,35 @@ def _run(run: Any) -> Run:
     )
 
 
-def _points(
-    client: Any, runs: list[Any], metrics: list[list[str]], kind: Kind, on_progress: Callable[[int, int], None]
-) -> collect.Collector:
+def _read_points(
+    client: Any,
+    runs: list[Any],
+    metrics: list[list[str]],
+    kind: Kind,
+    collector: collect.Collector,
+    on_progress: Callable[[int, int], None],
+) -> None:
     """All points: of a server many runs at once where it gives them whole, else one exact history at a time."""
-    collector = collect.Collector()
-    wanted = [(key, i) for i, keys in enumerate(metrics) for key in keys]
-    pool = ThreadPoolExecutor(1 if kind == "files" else _THREADS, thread_name_prefix="advisor-read")
+    wanted = [
+        bulk.Curve(m.key, i, run.info.run_id, m.step)
+        for i, (run, keys) in enumerate(zip(runs, map(set, metrics), strict=True))
+        for m in run.data._metric_objs
+        if m.key in keys
+    ]
+    threads = 1 if kind == "files" else _THREADS
 
-    def tell(left: int) -> None:
-        on_progress(len(runs) - -(-left * len(runs) // max(len(wanted), 1)), len(runs))
+    def tell(done: int) -> None:
+        on_progress(done * len(runs) // max(len(wanted), 1), len(runs))
 
-    def many(part: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        numbers = [i for _, i in part]
-        ids = [runs[i].info.run_id for i in numbers]
-        return [] if bulk.histories(client, ids, numbers, part[0][0], collector) else part
-
-    def one(key: str, i: int) -> tuple[str, int, list[Any]]:
-        return key, i, client.get_metric_history(runs[i].info.run_id, key)
-
+    left = bulk.histories(client, wanted, collector, threads, tell) if kind == "server" else wanted
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="advisor-read")
     try:
-        left, done = wanted, 0
-        if kind == "server":
-            parts = list(_parts(wanted))
-            left = []
-            for part, rest in zip(parts, pool.map(many, parts), strict=True):
-                left += rest
-                done += len(part) - len(rest)
-                tell(len(wanted) - done)
-        for key, i, history in pool.map(one, *zip(*left, strict=True)) if left else ():
-            _add(collector, key, i, history)
-            done += 1
-            tell(len(wanted) - done)
+        read = pool.map(lambda curve: client.get_metric_history(curve.id, curve.metric), left)
+        for done, (curve, history) in enumerate(zip(left, read, strict=True), start=len(wanted) - len(left) + 1):
+            _add(collector, curve.metric, curve.run, history)
+            tell(done)
     finally:
         pool.shutdown(cancel_futures=True)
-    return collector
-
-
-def _parts(wanted: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
-    """What a server can be asked for at once: runs of one metric."""
-    for _, same in groupby(sorted(wanted), key=lambda pair: pair[0]):
-        pairs = list(same)
-        yield from (pairs[at : at + bulk.RUNS_AT_ONCE] for at in range(0, len(pairs), bulk.RUNS_AT_ONCE))
 
 
 def _add(collector: collect.Collector, key: str, run: int, history: list[Any]) -> None:

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor import contract
-from advisor.space import FloatArray
+from advisor.space import BoolArray, FloatArray
 from advisor.tracking.runs import Points, Run, RunStatus
 
 IntArray = NDArray[np.int64]
+Columns = tuple[IntArray, IntArray, FloatArray, IntArray]
+"""Points of a metric, each of shape (n,): runs, steps, values, and times in milliseconds since the epoch."""
 
 MAX_TEXT = 5000
 """Characters read of a parameter's or tag's value; whole files that people log as tags are cut there."""
@@ -45,7 +47,7 @@ class Collector:
     """Gathers points in pieces, any order, and joins them metric by metric."""
 
     def __init__(self) -> None:
-        self._pieces: dict[str, list[tuple[IntArray, IntArray, FloatArray, IntArray]]] = {}
+        self._pieces: dict[str, list[Columns]] = {}
 
     def add(self, metric: str, runs: IntArray, steps: IntArray, values: FloatArray, times_ms: IntArray) -> None:
         """Add points of one metric, arrays of one shape (n,); times in milliseconds since the epoch."""
@@ -65,21 +67,50 @@ class Collector:
         if kept:
             self._pieces[metric] = kept
 
-    def points(self) -> dict[str, Points]:
-        """All points by metric name, ordered by run, time, step and value; empties the collector, to need the memory once."""
+    def count(self, runs: BoolArray) -> int:
+        """How many points the runs marked in `runs` have."""
+        return sum(int(runs[piece[0]].sum()) for pieces in self._pieces.values() for piece in pieces)
+
+    def points(
+        self, on_metric: Callable[[str, IntArray, IntArray, FloatArray, IntArray], None] | None = None
+    ) -> dict[str, Points]:
+        """All points by metric name, ordered by run, time, step and value; empties the collector, to need the memory once.
+
+        on_metric: given each metric's columns in that order, as `add` takes them.
+        """
         joined = {}
         for metric in sorted(self._pieces):
-            joined[metric] = _join(self._pieces.pop(metric))
+            columns = _join(self._pieces.pop(metric))
+            if on_metric is not None:
+                on_metric(metric, *columns)
+            joined[metric] = _timed(*columns)
         return joined
 
 
-def _join(pieces: Iterable[tuple[IntArray, IntArray, FloatArray, IntArray]]) -> Points:
+def _join(pieces: Iterable[Columns]) -> Columns:
     runs, steps, values, times = (np.concatenate(column) for column in zip(*pieces, strict=True))
     values[values >= LARGEST] = np.inf
     values[values <= -LARGEST] = -np.inf
-    if not _ordered(runs, times, steps):
-        order = np.lexsort((values, steps, times, runs))
-        runs, steps, values, times = runs[order], steps[order], values[order], times[order]
+    columns = runs, steps, values, times
+    if not _in_order(columns):  # pieces nearly always are within, and only came one before the other
+        columns = _taken(columns, np.argsort(runs, kind="stable"))
+    if not _in_order(columns):
+        runs, steps, values, times = columns
+        columns = _taken(columns, np.lexsort((values, steps, times, runs)))
+    return columns
+
+
+def _taken(columns: Columns, order: IntArray) -> Columns:
+    runs, steps, values, times = columns
+    return runs[order], steps[order], values[order], times[order]
+
+
+def _in_order(columns: Columns) -> bool:
+    runs, steps, _, times = columns
+    return _ordered(runs, times, steps)
+
+
+def _timed(runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray) -> Points:
     seconds = times / 1000.0
     seconds[times < UNTIMED_BEFORE_MS] = np.nan
     return Points(runs=runs, steps=steps, values=values, times=seconds)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from advisor.errors import AdvisorError
-from advisor.tracking import collect, rows
+from advisor.space import BoolArray
+from advisor.tracking import cache, collect, rows
 from advisor.tracking.location import Location, masked
 from advisor.tracking.lookup import Listed, choose
 from advisor.tracking.runs import Experiment, Run
-from advisor.tracking.sidecar import prefer, read_sidecars
+from advisor.tracking.sidecar import prefer
 
 if TYPE_CHECKING:
     import psycopg
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _CONNECT_S = 5
 _POINTS_AT_ONCE = 2_000_000
 """More than of SQLite: reading keeps no writer waiting here, and each query may look through all points of the store."""
+_WORTH_KEEPING = 250_000
+"""Points that a database takes longer to give than a file to write."""
 _MEMORY = "SET LOCAL work_mem = '256MB'"
 """Of the server's, for this transaction: enough to group a block of points without its disk."""
 _HEADER = 19
@@ -82,13 +85,13 @@ def read(
             found = matching(lambda sql, key: _query(connection, sql.replace("?", "%s"), *key), found, filter)
         ids = [row[0] for row in found]
         runs = _runs(connection, found, ids)
-        collector = _points(connection, ids, system_metrics, on_progress)
-        full, warnings = read_sidecars(
-            rows.sources(runs, [row[5] for row in found], _latest(connection, ids)),
-            tracking_uri=None,
-            reducing=False,
-            on_progress=on_progress,
-        )
+        latest = _latest(connection, ids)
+        sources = rows.sources(runs, [row[5] for row in found], latest)
+        kept, collector = cache.of_experiment(location, chosen.id), collect.Collector()
+        keys = rows.keys(runs, sources, latest, dict(_numbers(connection, ids)), system_metrics)
+        known = kept.fill(keys, collector)
+        _read_points(connection, ids, known, system_metrics, collector, on_progress)
+        full, warnings, unusable = rows.read_sidecars(sources, known, on_progress)
         prefer(full, collector)
         tags = _query(
             connection,
@@ -99,7 +102,7 @@ def read(
         return Experiment(
             name=chosen.name,
             runs=runs,
-            points=collector.points(),
+            points=kept.points(collector, worth=_WORTH_KEEPING, but=unusable),
             tags=collect.keep_tags(dict(tags)),
             warnings=warnings,
         )
@@ -209,25 +212,45 @@ def _tags(connection: Connection, ids: list[str]) -> list[tuple[Any, ...]]:
 # --- points ---------------------------------------------------------------------------------------------------------------------
 
 
-def _latest(connection: Connection, ids: list[str]) -> list[tuple[Any, ...]]:
-    """(run, metric, time of its last point)."""
+def _latest(connection: Connection, ids: list[str]) -> list[rows.Latest]:
+    """The last point of each curve."""
     return _query(
         connection,
-        "SELECT w.i - 1, m.key, coalesce(m.timestamp, 0) FROM wanted_run w JOIN latest_metrics m ON m.run_uuid = w.id",
+        "SELECT w.i - 1, m.key, coalesce(m.timestamp, 0), m.step, m.value FROM wanted_run w "
+        "JOIN latest_metrics m ON m.run_uuid = w.id",
         ids,
     )
 
 
-def _points(
-    connection: Connection, ids: list[str], system_metrics: bool, on_progress: Callable[[int, int], None]
-) -> collect.Collector:
+def _numbers(connection: Connection, ids: list[str]) -> list[tuple[Any, ...]]:
+    """(run, how many points it has)."""
+    return _query(
+        connection,
+        "SELECT w.i - 1, count(*) FROM wanted_run w JOIN metrics m ON m.run_uuid = w.id GROUP BY 1",
+        ids,
+    )
+
+
+def _read_points(
+    connection: Connection,
+    ids: list[str],
+    known: BoolArray,
+    system_metrics: bool,
+    collector: collect.Collector,
+    on_progress: Callable[[int, int], None],
+) -> None:
+    """Add the points of the runs that are not known to the collector."""
     found = _query(
-        connection, "SELECT DISTINCT m.key FROM wanted_run w JOIN latest_metrics m ON m.run_uuid = w.id", ids
+        connection,
+        "SELECT DISTINCT m.key FROM wanted_run w JOIN latest_metrics m ON m.run_uuid = w.id",
+        [id for id, kept in zip(ids, known, strict=True) if not kept],
     )
     keys = sorted(key for (key,) in found)
     metrics = [key for key in keys if system_metrics or not key.startswith(collect.SYSTEM_PREFIX)]
-    read = partial(_block, connection, metrics, ids)
-    return rows.gather(len(ids), metrics, read, on_progress, points_at_once=_POINTS_AT_ONCE)
+    # A known run keeps its place, under no id.
+    unknown = ["" if kept else id for id, kept in zip(ids, known, strict=True)]
+    read = partial(_block, connection, metrics, unknown)
+    rows.gather(len(ids), metrics, read, collector, on_progress, points_at_once=_POINTS_AT_ONCE)
 
 
 def _block(connection: Connection, metrics: list[str], ids: list[str], start: int, stop: int) -> rows.Block:

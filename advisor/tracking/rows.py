@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from advisor import contract
-from advisor.tracking import collect
+from advisor.space import BoolArray
+from advisor.tracking import cache, collect, sidecar
 from advisor.tracking.runs import Run
-from advisor.tracking.sidecar import Source
+from advisor.tracking.sidecar import Full, Source, longest
 
 POINTS_AT_ONCE = 250_000
 """Points read by one query: a writer waits for one query to end, never for the whole reading."""
@@ -22,18 +23,20 @@ POINT = np.dtype([("group", np.int64), ("step", np.int64), ("value", np.float64)
 """The group is run * metrics + metric; the time is in milliseconds."""
 Block = np.ndarray[Any, Any]
 """Points, shape (n,)."""
+Latest = tuple[int, str, int, int, float | None]
+"""The last point of a curve: its run, its metric, time in milliseconds, step and value."""
 
 
 def gather(
     runs: int,
     metrics: Sequence[str],
     read: Callable[[int, int], Block],
+    collector: collect.Collector,
     on_progress: Callable[[int, int], None],
     *,
     points_at_once: int = POINTS_AT_ONCE,
-) -> collect.Collector:
+) -> None:
     """All points, by blocks of runs; `read` gives the points of the runs from its first argument on, up to its second."""
-    collector = collect.Collector()
     done, at_once = 0, _FIRST_RUNS
     while done < runs:
         block = read(done, done + at_once)
@@ -41,7 +44,6 @@ def gather(
         done = min(done + at_once, runs)
         on_progress(done, runs)
         at_once = max(1, min(4 * at_once, at_once * points_at_once // max(len(block), 1)))
-    return collector
 
 
 def _split(block: Block, metrics: Sequence[str], collector: collect.Collector) -> None:
@@ -57,15 +59,34 @@ def _split(block: Block, metrics: Sequence[str], collector: collect.Collector) -
             collector.add(name, runs[part], steps[part], values[part], times[part])
 
 
-def sources(
-    runs: Sequence[Run], roots: Sequence[str | None], latest: Iterable[tuple[int, str, int]]
-) -> list[Source | None]:
+def keys(
+    runs: Sequence[Run],
+    sources: Sequence[Source | None],
+    latest: Iterable[Latest],
+    added: Mapping[int, object],
+    system_metrics: bool,
+) -> list[str | None]:
+    """What the cache knows the runs by; `added` is what tells of each whether a point came in between, whatever its step."""
+    last: list[list[tuple[str, int, int, str]]] = [[] for _ in runs]
+    for i, metric, time, step, value in latest:
+        last[i].append((metric, time, step, repr(value)))
+    limit = longest(sum(source is not None for source in sources))
+    return [
+        None
+        if run.status in ("RUNNING", "SCHEDULED")
+        else cache.key(run.id, run.status, run.started, run.ended, added.get(i), sorted(mine), system_metrics)
+        + (cache.key(source.tag, source.root, limit) if source is not None else "")
+        for i, (run, mine, source) in enumerate(zip(runs, last, sources, strict=True))
+    ]
+
+
+def sources(runs: Sequence[Run], roots: Sequence[str | None], latest: Iterable[Latest]) -> list[Source | None]:
     """Where to look for curves at full resolution: for the runs of which the store has only windows of some.
 
-    roots: the runs' artifact folders. latest: (run, metric, milliseconds of its last point).
+    roots: the runs' artifact folders.
     """
     stored: list[dict[str, int]] = [{} for _ in runs]
-    for i, key, time in latest:
+    for i, key, time, *_ in latest:
         stored[i][key] = time
     return [
         Source(run.tags[contract.TAG_SIDECAR], root or "", mine)
@@ -75,6 +96,18 @@ def sources(
         else None
         for run, root, mine in zip(runs, roots, stored, strict=True)
     ]
+
+
+def read_sidecars(
+    sources: Sequence[Source | None], known: BoolArray, on_progress: Callable[[int, int], None]
+) -> tuple[list[Full | None], tuple[str, ...], list[int]]:
+    """What the sidecars of the runs have that are not known, warnings, and the runs whose sidecar cannot be used."""
+    wanted = [None if known[i] else source for i, source in enumerate(sources)]
+    limit = longest(sum(source is not None for source in sources))
+    full, warnings = sidecar.read_sidecars(
+        wanted, tracking_uri=None, limit=limit, reducing=False, on_progress=on_progress
+    )
+    return full, warnings, [i for i, source in enumerate(wanted) if source is not None and full[i] is None]
 
 
 def known_versions() -> set[str]:

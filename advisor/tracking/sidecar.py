@@ -78,20 +78,31 @@ class Full:
         return bool(mine) and last_ms <= max(mine)
 
 
+def longest(runs: int) -> int:
+    """Points of the longest curves that are used whole where so many runs have sidecars.
+
+    Halved as often as needed: a few runs more seldom change it, and with it what was read of the others.
+    """
+    limit = MAX_POINTS
+    while limit * 10 * runs > MAX_POINTS_IN_ALL and limit > 2 * contract.DENSE_STEPS:
+        limit //= 2
+    return max(limit, 2 * contract.DENSE_STEPS)
+
+
 def read_sidecars(
     sources: Sequence[Source | None],
     *,
     tracking_uri: str | None,
+    limit: int,
     reducing: bool,
     on_progress: Callable[[int, int], None],
 ) -> tuple[list[Full | None], tuple[str, ...]]:
     """What the sidecars of runs have, None for a run without one or whose one cannot be used; and warnings of the latter.
 
-    tracking_uri: the server that has the runs; None looks into local folders only. reducing: whether long curves are reduced here,
-    or left to the store, which is better where that is quick.
+    tracking_uri: the server that has the runs; None looks into local folders only. limit: `longest` of all runs with sidecars.
+    reducing: whether longer curves are reduced here, or left to the store, which is better where that is quick.
     """
     wanted = [i for i, source in enumerate(sources) if source is not None]
-    limit = int(np.clip(MAX_POINTS_IN_ALL // (10 * max(len(wanted), 1)), 2 * contract.DENSE_STEPS, MAX_POINTS))
     found: list[Full | None] = [None] * len(sources)
     reasons: Counter[str] = Counter()
 

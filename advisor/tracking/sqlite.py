@@ -9,17 +9,19 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from advisor.errors import AdvisorError
-from advisor.tracking import collect, rows
+from advisor.space import BoolArray
+from advisor.tracking import cache, collect, rows
 from advisor.tracking.location import Location, require_local
 from advisor.tracking.lookup import Listed, choose
 from advisor.tracking.runs import Experiment, Run
-from advisor.tracking.sidecar import prefer, read_sidecars
+from advisor.tracking.sidecar import prefer
 
 _TABLES = {
     "experiments": {"experiment_id", "name", "lifecycle_stage"},
@@ -31,6 +33,8 @@ _TABLES = {
     "metrics": {"run_uuid", "key", "step", "value", "timestamp", "is_nan"},
 }
 _INDEX = "index_metrics_run_uuid"
+_WORTH_KEEPING = 250_000
+"""Points that a database takes longer to give than a file to write."""
 _WAIT_S = 10.0
 """How long to wait for a program that is writing."""
 _NAN = float(np.nextafter(collect.LARGEST, 0.0))
@@ -65,13 +69,13 @@ def read(
             found = matching(connection.execute, found, filter)
         _note_wanted_runs(connection, [row[0] for row in found])
         runs = _runs(connection, found)
-        collector = _points(connection, len(runs), system_metrics, on_progress)
-        full, warnings = read_sidecars(
-            rows.sources(runs, [row[5] for row in found], _latest(connection)),
-            tracking_uri=None,
-            reducing=False,
-            on_progress=on_progress,
-        )
+        latest = list(_latest(connection))
+        sources = rows.sources(runs, [row[5] for row in found], latest)
+        kept, collector = cache.of_experiment(location, chosen.id), collect.Collector()
+        keys = rows.keys(runs, sources, latest, dict(_last_rows(connection)), system_metrics)
+        known = kept.fill(keys, collector)
+        _read_points(connection, known, system_metrics, collector, on_progress)
+        full, warnings, unusable = rows.read_sidecars(sources, known, on_progress)
         prefer(full, collector)
         tags = connection.execute(
             "SELECT key, substr(value, 1, ?) FROM experiment_tags WHERE experiment_id = ?",
@@ -80,7 +84,7 @@ def read(
         return Experiment(
             name=chosen.name,
             runs=runs,
-            points=collector.points(),
+            points=kept.points(collector, worth=_WORTH_KEEPING, but=unusable),
             tags=collect.keep_tags(dict(tags.fetchall())),
             warnings=warnings,
         )
@@ -187,9 +191,9 @@ def _listed(connection: sqlite3.Connection) -> list[Listed]:
 
 def _note_wanted_runs(connection: sqlite3.Connection, ids: Sequence[str]) -> None:
     """The runs to read, as a table of this connection's own memory: from here on a run is its index in `Experiment.runs`."""
-    connection.execute("CREATE TEMP TABLE wanted_run (i INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE)")
+    connection.execute("CREATE TEMP TABLE wanted_run (i INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, known DEFAULT 0)")
     connection.execute("BEGIN")
-    connection.executemany("INSERT INTO wanted_run VALUES (?, ?)", enumerate(ids))
+    connection.executemany("INSERT INTO wanted_run (i, id) VALUES (?, ?)", enumerate(ids))
     connection.execute("COMMIT")
 
 
@@ -233,23 +237,40 @@ def _tags(connection: sqlite3.Connection) -> Iterator[tuple[int, str, str | None
 # --- points ---------------------------------------------------------------------------------------------------------------------
 
 
-def _points(
-    connection: sqlite3.Connection, runs: int, system_metrics: bool, on_progress: Callable[[int, int], None]
-) -> collect.Collector:
+def _latest(connection: sqlite3.Connection) -> Iterator[rows.Latest]:
+    """The last point of each curve."""
+    yield from connection.execute(
+        "SELECT w.i, m.key, ifnull(m.timestamp, 0), m.step, m.value FROM wanted_run w CROSS JOIN latest_metrics m "
+        "ON m.run_uuid = w.id"
+    )
+
+
+def _last_rows(connection: sqlite3.Connection) -> Iterator[tuple[int, int | None]]:
+    """(run, number of its latest row among the points): greater with every point that is added, whatever its step."""
+    yield from connection.execute(
+        "SELECT w.i, (SELECT max(m.rowid) FROM metrics m INDEXED BY index_metrics_run_uuid WHERE m.run_uuid = w.id) "
+        "FROM wanted_run w"
+    )
+
+
+def _read_points(
+    connection: sqlite3.Connection,
+    known: BoolArray,
+    system_metrics: bool,
+    collector: collect.Collector,
+    on_progress: Callable[[int, int], None],
+) -> None:
+    """Add the points of the runs that are not known to the collector."""
+    connection.executemany("UPDATE wanted_run SET known = 1 WHERE i = ?", ((int(i),) for i in np.flatnonzero(known)))
     found = connection.execute(
-        "SELECT DISTINCT m.key FROM wanted_run w CROSS JOIN latest_metrics m ON m.run_uuid = w.id ORDER BY m.key"
+        "SELECT DISTINCT m.key FROM wanted_run w CROSS JOIN latest_metrics m ON m.run_uuid = w.id "
+        "WHERE NOT w.known ORDER BY m.key"
     )
     metrics = [key for (key,) in found if system_metrics or not key.startswith(collect.SYSTEM_PREFIX)]
     connection.execute("CREATE TEMP TABLE wanted_metric (name TEXT PRIMARY KEY, i INTEGER NOT NULL) WITHOUT ROWID")
     connection.executemany("INSERT INTO wanted_metric VALUES (?, ?)", [(name, i) for i, name in enumerate(metrics)])
-    return rows.gather(runs, metrics, lambda start, stop: _block(connection, len(metrics), start, stop), on_progress)
-
-
-def _latest(connection: sqlite3.Connection) -> Iterator[tuple[int, str, int]]:
-    """(run, metric, time of its last point)."""
-    yield from connection.execute(
-        "SELECT w.i, m.key, ifnull(m.timestamp, 0) FROM wanted_run w CROSS JOIN latest_metrics m ON m.run_uuid = w.id"
-    )
+    read = partial(_block, connection, len(metrics))
+    rows.gather(len(known), metrics, read, collector, on_progress)
 
 
 def _block(connection: sqlite3.Connection, metrics: int, start: int, stop: int) -> rows.Block:
@@ -260,7 +281,7 @@ def _block(connection: sqlite3.Connection, metrics: int, start: int, stop: int) 
                ifnull(m.timestamp, 0)
         FROM wanted_run w CROSS JOIN metrics m INDEXED BY index_metrics_run_uuid ON m.run_uuid = w.id
         CROSS JOIN wanted_metric k ON k.name = m.key
-        WHERE w.i >= :start AND w.i < :stop
+        WHERE w.i >= :start AND w.i < :stop AND NOT w.known
         """,
         {"metrics": metrics, "nan": _NAN, "start": start, "stop": stop},
     )

@@ -37,13 +37,13 @@ def start_server() -> Iterator[Callable[[str], str]]:
         command += ["--default-artifact-root", tempfile.gettempdir()]
         running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment))
         address = f"http://127.0.0.1:{port}"
-        for _ in range(300):
+        for _ in range(1200):
             try:
                 urllib.request.urlopen(address + "/health", timeout=1).read()
                 return address
             except OSError:
                 time.sleep(0.1)
-        raise AssertionError("the tracking server did not start within 30 s")
+        raise AssertionError("the tracking server did not start within two minutes")
 
     yield start
     for process in running:
