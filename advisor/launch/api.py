@@ -20,15 +20,21 @@ from advisor.launch.engines.process import Ended, out_of_memory
 from advisor.launch.given import environment_of, folder_of, from_anywhere
 from advisor.launch.jobs import Job, first_seed_of
 from advisor.launch.ledger import TAKEN, Ledger
-from advisor.launch.record import DeliveringError, LaterError, Outcome, RefusedError, UnansweredError
+from advisor.launch.record import (
+    LONGEST_PAUSE_S,
+    PATIENCE_S,
+    DeliveringError,
+    LaterError,
+    Outcome,
+    RefusedError,
+    UnansweredError,
+)
 from advisor.launch.sources import Source, check, source_of
 from advisor.space import Value
 from advisor.spec import StudySpec
 from advisor.tracking.location import default_for_writing, locate
 
-PATIENCE_S = 600.0
 _PAUSE_S = 0.2
-_LONGEST_PAUSE_S = 30.0
 
 Result = TypeVar("Result")
 
@@ -277,4 +283,4 @@ def _patiently(
             if time.monotonic() + pause > until:
                 raise UnansweredError(f"the store does not answer: {error}; run the same again when it does") from None
             time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            pause = min(2 * pause, LONGEST_PAUSE_S)

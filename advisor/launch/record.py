@@ -16,6 +16,10 @@ _BRISK = {**IMPATIENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
 """One attempt, long enough for a busy server; the launcher makes the next."""
 _FINAL = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE", "PERMISSION_DENIED", "UNAUTHENTICATED"}
 """MLflow's codes of what no further attempt will change."""
+PATIENCE_S = 600.0
+"""How long to wait for a store that does not answer, once nothing is left to train without it."""
+LONGEST_PAUSE_S = 30.0
+"""Between two attempts."""
 LONGEST = 5000
 """Characters of a parameter's value that servers of all versions accept."""
 

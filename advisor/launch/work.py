@@ -16,7 +16,15 @@ from advisor.launch.given import environment_of, words_of
 from advisor.launch.jobs import Job, Key
 from advisor.launch.ledger import TAKEN, Ledger
 from advisor.launch.plan import Launch, Summary, Tell
-from advisor.launch.record import DeliveringError, LaterError, Outcome, RefusedError, UnansweredError
+from advisor.launch.record import (
+    LONGEST_PAUSE_S,
+    PATIENCE_S,
+    DeliveringError,
+    LaterError,
+    Outcome,
+    RefusedError,
+    UnansweredError,
+)
 from advisor.launch.stopping import Asked
 
 PAUSE_S = 0.1
@@ -24,9 +32,6 @@ GIVE_UP = 3
 """So many first trials that all fail, or log nothing: the rest would as well."""
 LOST_OFTEN = 3
 """So many times a job is begun anew whose machine was lost; then it is recorded as stopped."""
-PATIENCE_S = 600.0
-"""How long to wait for a store that does not answer, once nothing is left to train without it."""
-_LONGEST_PAUSE_S = 30.0
 
 
 @dataclass
@@ -235,7 +240,7 @@ class Work:
             self._tell(
                 self._summary, "The store does not answer; trainings go on, and how they end is kept until it does."
             )
-        self._try_at = now + min(max(1.0, (now - self._silent_since) / 4), _LONGEST_PAUSE_S)
+        self._try_at = now + min(max(1.0, (now - self._silent_since) / 4), LONGEST_PAUSE_S)
 
     def _give_up_waiting(self) -> None:
         trains = any(one.ended is None for one in self._begun)

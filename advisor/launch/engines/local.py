@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import psutil
-
 from advisor.launch.engines import Task
-from advisor.launch.engines.process import Ended, Running
+from advisor.launch.engines.process import Ended, Running, named
 
 
 class Local:
@@ -68,12 +66,8 @@ class LocalTraining:
         self._running.stop()
 
     def note(self) -> Mapping[str, Any]:
-        """The process: its number and when it began, which no other process shares."""
-        try:
-            began = psutil.Process(self._running.pid).create_time()
-        except psutil.Error:
-            began = 0.0
-        return {"training": self._running.pid, "training_began": began}
+        """The process."""
+        return named(self._running.pid)
 
 
 def begin(task: Task) -> Running:

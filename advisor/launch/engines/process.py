@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from advisor.errors import AdvisorError
 
 GRACE_S = 10.0
@@ -122,6 +124,14 @@ class Running:
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):  # all of them have ended
             os.killpg(self._process.pid, number)
+
+
+def named(pid: int) -> dict[str, float]:
+    """A training's process as claims name it: its number and when it began, which no other process shares."""
+    try:
+        return {"training": pid, "training_began": psutil.Process(pid).create_time()}
+    except psutil.Error:
+        return {"training": pid, "training_began": 0.0}
 
 
 def last_line(log: Path) -> str:

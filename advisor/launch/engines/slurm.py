@@ -17,11 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from advisor.errors import AdvisorError
 from advisor.launch.engines import Task, worker
-from advisor.launch.engines.process import Ended, last_line
+from advisor.launch.engines.process import Ended, last_line, named
 
 _OWN = {"mem_gb", "nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"}
 """submitit's names for what all clusters know; everything else goes to sbatch as it is."""
@@ -174,13 +172,7 @@ class SlurmTraining:
 
     def note(self) -> Mapping[str, Any]:
         """The job's number; on this machine that of its process."""
-        if self._queue is not None:
-            return {"slurm": str(self._job.job_id)}
-        try:
-            began = psutil.Process(int(self._job.job_id)).create_time()
-        except psutil.Error:
-            began = 0.0
-        return {"training": int(self._job.job_id), "training_began": began}
+        return {"slurm": str(self._job.job_id)} if self._queue is not None else named(int(self._job.job_id))
 
 
 def _squeue(*options: str) -> list[str] | None:
