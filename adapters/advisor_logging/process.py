@@ -47,6 +47,8 @@ _PACKAGES = {package.__name__: str(Path(package.__path__[0]).parent) for package
 _QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "CUDA_VISIBLE_DEVICES": ""}
 # The shipper backs off by itself; MLflow's own seven retries would keep it blind for minutes.
 _DEFAULTS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30", "GIT_PYTHON_REFRESH": "quiet"}
+_OF_ONE_RUN = {"MLFLOW_RUN_ID", "ADVISOR_TRIAL", "ADVISOR_SEED", "ADVISOR_PARAMS"}
+"""Variables that say which run or trial is trained just now: the shipper is told the run, and goes on with the next."""
 
 
 class Surroundings(NamedTuple):
@@ -54,7 +56,7 @@ class Surroundings(NamedTuple):
 
     tracking_uri: str
     environment: dict[str, str]
-    """All of it: credentials, proxies and certificates go by too many names to list."""
+    """All of it but `_OF_ONE_RUN`: credentials, proxies and certificates go by too many names to list."""
     cwd: str
     path: list[str]
     path_last: list[str]
@@ -67,7 +69,8 @@ class Surroundings(NamedTuple):
         own = {os.path.realpath(cwd), os.path.dirname(os.path.realpath(script or "."))}
         path = [os.path.abspath(p) for p in sys.path if p]
         first = [p for p in path if os.path.realpath(p) not in own]
-        return cls(tracking_uri, dict(os.environ), cwd, first, [p for p in path if p not in first])
+        environment = {name: text for name, text in os.environ.items() if name not in _OF_ONE_RUN}
+        return cls(tracking_uri, environment, cwd, first, [p for p in path if p not in first])
 
 
 class _Process(subprocess.Popen[str]):

@@ -116,6 +116,21 @@ def test_one_process_delivers_runs_in_turn_and_another_those_at_the_same_time(
     assert list((tmp_path / "spool").iterdir()) == []
 
 
+def test_one_process_delivers_the_trials_of_a_loop_though_each_has_a_run_of_its_own(
+    uri: str, monkeypatch: pytest.MonkeyPatch, start: Start, train: Train
+) -> None:
+    client = MlflowClient(uri)
+    experiment = client.create_experiment("test")
+    used = set()
+    for number, steps in enumerate((30, 20)):
+        monkeypatch.setenv("MLFLOW_RUN_ID", client.create_run(experiment).info.run_id)
+        monkeypatch.setenv("ADVISOR_TRIAL", str(number))
+        used.add(pid(make_run(start, train, uri, steps=steps)))
+    assert len(used) == 1
+    for run, steps in zip(runs(uri), (30, 20), strict=True):
+        check_whole(uri, run, steps)
+
+
 def test_what_changes_between_runs_is_honoured(
     uri: str, tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch, start: Start, train: Train
 ) -> None:
