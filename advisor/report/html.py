@@ -48,7 +48,7 @@ def render_html(report: Report) -> str:
         tally=_tally(report),
         steps=view.steps(report),
         ranges=range_figure(report),
-        todo=[c for c in cards if c.put_off is None],
+        todo=view.todo(cards),
         groups=all_plots.groups(report),
         gaps=all_plots.gaps(report),
         table=view.table(report),

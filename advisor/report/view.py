@@ -39,6 +39,8 @@ class Card:
     figures: tuple[Figure, ...]
     rows: tuple[tuple[str, str], ...]
     diff: tuple[DiffRow, ...]
+    together: tuple[DiffRow, ...]
+    """What the next study has instead, where other findings change the same."""
     reasons: tuple[str, ...]
     advice: tuple[str, ...]
     summary: str
@@ -73,6 +75,7 @@ def cards(report: Report) -> tuple[Card, ...]:
 def _card(report: Report, finding: Finding, ident: str, head: str | None) -> Card:
     key, words = confidence(finding.confidence)
     info = report.rule_by_id.get(finding.rule)
+    diff, put_off = diff_changes(report.spec, finding.changes), report.reason_deferred(finding)
     tips = tuple(a for a in advice(finding.changes) if a.rstrip(".") != finding.action.rstrip("."))
     return Card(
         ident=ident,
@@ -82,16 +85,32 @@ def _card(report: Report, finding: Finding, ident: str, head: str | None) -> Car
         confidence=words,
         figures=tuple(_evidence_figures(report, finding)),
         rows=tuple(row for e in finding.evidence if isinstance(e, FigureEvidence) for row in e.rows),
-        diff=diff_changes(report.spec, finding.changes),
+        diff=diff,
+        together=() if put_off is not None else _together(report, diff),
         reasons=tuple(r for r in reasons(finding.changes) if r.rstrip(".") != clean(finding.action).rstrip(".")),
         advice=tips,
         summary=info.summary if info else "",
         why=info.why if info else "",
         thresholds=tuple((k, _threshold(v)) for k, v in info.thresholds.items()) if info else (),
         measured=info.measured if info else None,
-        put_off=report.reason_deferred(finding),
+        put_off=put_off,
         head=head,
     )
+
+
+def _together(report: Report, diff: tuple[DiffRow, ...]) -> tuple[DiffRow, ...]:
+    """The lines of the next study's diff that say something else than the finding alone."""
+    following = steps(report)[:1]
+    asked = {row.name: row.after for row in diff}
+    rows = following[0].diff if following else ()
+    return tuple(row for row in rows if row.after is not None and asked.get(row.name, row.after) != row.after)
+
+
+def todo(made: tuple[Card, ...]) -> list[Card]:
+    """What is to be done now: not what is put off, nor what asks for another value of what its cause changes already."""
+    now = [c for c in made if c.put_off is None]
+    changed = {c.ident: {row.name for row in c.diff} for c in now}
+    return [c for c in now if not (c.diff and c.head in changed and changed[c.ident] <= changed[c.head])]
 
 
 def follows(finding: Finding) -> str | None:

@@ -12,8 +12,9 @@ import jinja2
 import pytest
 
 from advisor import resources
-from advisor.finding import Explanation, Verdict
-from advisor.report import Report
+from advisor.finding import Explanation, SetRange, Verdict
+from advisor.report import Report, view
+from advisor.report.diff import diff_specs
 from tests.advisor.report.studies import default_spec, make_report, make_study, make_verdicts
 from tests.templates.hostile import hostile_report
 
@@ -228,6 +229,29 @@ def test_what_a_cause_explains_is_shown_in_its_card_and_not_in_the_verdict() -> 
     assert first < page.index("This explains 1 more finding") < second < page.index("It draws the line.")
     assert page[first:second].count("<article") == 1
     assert "Fix one problem before running more trials: unstable training." in page
+
+
+def test_what_two_findings_change_together_is_said_and_to_be_done_once() -> None:
+    study = make_study()
+    widened, narrowed = (
+        SetRange(parameter="weight_decay", low=low, high=high, scale="log", why="the good trials lie there")
+        for low, high in ((1e-8, 0.1), (1e-6, 1e-3))
+    )
+    cause = make_verdicts(study)[1].findings[0].model_copy(update={"changes": (widened,)})
+    said = Explanation(
+        rule=cause.rule, subject=cause.subject, side=cause.side, because="It is where they crowd.", waits=False
+    )
+    effect = cause.model_copy(
+        update={"rule": "space-shrink", "action": "Narrow it.", "explained_by": said, "changes": (narrowed,)}
+    )
+    report = make_report(study, [Verdict(rule=f.rule, status="fired", findings=(f,)) for f in (cause, effect)])
+    after = diff_specs(report.spec, report.next[0])[0].after
+    made = view.cards(report)
+    assert [c.finding.action for c in view.todo(made)] == [cause.action]
+    for card in made:
+        assert [row.after for row in card.together] == [after] * (card.diff[0].after != after)
+    assert any(card.together for card in made)
+    assert f"the next study has <code>weight_decay</code> {after}." in report.to_html()
 
 
 def test_a_finding_of_thousands_of_trials_does_not_list_them_all() -> None:
