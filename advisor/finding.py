@@ -136,14 +136,18 @@ class FixParameter(_Value):
     parameter: str
     value: Value
     why: str
+    for_now: bool = False
+    """Whether the last, exploiting study is to search it again."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
         """The spec with the parameter fixed at the value."""
         old = spec.parameters.get(self.parameter)
         when = old.when if old is not None else None
         kind = old.type if old is not None else None
+        before = old.domain if old is not None and old.searched and self.for_now else None
         return spec.with_parameter(
-            self.parameter, Parameter(role="fixed", type=kind, value=self.value, when=when, why=self.why)
+            self.parameter,
+            Parameter(role="fixed", type=kind, value=self.value, searched_in=before, when=when, why=self.why),
         )
 
 

@@ -44,6 +44,8 @@ class Parameter(Domain):
     """
     value: Value | None = None
     """The value of a fixed parameter."""
+    searched_in: Domain | None = None
+    """What a fixed parameter was searched in before it was found to matter little: the last, exploiting study does so again."""
     formula: str | None = None
     """How a derived parameter is computed from others: `effective_learning_rate * (1 - momentum)`."""
     equals: str | None = None
@@ -59,6 +61,8 @@ class Parameter(Domain):
             raise ValueError("a fixed parameter needs a value")
         if self.type == "int" and isinstance(self.value, float) and not self.value.is_integer():
             raise ValueError(f"an int parameter cannot have the value {self.value:g}")
+        if self.role != "fixed" and self.searched_in is not None:
+            raise ValueError("only a fixed parameter takes searched_in")
         if self.role not in ("fixed", "derived"):
             if self.value is not None:
                 raise ValueError(f"a {self.role} parameter is searched: give low and high or choices, not a value")
@@ -84,6 +88,11 @@ class Parameter(Domain):
     def searched(self) -> bool:
         """Whether the study varies it."""
         return self.role not in ("fixed", "derived") and self.varied
+
+    @property
+    def domain(self) -> Domain:
+        """Its range or choices alone."""
+        return Domain.model_validate({name: getattr(self, name) for name in Domain.model_fields})
 
 
 class Bounds(BaseModel):

@@ -191,6 +191,9 @@ def _space(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
             yield from _region(region)
 
 
+_KEYS = ("role", "type", "low", "high", "scale", "choices", "value", "searched_in", "formula", "equals", "when", "why")
+
+
 def _parameter(name: str, parameter: Parameter, parent: StudySpec | None) -> Iterator[str]:
     yield f"  {_scalar(name)}:"
     if parent is not None and (was := _difference(parameter, parent.parameters.get(name))):
@@ -198,7 +201,9 @@ def _parameter(name: str, parameter: Parameter, parent: StudySpec | None) -> Ite
     shown = parameter.model_dump(mode="json", exclude_none=True)
     if not parameter.numeric:
         del shown["scale"]
-    for key in ("role", "type", "low", "high", "scale", "choices", "value", "formula", "equals", "when", "why"):
+    if parameter.searched_in is not None:
+        shown["searched_in"] = parameter.searched_in.model_dump(mode="json", exclude_defaults=True)
+    for key in _KEYS:
         if key in shown:
             value = shown[key]
             if key in ("low", "high") and parameter.type == "int" and float(value).is_integer():

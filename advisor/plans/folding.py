@@ -34,6 +34,7 @@ from advisor.finding import (
 )
 from advisor.plans import catalogue, exploit
 from advisor.plans.base import base, checked, name_of_round
+from advisor.plans.explore import explore
 from advisor.plans.reseed import REPEAT_GOAL, reseed
 from advisor.plans.stages import Stage, in_order
 from advisor.spec import Sampler, StudySpec
@@ -90,6 +91,9 @@ def _nothing_to_change(study: Study, said: Sequence[Verdict], base: StudySpec) -
         return [base.model_copy(update={"study": name, "goal": f"Take up again what {study.name} prepared"})]
     if study.probe is not None:
         return []
+    if (further := explore(study, said, base)) is not None:
+        sampler = Sampler(kind=further.sampler.kind, seed=base.round)
+        return [checked(further.model_copy(update={"study": name, "sampler": sampler}))]
     wanted: list[PlanName] = ["exploit"] if exploit.ready(study, said) else []
     wanted += ["rounds"] if base.final_train_steps else []
     for plan_name in wanted:

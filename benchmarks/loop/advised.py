@@ -18,6 +18,7 @@ from advisor.adaptive import Past, suggest
 from advisor.engine import judge
 from advisor.history.pool import lies_in
 from advisor.plans import plan
+from advisor.plans.exploit import reopened
 from advisor.registry import load_rules
 from advisor.rule import Rule
 from advisor.sampling import sample
@@ -56,6 +57,8 @@ def advised(task: Task, seed: int) -> Chosen:
         last = number == ROUNDS
         while last and spec.baseline is not None:
             spec = spec.baseline  # no round is left to use what it would find
+        if last:
+            spec, space = reopened(spec), reopened(space)
         if spec.searched and spec.probe is None:
             space = spec
         before, share = len(done), left // (ROUNDS - number + 1)

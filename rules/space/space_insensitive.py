@@ -28,7 +28,8 @@ class SpaceInsensitive(Rule):
 
     ## What to do
     Fix it at the best trial's value in the next rounds. It may matter again beyond the range, with other values of what is fixed,
-    or for another model; and what interacts with a hyperparameter that is compared should stay open.
+    or for another model; and what interacts with a hyperparameter that is compared should stay open. The last study, which looks
+    for the best setting, searches it again: what is a small share of all differences may be a large one of those close to the best.
 
     ## How sure
     Confidence is the probability, given the trials, that its importance is below the share; less where shuffled results show as
@@ -88,7 +89,7 @@ class SpaceInsensitive(Rule):
         why = f"{matters}, {found.said(top)} with {found.names[top]}; it may matter beyond its range or once the fixed ones change"
         changes: tuple[Change, ...] = ()
         if value is not None:
-            changes = (FixParameter(parameter=name, value=value, why=why),)
+            changes = (FixParameter(parameter=name, value=value, why=why, for_now=True),)
         return self.finding(
             f"{name} hardly matters {between}: {matters}, {found.said(top)} with {found.names[top]}.",
             action=f"Fix {name} at the best trial's value in the next rounds, as long as what it may interact with stays.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from studies import make_study
 
 from advisor.adaptive import suggest
 from advisor.engine import judge
-from advisor.finding import Finding, RunPlan, Verdict
+from advisor.finding import Change, Finding, FixParameter, RunPlan, Verdict
 from advisor.plans import REPEAT_GOAL, plan
 from advisor.registry import load_rules
 from advisor.sampling import sample
@@ -47,6 +48,10 @@ def bowl(count: int = 60, centre: float = 0.5, seed: int = 0, spread: float = 1.
 
 
 def asks(name: Any, goal: Any = "exploitation", **more: Any) -> Verdict:
+    return changing(RunPlan(plan=name, why="because", **more), goal)
+
+
+def changing(change: Change, goal: Any = "sampling") -> Verdict:
     found = Finding(
         rule="r",
         goal=goal,
@@ -55,7 +60,7 @@ def asks(name: Any, goal: Any = "exploitation", **more: Any) -> Verdict:
         message="M.",
         action="A.",
         playbook="P",
-        changes=(RunPlan(plan=name, why="because", **more),),
+        changes=(change,),
     )
     return Verdict(rule="r", status="fired", findings=(found,))
 
@@ -113,6 +118,30 @@ def test_it_waits_until_exploration_is_done(verdicts: Any) -> None:
 
 def test_it_waits_while_the_best_trial_lies_at_an_end() -> None:
     assert plan(bowl(centre=1.0), QUIET).specs[0].goal == REPEAT_GOAL
+
+
+def test_while_few_settings_cannot_tell_whether_it_lies_beyond_the_end_more_are_tried() -> None:
+    few = bowl(8, centre=1.0)
+    (spec,) = plan(few, QUIET).specs
+    assert (spec.goal, spec.trials) == ("Search the right space: 4 more trials", 4)
+    assert {n: p.domain for n, p in spec.searched.items()} == {n: p.domain for n, p in few.searched.items()}
+    ready_to_run(spec)
+    assert plan(bowl(8), QUIET).specs[0].sampler.kind == "adaptive"
+    assert plan(few, QUIET[1:]).specs[0].goal == REPEAT_GOAL
+
+
+def test_it_searches_again_what_was_fixed_because_it_hardly_mattered() -> None:
+    study = bowl()
+    fix = FixParameter(parameter="weight_decay", value=1e-4, why="It hardly matters.", for_now=True)
+    (spec,) = plan(study, [*QUIET, changing(fix)]).specs
+    assert spec.parameters["weight_decay"].searched_in == SPACE["weight_decay"].domain
+    ready_to_run(spec)
+    fixed = {**SPACE, "weight_decay": spec.parameters["weight_decay"]}
+    (last,) = plan(replace(study, spec=study.spec.model_copy(update={"parameters": fixed})), QUIET).specs
+    assert last.sampler.kind == "adaptive"
+    assert last.parameters["weight_decay"].domain == SPACE["weight_decay"].domain
+    assert "width" not in last.searched
+    ready_to_run(last)
 
 
 def test_after_it_comes_no_second_one() -> None:
