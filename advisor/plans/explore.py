@@ -2,9 +2,10 @@
 
 Playbook: "Exploration vs exploitation", "Identifying bad search space boundaries".
 
-*What calls for it.* No rule asks for a change, yet the best trial lies close to the end of a range, and the study has fewer settings
-than it takes to see whether results improve towards that end: twice as many as a quadratic response in all searched
-hyperparameters has coefficients. Repeating the best trial would then measure the luck of a setting that is not yet the one to keep.
+*What calls for it.* No rule asks for a change, yet the best trial lies close to the end of a range, and the study has fewer
+settings than it takes to see whether results improve towards that end: twice as many as a quadratic response in all searched
+hyperparameters has coefficients. Repeating the best trial would then measure the luck of a setting that is not yet the one to
+keep.
 
 *What it does.* The same study with further points of its sequence: as many as that takes, at most as many again as there were. The
 trials so far count as its data.
