@@ -320,6 +320,21 @@ def test_a_queue_that_does_not_answer_says_nothing_of_its_jobs(project, monkeypa
     assert entry.state == state
 
 
+def test_the_queue_is_asked_once_for_all_jobs(project, monkeypatch):
+    tool = project / "squeue"
+    tool.write_text("#!/bin/sh\necho asked >> asked\nseq -f 7_%g 0 8\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{project}:{os.environ['PATH']}")
+    spec = SPEC.model_copy(update={"trials": 10})
+    client = client_of(project)
+    for job, run_id in Ledger(locate("mlflow.db"), "e", spec).begin(jobs(spec)):
+        said = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
+        client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**said, "pid": 2**22 + 1, "slurm": f"7_{job.number}"}))
+    states = [entry.state for entry in Ledger(locate("mlflow.db"), "e", spec).entries()]
+    assert states == ["busy"] * 9 + ["open"]
+    assert (project / "asked").read_text().split() == ["asked"]
+
+
 def test_many_and_long_hyperparameters_are_logged_and_impossible_names_are_refused(project):
     ledger = Ledger(locate("mlflow.db"), "e", SPEC)
     params = {f"p{i}": i for i in range(250)} | {"long": "x" * 9000}
