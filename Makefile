@@ -73,7 +73,7 @@ docs: $(VENV)/.dev
 # Most pages are made from the code as the site is built; a link to nowhere ends it.
 docs-site: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
-	@echo "The documentation is in build/site/index.html"
+	@echo "The documentation is in build/site/index.html; with its search: python3 -m http.server -d build/site"
 
 check: lint types contracts
 

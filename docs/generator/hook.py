@@ -31,7 +31,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Set the navigation."""
     config.nav = [
         {"Start": "index.md"},
-        "ci.md",
+        {"Reports": ["reports.md", "ci.md"]},
         {"Worked examples": sorted(worked.nav())},
         {"Rules": ["rules/index.md", *reference.rules_nav()]},
         {"Plans": ["plans/index.md", *reference.plans_nav()]},
@@ -45,7 +45,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what is generated."""
     for path, text in pages().items():
         files.append(File.generated(config, path, content=text))
-    files.append(File.generated(config, "images/report.png", abs_src_path=str(reference.ROOT / "examples/report.png")))
     return files
 
 

@@ -94,7 +94,7 @@ def _plans() -> str:
 
 def _readme() -> str:
     text = (ROOT / "README.md").read_text("utf-8")
-    moved = {"examples/report.png": "images/report.png", "CONTRIBUTING.md": "contributing.md"}
+    moved = {"CONTRIBUTING.md": "contributing.md"}
     return re.sub(r"\]\(([^)#:]+)\)", lambda m: f"]({moved.get(m[1], m[1].removeprefix('docs/'))})", text)
 
 

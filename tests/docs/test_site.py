@@ -24,6 +24,9 @@ from advisor.spec_yaml import load
 from tests.advisor.report.studies import make_study
 from tests.templates.conftest import browser  # noqa: F401 - a fixture
 
+# One process builds the site once for all of them.
+pytestmark = pytest.mark.xdist_group("docs")
+
 CHECKOUT = Path(__file__).parents[2]
 RULES = load_rules()
 
@@ -144,7 +147,7 @@ def test_no_style_sheet_loads_anything_from_elsewhere(site: Path) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("path", ["", "rules/space-boundary/", "examples/stability/", "ci/"])
+@pytest.mark.parametrize("path", ["", "rules/space-boundary/", "examples/stability/", "reports/"])
 def test_a_page_asks_no_other_server_for_anything(site: Path, browser, path: str) -> None:  # noqa: F811 - the fixture
     handler = functools.partial(Quiet, directory=str(site))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
