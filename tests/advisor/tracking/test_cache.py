@@ -17,7 +17,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
-from advisor.tracking import bulk, cache, client, postgres, sqlite
+from advisor.tracking import bulk, cache, client, points_file, postgres, sqlite
 from advisor.tracking.collect import Collector
 from advisor.tracking.location import Location
 from advisor.tracking.runs import Experiment
@@ -199,8 +199,8 @@ def index_of(**changes: object) -> bytes:
     """A file whose checksums are right and whose index is not."""
     index = {"keys": ["a"], "metrics": ["loss"], "counts": [[1]], "sums": [zlib.crc32(bytes(24))], **changes}
     text = json.dumps(index).encode()
-    end = len(text).to_bytes(8, "little") + zlib.crc32(text).to_bytes(4, "little") + cache._MAGIC
-    return cache._MAGIC + bytes(24) + text + end
+    end = len(text).to_bytes(8, "little") + zlib.crc32(text).to_bytes(4, "little") + points_file._MAGIC
+    return points_file._MAGIC + bytes(24) + text + end
 
 
 @pytest.mark.parametrize(
