@@ -79,6 +79,9 @@ def analyze(
     advisor analyze cifar --objective val/accuracy --direction maximize --study study.yaml
     advisor analyze cifar --watch              a page that follows the trials as they come in, on this machine only
     advisor analyze cifar --log-to-mlflow      the report among the experiment's runs, for everyone
+
+    Points of runs that ended are kept in the user's folder for caches, so that the next analysis is quicker; the environment
+    variable ADVISOR_CACHE names another folder, or is "off".
     """
     from advisor.analysis import analyze as run
     from advisor.cli.progress import progress
