@@ -10,13 +10,16 @@ const sketch = (svg, n, index, kind) => {
   if (!text) return;
   const [[left, right], [bottom, top]] = ["x", "y"].map((axis) => svg.dataset[axis].split(" ").slice(3).map(Number));
   const each = Number(text[0]); // values in a column
-  let d = "", on = false;
+  let d = "", on = false, before = null;
   [...text.slice(1)].forEach((sign, i) => {
     const level = data.levels.indexOf(sign);
     if (sign === "!") on = false;
     if (level < 0) return;
     const x = left + ((Math.floor(i / each) + (each > 1 ? 0.25 + 0.5 * (i % each) : 0.5)) / columns) * (right - left);
     const y = bottom + (level / (data.levels.length - 1)) * (top - bottom);
+    // What lies beyond the axis is no plateau at its end.
+    if (level === before && (level === 0 || level === data.levels.length - 1)) on = false;
+    before = level;
     d += `${on ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}${on ? "" : "h0"}`;
     on = true;
   });

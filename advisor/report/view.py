@@ -186,7 +186,7 @@ def picked(report: Report) -> dict[str, Any] | None:
     parts = f"Drawn are the least and the largest value in each of {drawn[0].columns} equal parts of the axis of steps"
     said = [f"{parts}, so that no spike is lost."]
     if any(s.beyond for s in drawn):
-        said.append("Values beyond the vertical axis run along its edge.")
+        said.append("Values beyond the vertical axis are cut off.")
     left_out = sum(c is None for c in drawn[0].curves)
     if left_out:
         said.append(f"The page holds the curves of the best {len(rows) - left_out:,} of {len(rows):,} trials.")

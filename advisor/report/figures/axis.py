@@ -82,9 +82,8 @@ def axis_figure(report: Report, evidence: AxisEvidence, *, own: bool = False) ->
         frame.vertical_labels(marks, plot.top, plot.bottom)
     title = f"{clean(report.spec.objective.metric)} against {clean(evidence.parameter)}"
     notes = _notes(plot, report, evidence.parameter)
-    return Figure(
-        svg=frame.render(title), caption=evidence.caption, legend=_legend(report, evidence, plot), notes=notes
-    )
+    legend = _legend(report, evidence, plot, own)
+    return Figure(svg=frame.render(title), caption=evidence.caption, legend=legend, notes=notes)
 
 
 def _shared(report: Report, name: str) -> str | None:
@@ -241,7 +240,7 @@ def _notes(plot: _Plot, report: Report, name: str) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _legend(report: Report, evidence: AxisEvidence, plot: _Plot) -> tuple[Key, ...]:
+def _legend(report: Report, evidence: AxisEvidence, plot: _Plot, own: bool) -> tuple[Key, ...]:
     keys, rows, named = [], [p.row for p in plot.placed], set(evidence.trials)
     if any(r.feasible for r in rows):
         keys.append(Key("k-dot", "trial"))
@@ -257,5 +256,6 @@ def _legend(report: Report, evidence: AxisEvidence, plot: _Plot) -> tuple[Key, .
         seen = evidence.parameter in report.inferred
         keys.append(Key("k-bound", "range of the trials (none declared)" if seen else "range searched"))
     if plot.options is None and (evidence.next_low is not None or evidence.next_high is not None):
-        keys.append(Key("k-next", "next range"))
+        # What a finding asks for may be put off, or be changed by another one.
+        keys.append(Key("k-next", "next range" if own else "range asked for"))
     return tuple(keys)

@@ -157,7 +157,7 @@ def _step_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:
 
 
 def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale) -> str:
-    """A polyline in relative coordinates, interrupted where the value is not finite; off the scale it runs along the edge.
+    """A polyline in relative coordinates, interrupted where the value is not finite, and where it stays off the scale.
 
     Points that lie on the line between others are left out, so that a smooth curve takes few; no peak loses more than `_SLACK`.
     """
@@ -185,14 +185,19 @@ def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y
 def _pieces(
     steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale
 ) -> Iterator[list[tuple[float, float]]]:
-    """The pixels of the curve between its gaps."""
+    """The pixels of the curve between its gaps: it leaves and enters the picture at the edge, and does not run along it."""
     piece: list[tuple[float, float]] = []
+    off = 0
     for step, value in zip(steps, values, strict=True):
-        if value is not None and (value > 0 or not y.log):
-            piece.append((x(step if step > 0 or not x.log else x.low), y(value)))
-        elif piece:
+        stands = value is not None and (value > 0 or not y.log)
+        before, off = off, (value > y.high) - (value < y.low) if value is not None and stands else 0
+        stays_off = off != 0 and off == before
+        if piece and (not stands or (stays_off and len(piece) > 1)):
             yield piece
+        if not stands or stays_off:
             piece = []
+        if value is not None and stands:
+            piece.append((x(step if step > 0 or not x.log else x.low), y(value)))
     if piece:
         yield piece
 

@@ -358,6 +358,20 @@ def test_a_straightened_curve_misses_no_point_by_more_than_a_pixel(levels: list[
         assert np.hypot(*(feet - point).T).min() < 1
 
 
+@pytest.mark.parametrize(
+    ("levels", "path"),
+    [
+        ([9, 9, 9, 1, 1], "M200 0l100 200h100"),
+        ([1, 9, 9, 1], "M0 200l100-200M200 0l100 200"),
+        ([1, 9, 1], "M0 200l100-200l100 200"),
+        ([9, 9, -9, -9], "M100 0l100 250M300 250h0"),
+        ([1, None, 1], "M0 200h0M200 200h0"),
+    ],
+)
+def test_what_stays_off_the_scale_is_no_plateau_at_its_edge(levels: list[float | None], path: str) -> None:
+    assert curve_path(range(len(levels)), levels, Scale(0, 5, 0, 500), Scale(0, 5, 250, 0)) == path
+
+
 def test_a_straight_line_takes_two_points() -> None:
     steps = list(range(1000))
     path = curve_path(steps, [0.1 * s for s in steps], Scale(0, 999, 0, 500), Scale(0, 99.9, 250, 0))
