@@ -99,7 +99,9 @@ def test_it_loads_without_a_request_an_error_or_a_scroll_bar(
 def test_hostile_names_do_not_widen_the_page(open_page: Open, tmp_path: Path) -> None:
     page, _ = open_page(write(tmp_path, hostile_report().to_html()), viewport={"width": 602, "height": 900})
     page.evaluate(OPEN_ALL)
+    page.locator(".pick").nth(4).click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 602
+    assert page.locator("#picked").evaluate("e => e.scrollWidth <= e.clientWidth")
 
 
 def test_it_works_in_a_sandboxed_frame(open_page: Open, page_file: Path, tmp_path: Path) -> None:
