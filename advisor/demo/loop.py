@@ -6,17 +6,18 @@ Nothing is staged: the second round runs from the file that the analysis of the 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from functools import lru_cache
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 from advisor.analysis import analyze
 from advisor.errors import AdvisorError
+from advisor.launch import jobs
+from advisor.launch.api import open_study, report_trial
 from advisor.report import Report
-from advisor.sampling import sample
 from advisor.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.spec_yaml import dump, load
 
@@ -55,8 +56,14 @@ def run_demo(out: Path, *, trials: int, seed: int, say: Callable[[str], None]) -
     first = out / "round-1.yaml"
     spec = first_study(trials, seed)
     first.write_text(dump(spec), encoding="utf-8")
-    say(f"Round 1: {trials} trials of a small network on handwritten digits, in the space of {first}.")
-    report = _round(spec, first, uri, out / "round-1", seed)
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+        _rounds(pool, spec, first, uri, seed, say)
+
+
+def _rounds(pool: Executor, spec: StudySpec, first: Path, uri: str, seed: int, say: Callable[[str], None]) -> None:
+    out = first.parent
+    say(f"Round 1: {spec.trials} trials of a small network on handwritten digits, in the space of {first}.")
+    report = _round(pool, spec, first, uri, out / "round-1", seed)
     _tell(report, out / "round-1", say)
     following = sorted((out / "round-1" / "next").glob("1-*.yaml"))
     if not following:
@@ -64,7 +71,7 @@ def run_demo(out: Path, *, trials: int, seed: int, say: Callable[[str], None]) -
         return
     spec = load(following[0])
     say(f"\nRound 2: {spec.trials} trials from the study that the advisor wrote, {following[0]}.")
-    again = _round(spec, following[0], uri, out / "round-2", seed + 1000)
+    again = _round(pool, spec, following[0], uri, out / "round-2", seed + 1000)
     _tell(again, out / "round-2", say)
     say(f"\nBest validation error: {_best(report)} in round 1, {_best(again)} in round 2.")
 
@@ -91,8 +98,8 @@ def _fresh(out: Path) -> None:
         raise AdvisorError(f"cannot write into {str(out)!r}: {error.strerror}; pass another folder as --out") from None
 
 
-def _round(spec: StudySpec, file: Path, uri: str, out: Path, seed: int) -> Report:
-    _run_trials(spec, uri, out.parent / "checkpoints", seed)
+def _round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path, seed: int) -> Report:
+    _run_trials(pool, spec, file, uri, out.parent / "checkpoints", seed)
     report = analyze(
         spec.study,
         tracking_uri=uri,
@@ -104,36 +111,34 @@ def _round(spec: StudySpec, file: Path, uri: str, out: Path, seed: int) -> Repor
     return report
 
 
-def _run_trials(spec: StudySpec, uri: str, checkpoints: Path, seed: int) -> None:
-    """Every trial of the study in a pool of processes, each repeated `spec.seeds` times."""
+def _run_trials(pool: Executor, spec: StudySpec, file: Path, uri: str, checkpoints: Path, seed: int) -> None:
+    """All trials of the study, in processes that share it as loops on several machines would."""
     from rich.progress import track
 
-    from advisor.demo.train import KNOWN
-
-    jobs: list[dict[str, Any]] = []
-    for number, params in enumerate(sample(spec, spec.trials or 10)):
-        understood: Mapping[str, Any] = {k: v for k, v in params.items() if k in KNOWN}
-        for repeat in range(spec.seeds or 1):
-            jobs.append(
-                {"params": understood, "seed": seed + number + 100 * repeat, "name": f"trial-{number}-{repeat}"}
-            )
-    shared = {
-        "max_train_steps": spec.max_train_steps or 600,
-        "evaluate_every": spec.evaluate_every or 20,
-        "experiment": spec.study,
-        "tracking_uri": uri,
-        "checkpoint_dir": str(checkpoints),
-    }
-    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(_train, {**job, **shared}) for job in jobs]
-        for future in track(as_completed(futures), description="Training", total=len(futures), transient=True):
-            future.result()
+    count = len(jobs(spec))
+    futures = [pool.submit(_train_next, file, uri, checkpoints, seed) for _ in range(count)]
+    for future in track(as_completed(futures), description="Training", total=count, transient=True):
+        future.result()
 
 
-def _train(arguments: dict[str, Any]) -> None:
+_opened = lru_cache(maxsize=1)(open_study)
+
+
+def _train_next(file: Path, uri: str, checkpoints: Path, seed: int) -> None:
+    """Train the first trial that nobody has trained, and nobody trains now."""
     from advisor.demo.train import train
 
-    train(**arguments)
+    study = _opened(file, tracking_uri=uri)
+    for trial in study.trials(seed=seed):
+        train(
+            trial.params,
+            max_train_steps=study.spec.max_train_steps or 600,
+            evaluate_every=study.spec.evaluate_every or 20,
+            seed=trial.seed,
+            checkpoint_dir=str(checkpoints),
+        )
+        report_trial(trial)
+        return
 
 
 def _best(report: Report) -> str:

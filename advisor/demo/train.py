@@ -15,19 +15,6 @@ from advisor_pytorch import TuningLogger
 
 OBJECTIVE = "val/error"
 BATCH_SIZE = 64
-KNOWN = frozenset(
-    {
-        "learning_rate",
-        "momentum",
-        "weight_decay",
-        "dropout",
-        "label_smoothing",
-        "warmup_steps",
-        "grad_clip_norm",
-        "width",
-    }
-)
-"""Hyperparameters that the training understands."""
 
 
 @lru_cache(maxsize=1)
@@ -45,12 +32,9 @@ def train(
     max_train_steps: int,
     evaluate_every: int,
     seed: int,
-    name: str,
-    experiment: str,
-    tracking_uri: str,
     checkpoint_dir: str,
 ) -> None:
-    """Train once with these hyperparameters, logging into the experiment."""
+    """Train once with these hyperparameters, logging into the trial's run, which is in the environment."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     x, y, x_val, y_val = _data()
@@ -74,9 +58,6 @@ def train(
         params=dict(params),
         objective=OBJECTIVE,
         direction="minimize",
-        experiment=experiment,
-        tracking_uri=tracking_uri,
-        run_name=name,
         max_train_steps=max_train_steps,
         batch_size=BATCH_SIZE,
         seed=seed,

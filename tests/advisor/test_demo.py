@@ -1,0 +1,24 @@
+"""The demo, run for real: both rounds, trained as any study is."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor import contract
+from advisor.demo import run_demo
+from advisor.launch import claims
+from advisor.tracking.store import read_experiment
+
+
+@pytest.mark.slow
+def test_the_demo_trains_two_rounds_that_are_recorded_as_studies(tmp_path) -> None:
+    said: list[str] = []
+    run_demo(tmp_path / "out", trials=6, seed=0, say=said.append)
+    assert said[0].startswith("Round 1: 6 trials of a small network on handwritten digits")
+    assert "in round 1" in said[-1]
+    for study in ("digits", "digits-round-2"):
+        runs = read_experiment(study, tracking_uri=f"sqlite:///{tmp_path}/out/mlflow.db").runs
+        assert sorted(run.name for run in runs) == [f"trial-{i}" for i in range(len(runs))]
+        assert {run.tags[contract.TAG_STATUS] for run in runs} == {"complete"}
+        assert {claims.read(run.tags[contract.TAG_LAUNCH])["state"] for run in runs} == {"done"}
+    assert (tmp_path / "out" / "round-2" / "report.html").is_file()
