@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.finding import AxisEvidence, CurveEvidence, Finding, HistogramEvidence, Line, Mark, Verdict
@@ -62,6 +62,7 @@ def values(scale: str) -> Scale:
 # --- scales ---------------------------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(2, 8))
 def test_linear_ticks_are_few_round_and_inside(low: float, span: float, most: int) -> None:
     if low + span <= low or span < abs(low) * 1e-9:
@@ -71,6 +72,7 @@ def test_linear_ticks_are_few_round_and_inside(low: float, span: float, most: in
     assert all(low - span * 1e-6 <= v <= low + span * (1 + 1e-6) for v, _ in ticks)
 
 
+@settings(deadline=None)
 @given(st.floats(1e-12, 1e6), st.floats(1.5, 1e12))
 def test_log_ticks_are_inside_and_labelled_apart(low: float, ratio: float) -> None:
     ticks = Scale(low, low * ratio, 0, 500, log=True).ticks()
@@ -333,12 +335,14 @@ def test_the_best_step_histogram_counts_both_ends() -> None:
     assert "1 reach their best value in the first 10 % and 3 in the last 25 %" in caption
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 60), unique=True).map(sorted))
 def test_ranges_of_trials_hold_each_trial_once(chosen: list[int]) -> None:
     path = ET.Element("path", {"data-t": indices(chosen)})
     assert list(trials(path)) == chosen
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-50, 50), min_size=2, max_size=80))
 def test_a_straightened_curve_misses_no_point_by_more_than_a_pixel(levels: list[float]) -> None:
     steps = list(range(len(levels)))

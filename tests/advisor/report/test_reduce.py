@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.report.reduce import COLUMNS, curve_set, norm_histogram, reduce_curve
@@ -12,6 +12,7 @@ from tests.advisor.report.studies import block, make_study
 values = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=1, max_size=300)
 
 
+@settings(deadline=None)
 @given(values, st.integers(1, 50))
 def test_each_column_keeps_its_ends_and_extremes(raw: list[float], columns: int) -> None:
     steps = np.arange(len(raw))

@@ -7,7 +7,7 @@ import re
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -38,6 +38,7 @@ def test_numbers_that_are_not_finite() -> None:
     assert [number(float(v)) for v in ("nan", "inf", "-inf")] == ["–", "∞", "-∞"]
 
 
+@settings(deadline=None)
 @given(st.floats(-1e300, 1e300))
 def test_a_number_reads_back_to_three_digits(value: float) -> None:
     back = float(number(value).replace(",", ""))
@@ -66,6 +67,7 @@ def test_small_words() -> None:
     assert [confidence(v)[0] for v in (0.95, 0.8, 0.2)] == ["high", "medium", "low"]
 
 
+@settings(deadline=None)
 @given(st.text(st.characters()))
 def test_clean_text_is_one_line_without_controls(text: str) -> None:
     cleaned = clean(text)
@@ -74,6 +76,7 @@ def test_clean_text_is_one_line_without_controls(text: str) -> None:
     assert clean(cleaned) == cleaned
 
 
+@settings(deadline=None)
 @given(st.text(max_size=100), st.integers(5, 40))
 def test_a_short_form_keeps_both_ends(text: str, length: int) -> None:
     short = shorten(text, length)
