@@ -258,13 +258,6 @@ class StudySpec(BaseModel):
         return next((region for region in self.forbidden if region.holds(trial)), None)
 
     @property
-    def total_train_steps(self) -> int | None:
-        """The study's budget in optimizer steps: trials x seeds x `max_train_steps`; None where it is open."""
-        if self.trials is None or self.max_train_steps is None:
-            return None
-        return self.trials * (self.seeds or 1) * self.max_train_steps
-
-    @property
     def searched(self) -> dict[str, Parameter]:
         """The parameters that the study varies, by name."""
         return {name: p for name, p in self.parameters.items() if p.searched}

@@ -54,10 +54,7 @@ def test_a_region_holds_where_all_its_bounds_do():
     assert SPEC.forbids(trial) is None
 
 
-def test_the_budget_is_told_where_it_is_known():
-    assert SPEC.total_train_steps == 3000
-    assert SPEC.model_copy(update={"seeds": None}).total_train_steps == 1000
-    assert SPEC.model_copy(update={"trials": None}).total_train_steps is None
+def test_how_many_checkpoints_to_keep_is_read():
     assert SPEC.checkpoints == Checkpoints(keep_best=2)
 
 
