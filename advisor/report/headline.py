@@ -47,16 +47,18 @@ def headline(report: Report) -> str:
 
 def _quiet(report: Report) -> str:
     passed = sum(1 for _ in report.with_status("quiet"))
-    unknown = len(report.verdicts) - passed - sum(1 for _ in report.with_status("fired"))
+    ran = passed + sum(1 for _ in report.with_status("fired"))
+    unknown = len(report.verdicts) - ran
     notes = len(report.heads)
     if report.counts.feasible == 1 and not notes:
         return "One trial has a result: too few to judge a search by."
+    by = f"No problem was found by the {spelled(ran, 'check')} that could run"
     if notes:
-        return f"No problem was found, and {spelled(notes, 'remark is', 'remarks are')} worth a look: {_topics(report.heads)}."
+        worth = f"{spelled(notes, 'remark is', 'remarks are')} worth a look: {_topics(report.heads)}"
+        return f"{by}, and {worth}" + (f"; {unknown} checks could not run." if unknown > 1 else ".")
     if passed == 0:
         return "Nothing could be checked with what this study logged." if report.verdicts else "Nothing was checked."
-    checks = f"{spelled(passed, 'check')} that could run"
-    return f"No problem was found by the {checks}" + (f"; {unknown} could not." if unknown else ".")
+    return by + (f"; {unknown} could not." if unknown else ".")
 
 
 def _of_all(total: int, did: str, *, none: bool) -> str:
@@ -82,6 +84,7 @@ def best_sentence(report: Report) -> str:
     if best is None:
         return f"There is no value of {metric} to compare. {failed}".strip()
     where = ", ".join(f"{shorten(clean(n), 30)} {shorten(setting(v, 3), 30)}" for n, v in list(best.params.items())[:4])
+    where += f" and {len(best.params) - 4} more" if len(best.params) > 4 else ""
     of = "the only trial with a result" if counts.feasible == 1 else f"{count(counts.feasible, 'trial')} with a result"
     start = f"The best {metric} is {number(best.value)}"
     start += f", in {of}" if counts.feasible == 1 else f", the {_extreme(report)} of {of}"
@@ -121,7 +124,8 @@ def certainty(report: Report) -> str:
         )
         if lead is None:
             return noise + "."
-        return f"{noise}; the best trial leads the next by {number(lead, 2)}."
+        luck = ", less than that: which of them is better may be luck" if lead < spread.deviation else ""
+        return f"{noise}; the best trial leads the next by {number(lead, 2)}{luck}."
     if lead is None:
         return "One trial says nothing about how much of its result is luck."
     return (

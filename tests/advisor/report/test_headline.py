@@ -54,7 +54,10 @@ def test_without_findings_by_what_the_trials_gave(statuses: list[Status], said: 
         ([UNKNOWN], "Nothing could be checked with what this study logged."),
         ([QUIET], "No problem was found by the one check that could run."),
         ([QUIET, QUIET, UNKNOWN], "No problem was found by the two checks that could run; 1 could not."),
-        ([finding("note", "steps")], "No problem was found, and one remark is worth a look: the length of training."),
+        (
+            [finding("note", "steps")],
+            "No problem was found by the one check that could run, and one remark is worth a look: the length of training.",
+        ),
         (
             [finding("warning", "steps")],
             "Nothing has to be fixed first, and one finding is worth acting on: the length of training.",
@@ -86,7 +89,13 @@ def test_failures_are_counted() -> None:
 def test_how_sure_it_is_says_where_luck_is_unknown() -> None:
     assert "how much of that is luck is not known" in certainty(make_report(make_study(9, dense=False), ()))
     repeated = make_study(9, dense=False, repeats=3, statuses={0: "complete"})
-    assert "4 trials in 1 setting" in certainty(make_report(repeated, ()))
+    report = make_report(repeated, ())
+    assert "4 trials in 1 setting" in certainty(report)
+    close = report.model_copy(update={"spread": report.spread.model_copy(update={"deviation": 1e6})})
+    assert "may be luck" in certainty(close)
+    assert "may be luck" not in certainty(
+        report.model_copy(update={"spread": report.spread.model_copy(update={"deviation": 1e-12})})
+    )
 
 
 def test_nothing_varied_and_nothing_known_still_gives_five_figures() -> None:
