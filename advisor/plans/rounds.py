@@ -8,10 +8,10 @@ how long the final runs are to be (`final_train_steps`); also a study of short r
 
 *What it does.* Round 1 trains for about 10 % of the final length: most questions can be answered there. Round 2 is very few runs
 of the final length, at most three and for no more steps in all than the round before; one, and a note of what it costs, where
-that round was cheaper; one as well where no learning rate is left to search, for more would be the same. What is taken over, in the order of the
-playbook's trust: warmup and initialisation (very likely to transfer), the architecture (likely), the optimizer's hyperparameters,
-augmentation and regularisation (they might), all fixed at their best; only the learning rate, whose schedule is unlikely to
-transfer, is searched around its best. The schedule is carried over so that no long run ends in a long stretch of tiny steps: with
+that round was cheaper; one as well where no learning rate is left to search, for more would be the same. What is taken over, in
+the order of the playbook's trust: warmup and initialisation (very likely to transfer), the architecture (likely), the optimizer's
+hyperparameters, augmentation and regularisation (they might), all fixed at their best; only the learning rate, whose schedule is
+unlikely to transfer, is searched around its best. The schedule is carried over so that no long run ends in a long stretch of tiny steps: with
 a linear decay, the decay stays as long as it was and the constant part before it gets the extra steps; with a cosine, the base
 learning rate stays and the whole is longer.
 """
