@@ -11,9 +11,9 @@ of the final length, at most three and for no more steps in all than the round b
 that round was cheaper; one as well where no learning rate is left to search, for more would be the same. What is taken over, in
 the order of the playbook's trust: warmup and initialisation (very likely to transfer), the architecture (likely), the optimizer's
 hyperparameters, augmentation and regularisation (they might), all fixed at their best; only the learning rate, whose schedule is
-unlikely to transfer, is searched around its best. The schedule is carried over so that no long run ends in a long stretch of tiny steps: with
-a linear decay, the decay stays as long as it was and the constant part before it gets the extra steps; with a cosine, the base
-learning rate stays and the whole is longer.
+unlikely to transfer, is searched around its best. The schedule is carried over so that no long run ends in a long stretch of tiny
+steps: with a linear decay, the decay stays as long as it was and the constant part before it gets the extra steps; with a cosine,
+the base learning rate stays and the whole is longer.
 """
 
 from __future__ import annotations
