@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+os.environ["ADVISOR_CACHE"] = "off"  # tests of the cache give it a folder of their own
 _STARTS: dict[str, Any] = {}
 
 
