@@ -13,6 +13,7 @@ import threading
 import time
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -22,7 +23,6 @@ from advisor.pages import rule_page
 from advisor.registry import CHAPTERS, load_rules
 from advisor.spec_yaml import load
 from tests.advisor.report.studies import make_study
-from tests.templates.conftest import browser  # noqa: F401 - a fixture
 
 # One process builds the site once for all of them.
 pytestmark = pytest.mark.xdist_group("docs")
@@ -148,7 +148,7 @@ def test_no_style_sheet_loads_anything_from_elsewhere(site: Path) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("path", ["", "rules/space-boundary/", "examples/stability/", "reports/"])
-def test_a_page_asks_no_other_server_for_anything(site: Path, browser, path: str) -> None:  # noqa: F811 - the fixture
+def test_a_page_asks_no_other_server_for_anything(site: Path, browser: Any, path: str) -> None:
     handler = functools.partial(Quiet, directory=str(site))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -66,6 +66,7 @@ def launch(uri: str, tmp_path: Path) -> Callable[..., Launched]:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         paths = [str(ROOT), str(ROOT / "adapters"), str(HERE)]
         given = {"PYTHONPATH": os.pathsep.join(paths), "MLFLOW_TRACKING_URI": uri, "OMP_NUM_THREADS": "1"}
+        given["PYTHONFAULTHANDLER"] = "1"  # a rank that is aborted says where its threads were
         done = subprocess.run(
             [*torchrun, str(HERE / script), *arguments],
             env={**os.environ, **given, "CUDA_VISIBLE_DEVICES": ""},
