@@ -6,6 +6,7 @@ is not sharded; run "first-version", by FSDP1. Given "hsdp", on two groups of re
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import torch
@@ -83,4 +84,5 @@ train("partly", partly=True)
 train_first_version()
 write_expected()
 dist.barrier()
+gc.collect()  # models refer to the process group in circles; it is to end here, not with the interpreter
 dist.destroy_process_group()
