@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 Launch = Callable[..., "Launched"]
 
-# What std::terminate says where no exception is about: a thread of C++ was still there, or still wanted the interpreter, when a rank
-# ended. Seen twice in some hundred launches on gloo, after all was logged; whose thread it was is not known, so the rank now tells.
+# What std::terminate says where no exception is about: a thread of C++ was still there, or still wanted the interpreter, when a
+# rank ended. Seen twice in some hundred launches on gloo, after all was logged; whose thread it was the rank now tells.
 pytestmark = pytest.mark.flaky(reruns=1, only_rerun=["terminate called without an active exception"])
 
 
