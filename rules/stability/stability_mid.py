@@ -51,6 +51,8 @@ class StabilityMid(Rule):
     """How many trials to judge at most, those with learning rates nearest to the best first."""
     material: Share = 0.1
     """Smallest jump, as a share of what the loss had fallen before; of its logarithm where it had fallen tenfold."""
+    rare: Share = 0.1
+    """Share of the trials judged up to which unstable ones, none of them among the best three, are no reason to stop."""
     false_alarms: Share = 0.05
     """How often, per study, noise alone may raise a finding."""
 
@@ -75,12 +77,13 @@ class StabilityMid(Rule):
             else ""
         )
         best = bool({t.index for t in study.ranked()[:3]} & {t.index for t in which})
+        rare = len(which) <= self.rare * len(seen)
         norms = instability.late_norms(study, which)
         norm = blowups.norm_there(study, worst)
         yield self.finding(
             f"The {worst.subject} of {worst.trial.name}{near.rate(worst.trial)} {worst.said}{others}.",
             action=instability.clip_action(norms),
-            severity="critical" if best or not near.spare(which) else "warning",
+            severity="critical" if best or not (near.spare(which) or rare) else "warning",
             confidence=min(1 - p, 0.99),
             trials=which,
             evidence=(

@@ -199,3 +199,16 @@ def test_a_jump_that_is_over_before_the_next_evaluation_is_instability_all_the_s
 def test_evaluations_too_noisy_to_show_it_excuse_nothing():
     noisy = evaluated(lambda at: 0.6 + 2 * np.exp(-at / 6000) + 0.5 * RNG.normal(size=len(at)), jumping(lasting=N))
     assert verdict("stability-mid", noisy).status == "fired"
+
+
+@pytest.mark.parametrize(("count", "severity"), [(5, "critical"), (12, "warning")])
+def test_one_of_many_that_is_none_of_the_best_is_no_reason_to_stop(count, severity):
+    losses = [falling() for _ in range(count - 1)] + [jumping()]
+    finals = [0.1 + 0.01 * i for i in range(count - 1)] + [1.0]
+    study = make_study(
+        [{"lr": 0.1}] * (count - 1) + [{"lr": 0.05}],
+        {"val/loss": [[1.0, f] for f in finals], "train/loss": losses},
+        steps={"train/loss": [STEPS] * count, "val/loss": [[5000, 19_000]] * count},
+    )
+    (finding,) = verdict("stability-mid", study).findings
+    assert finding.severity == severity
