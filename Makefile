@@ -13,7 +13,7 @@ test test-slow: export OMP_NUM_THREADS := 1
 
 help:
 	@echo "make demo       tune a small network in two rounds and write a report (about two minutes)"
-	@echo "make test       run the tests (about ten minutes on two cores)"
+	@echo "make test       run the tests (about a quarter of an hour on two cores)"
 	@echo "make test-slow  the same with the slow ones, and every promise held against all its simulated studies"
 	@echo "make check      lint, types, import contracts, freshness of generated pages"
 	@echo "make wheel      build the wheel and try it in an empty environment"

@@ -92,9 +92,8 @@ class Endings:
 
 def _locked(path: Path) -> tuple[Path, int]:
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    with suppress(
-        OSError
-    ):  # a file system without locks: then nobody can tell, and endings are recorded twice, not lost
+    # Where the file system has no locks nobody can tell who lives, and endings are recorded twice rather than lost.
+    with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return path, descriptor
 

@@ -7,8 +7,8 @@ settings than it takes to see whether results improve towards that end: twice as
 hyperparameters has coefficients. Repeating the best trial would then measure the luck of a setting that is not yet the one to
 keep.
 
-*What it does.* The same study with further points of its sequence: as many as that takes, at most as many again as there were. The
-trials so far count as its data.
+*What it does.* The same study with further points: as many as that takes, at most as many again as there were. The trials so far
+count as its data.
 """
 
 from __future__ import annotations

@@ -91,14 +91,10 @@ def _nothing_to_change(study: Study, said: Sequence[Verdict], base: StudySpec) -
         return [base.model_copy(update={"study": name, "goal": f"Take up again what {study.name} prepared"})]
     if study.probe is not None:
         return []
-    if (further := explore(study, said, base)) is not None:
-        sampler = Sampler(kind=further.sampler.kind, seed=base.round)
-        return [checked(further.model_copy(update={"study": name, "sampler": sampler}))]
     wanted: list[PlanName] = ["exploit"] if exploit.ready(study, said) else []
     wanted += ["rounds"] if base.final_train_steps else []
-    for plan_name in wanted:
-        asked = RunPlan(plan=plan_name, why="nothing is left to change")
-        made = catalogue.PLANS[plan_name](asked, study, base)
+    asked = [RunPlan(plan=plan_name, why="nothing is left to change") for plan_name in wanted]
+    for made in (explore(study, said, base), *(catalogue.PLANS[ask.plan](ask, study, base) for ask in asked)):
         if isinstance(made, StudySpec):
             sampler = Sampler(kind=made.sampler.kind, seed=base.round)
             return [checked(made.model_copy(update={"study": name, "sampler": sampler}))]

@@ -55,7 +55,7 @@ def _quiet(report: Report) -> str:
     by = f"No problem was found by the {spelled(ran, 'check')} that could run"
     if notes:
         worth = f"{spelled(notes, 'remark is', 'remarks are')} worth a look: {_topics(report.heads)}"
-        return f"{by}, and {worth}" + (f"; {unknown} checks could not run." if unknown > 1 else ".")
+        return f"{by}, and {worth}" + (f"; {count(unknown, 'check')} could not run." if unknown else ".")
     if passed == 0:
         return "Nothing could be checked with what this study logged." if report.verdicts else "Nothing was checked."
     return by + (f"; {unknown} could not." if unknown else ".")

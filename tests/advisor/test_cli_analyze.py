@@ -15,6 +15,7 @@ from mlflow.tracking import MlflowClient
 
 from advisor import analyze
 from advisor.cli import main
+from advisor.cli.watch import follow
 from advisor.report.publish import tags
 from tests.advisor.test_cli import log_study
 
@@ -114,3 +115,32 @@ def test_watch_serves_each_new_report_and_says_what_changed(uri, tmp_path):
         assert process.wait(60) == 0
     assert re.search(r"\d\d:\d\d:\d\d Best val_loss: 0\.19", rest)
     assert "Traceback" not in rest
+
+
+def test_watch_outlives_every_failure_of_an_analysis(uri):
+    report = analyze("plain", tracking_uri=uri, settings={})
+    kept, said = [], []
+    newer = report.model_copy(update={"provenance": report.provenance.model_copy(update={"data": "newer"})})
+    steps = iter([ValueError("odd\ndata of http://me:hunter2@host"), ValueError("odd"), newer, KeyboardInterrupt()])
+
+    def make():
+        step = next(steps)
+        if isinstance(step, BaseException):
+            raise step
+        return step
+
+    follow(report, make=make, keep=kept.append, port=0, say=said.append, every=0.01)
+    failures = [line for line in said if "is tried again" in line]
+    assert [line.partition("again: ")[2] for line in failures] == [
+        "ValueError: odd data of http://***@host",
+        "ValueError: odd",
+    ]
+    assert kept == [newer]
+
+
+def test_the_command_that_repeats_an_analysis_has_its_rules(uri):
+    for name in ("one", "other rules"):
+        Path(name).mkdir()
+    main(["analyze", "plain", "--tracking-uri", uri, "--rules", "one", "--rules", "other rules", "-q"])
+    written = json.loads(Path("advisor-report/findings.json").read_text("utf-8"))
+    assert written["provenance"]["command"] == "advisor analyze plain --rules one --rules 'other rules'"

@@ -154,18 +154,23 @@ def test_printing_opens_everything(open_page: Open, page_file: Path) -> None:
 # --- what the script adds -------------------------------------------------------------------------------------------------------
 
 
+def place_of_best(page: Any) -> list[float]:
+    """Where the best trial's point lies in the first plot, scrolled into view: (left, top) in pixels."""
+    svg = page.locator("#plots .group").first.locator("svg[role=img]").first
+    svg.scroll_into_view_if_needed()
+    found: list[float] = svg.evaluate("""svg => {
+      const best = svg.querySelector('circle.best'), box = svg.getBoundingClientRect(), zoom = box.width / 560;
+      return [box.left + best.getAttribute('cx') * zoom, box.top + best.getAttribute('cy') * zoom];
+    }""")
+    return found
+
+
 def test_pointing_at_a_trial_names_it_and_rings_it_in_all_plots(
     open_page: Open, page_file: Path, report: Report
 ) -> None:
     assert report.best is not None
     page, _ = open_page(page_file)
-    svg = page.locator("#plots .group").first.locator("svg[role=img]").first
-    svg.scroll_into_view_if_needed()
-    place = svg.evaluate("""svg => {
-      const best = svg.querySelector('circle.best'), box = svg.getBoundingClientRect(), zoom = box.width / 560;
-      return [box.left + best.getAttribute('cx') * zoom, box.top + best.getAttribute('cy') * zoom];
-    }""")
-    page.mouse.move(*place)
+    page.mouse.move(*place_of_best(page))
     tip = page.locator(".tip")
     assert tip.is_visible()
     assert report.best.name in tip.inner_text()
@@ -292,13 +297,7 @@ def data_levels(page: Any) -> str:
 def test_a_point_shows_its_trials_curves_and_stays_ringed(open_page: Open, page_file: Path, report: Report) -> None:
     assert report.best is not None
     page, _ = open_page(page_file)
-    svg = page.locator("#plots .group").first.locator("svg[role=img]").first
-    svg.scroll_into_view_if_needed()
-    place = svg.evaluate("""svg => {
-      const best = svg.querySelector('circle.best'), box = svg.getBoundingClientRect(), zoom = box.width / 560;
-      return [box.left + best.getAttribute('cx') * zoom, box.top + best.getAttribute('cy') * zoom];
-    }""")
-    page.mouse.click(*place)
+    page.mouse.click(*place_of_best(page))
     assert page.locator("#picked-name").inner_text() == report.best.name
     page.mouse.move(2, 2)
     assert page.locator(".ring").count() > 3

@@ -10,6 +10,7 @@ from advisor.report.figures.svg import WIDTH, Frame, text_width
 from advisor.report.model import TrialRow
 from advisor.report.text import setting, shorten
 from advisor.space import Domain, Value, as_number
+from advisor.spec import Parameter
 
 RIGHT = WIDTH - 12.0
 
@@ -49,8 +50,8 @@ def on_scale(scale: Scale) -> Place:
 def options(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> list[Value]:
     """The choices in the order of the domain, then what trials have besides."""
     known = list(domain.options) if domain is not None else []
-    if domain is not None and domain.options == () and getattr(domain, "value", None) is not None:
-        known.append(domain.value)  # type: ignore[attr-defined]
+    if isinstance(domain, Parameter) and not known and domain.value is not None:
+        known.append(domain.value)
     seen = dict.fromkeys(setting(v) for v in known)
     for row in rows:
         value = row.params.get(name)
