@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.readings import kinds, timing
-from advisor.space import FloatArray
-from advisor.stats.saturation import Mean, pooled, series_mean
+from advisor.stats.saturation import Mean, growth, pooled, series_mean
 from advisor.study import Study, Trial
 
 _DISTINCT = 12
@@ -24,24 +23,6 @@ def examples_per_second(study: Study, trial: Trial, batch_size: float) -> float:
         return float(np.median(speed))
     times = study.curve(trial, "step_time").finite.values
     return batch_size / float(np.median(times)) if len(times) and np.median(times) > 0 else math.nan
-
-
-def smallest_fast_batch(study: Study, sizes: FloatArray, share: float) -> float | None:
-    """The smallest batch size at which at least this share of the highest throughput is reached.
-
-    sizes: batch size of each trial, shape (number of trials,), NaN where unknown. None where fewer than two sizes have a
-    throughput.
-    """
-    speeds: dict[float, list[float]] = {}
-    for trial in study.trials:
-        size = float(sizes[trial.index])
-        speed = examples_per_second(study, trial, size)
-        if math.isfinite(size) and math.isfinite(speed):
-            speeds.setdefault(size, []).append(speed)
-    typical = {size: float(np.median(s)) for size, s in speeds.items()}
-    if len(typical) < 2:
-        return None
-    return min(size for size, speed in typical.items() if speed >= share * max(typical.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +66,15 @@ def _rate(study: Study, trial: Trial) -> Mean | None:
     rates = rates[min(len(rates) // 10, timing.FIRST) :]
     rates = rates[np.isfinite(rates) & (rates > 0)]
     return series_mean(np.log(rates)) if len(rates) else None
+
+
+def worthwhile(speeds: Sequence[Speed], material: float, alpha: float) -> Speed:
+    """Of one or more, the size from which on a larger one brings no share `material` more, beyond noise where that is known."""
+    if len(speeds) < 2:
+        return speeds[0]
+    rates = [s.rate if math.isfinite(s.rate.error) else s.rate._replace(error=0.0) for s in speeds]
+    sizes = np.array([s.size for s in speeds])
+    return speeds[growth(sizes, rates, material=material, doubling=2.0, alpha=alpha).chosen]
 
 
 def ran_out(study: Study) -> float:

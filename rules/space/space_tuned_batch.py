@@ -39,8 +39,8 @@ class SpaceTunedBatch(Rule):
     decide is how fast training is.
 
     ## What to do
-    Fix the batch size by throughput: the smallest at which the device processes as many examples a second as it ever does, else the
-    largest that fits. Where batch sizes must be compared, tune the optimizer and the regularisation in a study for each.
+    Fix the batch size by throughput: the last one that brought a tenth more examples a second, which is the one that
+    `batch-throughput` would use. Where batch sizes must be compared, tune the optimizer and the regularisation in a study for each.
 
     ## How sure
     It is a count, not an estimate: confidence is the share of the batch sizes with too few learning rates.
@@ -55,8 +55,10 @@ class SpaceTunedBatch(Rule):
     """Learning rates from which a batch size counts as tuned: fewer cannot show a best one with a worse one on each side."""
     values: Count = 8
     """Distinct batch sizes above which they are taken together by doublings: more were sampled from a range."""
-    saturated: Share = 0.95
-    """Share of the highest throughput at which a batch size is as fast as any."""
+    material: Share = 0.1
+    """Share by which a larger batch's throughput must be higher to be worth its size; as in the rule `batch-throughput`."""
+    false_alarms: Share = 0.05
+    """How often noise may be taken for a higher throughput."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per batch size that is a hyperparameter."""
@@ -86,20 +88,21 @@ class SpaceTunedBatch(Rule):
     def _finding(self, study: Study, name: str, sizes: FloatArray, tuned: IntArray) -> Finding:
         values = np.unique(sizes[np.isfinite(sizes)])
         best = study.ranked()[:1]
-        fastest = throughput.smallest_fast_batch(study, sizes, self.saturated)
+        fastest = self._fastest(study, sizes)
         size = fastest or (as_number(best[0].params.get(name)) if best else math.nan)
         size = size if math.isfinite(size) else float(values[-1])
         few = int(np.median(tuned))
         rates = f"{few or 1} learning rate{'s' if few > 1 else ''} each"
         said = f"{len(values)} values of {name} ({values[0]:g} to {values[-1]:g}) were compared with {rates}"
-        by = "the smallest that is as fast as any" if fastest else "as in the best trial until throughput is measured"
-        why = f"{said}; this is {by}"
+        by = "larger ones are hardly faster" if size < values[-1] else "it is the fastest that was tried"
+        by = by if fastest else "it is the best trial's, until throughput is measured"
+        why = f"{said}; {by}"
         changes: list[Change] = [FixParameter(parameter=name, value=int(size) if size.is_integer() else size, why=why)]
         if not fastest:
             changes.append(Advise(text="Log the throughput (examples per second) and choose the batch size by it."))
         return self.finding(
             f"{said}, so the one wins that {'this rate suits' if few <= 1 else 'these rates suit'}.",
-            action=f"Fix {name} at {size:g}, {by}, and tune the learning rate for it.",
+            action=f"Fix {name} at {size:g} and tune the learning rate for it: {by}.",
             severity="warning",
             confidence=float(np.mean(tuned < self.settings)),
             subject=name,
@@ -115,6 +118,15 @@ class SpaceTunedBatch(Rule):
             ),
             changes=(*changes, *_search_rate(study, name)),
         )
+
+    def _fastest(self, study: Study, sizes: FloatArray) -> float | None:
+        """The batch size that the rule `batch-throughput` would use; None where the throughput of fewer than two is known."""
+        speeds = throughput.speeds(study)
+        if len(speeds) < 2:
+            return None
+        use = throughput.worthwhile(speeds, self.material, self.false_alarms)
+        own = {float(sizes[t.index]) for t in use.trials}
+        return own.pop() if len(own) == 1 else use.size
 
 
 def _search_rate(study: Study, name: str) -> list[Change]:

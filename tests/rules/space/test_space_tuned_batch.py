@@ -43,6 +43,17 @@ def test_chooses_by_throughput_where_it_was_logged() -> None:
     assert verdict(RULE, made).findings[0].changes[0].value == 128  # type: ignore[union-attr]
 
 
+def test_the_batch_size_is_the_one_that_the_throughput_asks_for() -> None:
+    """A little more throughput at the largest size: both rules name the one before the plateau, in one study."""
+    rng = np.random.default_rng(2)
+    levels = (800.0, 1300.0, 1760.0, 1730.0, 1890.0)
+    speeds = [level * np.exp(0.01 * rng.normal(size=100)) for level in levels]
+    made = make_study(sizes(16, 32, 64, 128, 256), {"val/loss": [1.0] * 5, "train/examples_per_s": speeds})
+    for rule in (RULE, "batch-throughput"):
+        (finding,) = verdict(rule, made).findings
+        assert [c.value for c in finding.changes if c.kind == "fix"] == [64], rule
+
+
 def test_quiet_where_each_size_has_its_learning_rates() -> None:
     params = [{"batch_size": b, "lr": lr} for b in (32, 64, 128) for lr in (0.1, 0.2, 0.4)]
     assert verdict(RULE, study(params)).status == "quiet"
