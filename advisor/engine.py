@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from advisor.causes import explain
 from advisor.finding import MissingData, Verdict
+from advisor.redact import redact
 from advisor.rule import Rule
 from advisor.study import Study
 
@@ -36,5 +37,5 @@ def _judge_one(study: Study, rule: Rule) -> Verdict:
     except MissingData as missing:
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=str(missing))
     except Exception as error:
-        return Verdict(rule=rule.rule_id(), status="broken", reason=f"{type(error).__name__}: {error}")
+        return Verdict(rule=rule.rule_id(), status="broken", reason=redact(f"{type(error).__name__}: {error}"))
     return Verdict(rule=rule.rule_id(), status="fired" if findings else "quiet", findings=findings)

@@ -8,7 +8,6 @@ import logging
 import math
 import os
 import queue
-import shutil
 import socket
 import sys
 import tempfile
@@ -20,11 +19,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from advisor.redact import one_line, redact
 from advisor_logging.bound import DEFAULT_MB, VARIABLE, DiskBound, limit_from_environment
 from advisor_logging.process import ShipperProcess, hire
-from advisor_logging.redact import one_line, redact
 from advisor_logging.shipper import LINGER_S
-from advisor_logging.spool import EVALUATION, STEPS, SpoolWriter, encode_event, encode_table, read_json, write_json
+from advisor_logging.spool import (
+    EVALUATION,
+    STEPS,
+    SpoolWriter,
+    encode_event,
+    encode_table,
+    read_json,
+    remove,
+    write_json,
+)
 from advisor_logging.table import Completion, Table
 
 logger = logging.getLogger("advisor")
@@ -121,7 +129,8 @@ class Recorder:
 
     def note(self, *, tags: Mapping[str, str] | None = None, params: Mapping[str, str] | None = None) -> None:
         """Hand over tags and hyperparameters."""
-        self._queue.put({"tags": {k: redact(v) for k, v in (tags or {}).items()}, "params": dict(params or {})})
+        given = {"tags": tags or {}, "params": params or {}}
+        self._queue.put({kind: {k: redact(v) for k, v in texts.items()} for kind, texts in given.items()})
 
     def warn(self, key: str, message: str) -> None:
         """Log one line, once per `key`."""
@@ -158,7 +167,7 @@ class Recorder:
         if self._is_delivered(timeout_s) and self._shipper is not None:
             if note := self._status.get("note"):
                 self.warn("note", str(note))
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove(self.folder)
             self._shipper.keep()
             return
         self._tell_what_is_left(timeout_s)

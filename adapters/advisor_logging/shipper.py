@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import select
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -22,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from advisor import contract
+from advisor.redact import one_line, reason
 from advisor_logging import sidecar
-from advisor_logging.redact import one_line, reason
 from advisor_logging.reproduction import gather
 from advisor_logging.spool import (
     EVENT,
@@ -35,6 +34,7 @@ from advisor_logging.spool import (
     read_acknowledged,
     read_frames,
     read_json,
+    remove,
     write_json,
 )
 from advisor_logging.store import MAX_METRICS, Store
@@ -173,12 +173,19 @@ class Shipper:
             dirty = "true" if facts["git_dirty"] else "false"
             store.set_tags({contract.TAG_GIT_COMMIT: facts["git_commit"], contract.TAG_GIT_DIRTY: dirty})
         try:
-            store.log_text(facts["requirements"], "reproduce/requirements.txt")
+            self._log_text(store, facts["requirements"], "requirements.txt")
             if facts["git_diff"]:
-                store.log_text(facts["git_diff"], "reproduce/git.diff")
+                self._log_text(store, facts["git_diff"], "git.diff")
         except Exception as error:  # an artifact store may be out of reach for good: the curves matter more
             self._no_artifacts = True
             self._note(f"the git diff and the requirements could not be stored ({one_line(error)})")
+
+    def _log_text(self, store: Store, text: str, name: str) -> None:
+        """Store a text as an artifact, by way of the spool, with which it is removed, come what may."""
+        path = self._folder / name
+        path.write_text(text, encoding="utf-8", newline="")
+        store.log_file(path, f"reproduce/{name}")
+        path.unlink()
 
     def _take(self, store: Store, frame: Frame) -> None:
         if frame.kind == EVENT:
@@ -269,7 +276,7 @@ def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
         _ship(folder, Path(job["script_folder"]), trainer)
         job = _next_job(lines, trainer)
         # The trainer has seen that all is delivered, and removed it; or it waits no longer, or is gone, and nobody else will.
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
 
 
 def _next_job(lines: RawIOBase, trainer: Mapping[str, Any]) -> dict[str, Any] | None:

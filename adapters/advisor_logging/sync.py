@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import socket
 import tempfile
 import time
@@ -14,9 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from advisor_logging.redact import reason, redact
+from advisor.redact import reason, redact
 from advisor_logging.shipper import Shipper, lock
-from advisor_logging.spool import EVENT, Position, read_acknowledged, read_frames, read_json, segment_path, segments
+from advisor_logging.spool import (
+    EVENT,
+    Position,
+    read_acknowledged,
+    read_frames,
+    read_json,
+    remove,
+    segment_path,
+    segments,
+)
 from advisor_logging.store import Found, Store
 
 State = Literal["left", "being delivered", "training", "unreadable"]
@@ -132,7 +140,7 @@ def _begin(folder: Path) -> Position:
 
 
 def _state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) -> State:
-    if read_json(folder / "status.json").get("delivered"):
+    if run.get("delivered") or read_json(folder / "status.json").get("delivered"):
         return "left"  # whole, but for its folder
     descriptor = lock(folder)
     if descriptor is None:
@@ -176,13 +184,16 @@ def deliver(
     if spool.state == "training":
         raise NotDelivered("its training is still running, and will deliver it")
     run = read_json(folder / "run.json")
+    if run.get("delivered"):  # whoever delivered it was killed as it removed it
+        remove(folder)
+        return
     uri = tracking_uri or _destination(spool, str(run["tracking_uri"]))
     descriptor = _claim(folder)
     try:
         with _in_folder(str(run.get("cwd", "")), spool.host), _silence():
             if not _is_in_store(spool, run, uri):
                 _ship(folder, uri, on_progress)
-        shutil.rmtree(folder)
+        remove(folder)
     finally:
         os.close(descriptor)
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Self, TypeVar
 import torch
 
 from advisor import contract
+from advisor.redact import is_secret, one_line
 from advisor_logging.manifest import About
 from advisor_logging.outcome import Direction, Outcome
 from advisor_logging.recorder import NEW_RUN, Recorder, RunSettings
-from advisor_logging.redact import is_secret, one_line
 from advisor_logging.table import Table
 from advisor_pytorch.checkpoints.checkpointing import CheckpointSettings, Load, Save
 from advisor_pytorch.checkpoints.state import Stateful, TrainingState

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from pathlib import Path
+from types import TracebackType
 
 import click
 
@@ -17,7 +19,11 @@ from advisor.cli.init import init
 from advisor.cli.run import run
 from advisor.cli.sync import sync
 from advisor.errors import AdvisorError
+from advisor.redact import redact
 from advisor.version import __version__
+
+_MOST = 1200
+"""Characters of an error."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -148,8 +154,14 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(141)
     except Exception as error:
         if os.environ.get("ADVISOR_DEBUG"):
+            sys.excepthook = _show_where
             raise
         _fail(f"unexpected {type(error).__name__}: {error} (a bug; ADVISOR_DEBUG=1 shows where)")
+
+
+def _show_where(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """As Python shows an error that nobody caught, without credentials, which drivers put into their messages."""
+    click.echo(redact("".join(traceback.format_exception(kind, error, trace))), err=True, nl=False)
 
 
 def _usage(error: click.ClickException) -> str:
@@ -161,6 +173,8 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _fail(message: str) -> None:
-    one_line = " ".join("".join(c if c.isprintable() else " " for c in message).split())
+    one_line = " ".join("".join(c if c.isprintable() else " " for c in redact(message)).split())
+    if len(one_line) > _MOST:  # of names that are pages long; what to do stands at the end
+        one_line = f"{one_line[: _MOST * 2 // 3]} … {one_line[-_MOST // 3 :]}"
     click.echo(f"advisor: {one_line}", err=True)
     sys.exit(2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from advisor import shell
 from advisor.cli.options import tracking_option
 from advisor.errors import AdvisorError
 
@@ -217,7 +217,7 @@ def _print(
             "--dry-run out, with --trials 1 to try one"
         )
     for job in jobs(spec, trials, first_seed=seed):
-        click.echo(shlex.join(words_of(spec, job, command, folder / f"{job.name}.json", append=append)))
+        click.echo(shell.line(words_of(spec, job, command, folder / f"{job.name}.json", append=append)))
 
 
 @contextmanager
@@ -265,13 +265,13 @@ def _state(plan: Launch, summary: Summary, seed: int) -> str:
 
 def _conclude(plan: Launch, summary: Summary, seed: int) -> None:
     """What came out, and the command that reads it."""
-    from advisor.tracking.location import masked
+    from advisor.redact import redact
 
     state, left = _state(plan, summary, seed), summary.total - len(summary.outcomes)
     click.echo(f"{len(summary.outcomes)} of {summary.total} trainings have ended{': ' + state if state else ''}.")
     if left:
         click.echo(f"{left} are left to other launchers; run the same command again to see that all have ended.")
     words = ["advisor", "analyze", plan.experiment]
-    if masked(plan.location.uri) == plan.location.uri:  # never print a password
+    if redact(plan.location.uri) == plan.location.uri:  # never print a password
         words += ["--tracking-uri", plan.location.uri]
-    click.echo(f"Next: {shlex.join(words)}")
+    click.echo(f"Next: {shell.line(words)}")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from advisor.errors import AdvisorError
+from advisor.redact import redact
 from advisor.report.changes import changes
 from advisor.report.live import LiveReport
-from advisor.tracking.location import masked
 
 if TYPE_CHECKING:
     from advisor.report import Report
@@ -76,9 +76,8 @@ def _once(
 
 def _in_a_line(error: Exception) -> str:
     """What went wrong; of errors that were not written for people also their kind, and no password."""
-    if isinstance(error, AdvisorError):
-        return str(error)
-    return " ".join(masked(f"{type(error).__name__}: {error}").split())
+    told = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
+    return " ".join(redact(told).split())
 
 
 def _now() -> str:

@@ -16,8 +16,8 @@ from advisor.errors import AdvisorError
 from advisor.importers import extras, files
 from advisor.importers.runs import Content, Curves, Found, as_step
 from advisor.importers.space import declared_study
+from advisor.redact import redact
 from advisor.tracking.client import one_line
-from advisor.tracking.location import masked
 from advisor.tracking.runs import RunStatus
 
 _STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
@@ -65,7 +65,7 @@ def find(storage: str, *, study: str | None = None, objective: str | None = None
 
 
 def _shown(storage: str) -> str:
-    return masked(storage) if "://" in storage else files.printable(storage)
+    return redact(storage) if "://" in storage else files.printable(storage)
 
 
 # --- storages -------------------------------------------------------------------------------------------------------------------
@@ -111,15 +111,15 @@ def _database(url: str) -> Any:
         tables = set(sqlalchemy.inspect(engine).get_table_names())
         engine.dispose()
     except ImportError as error:
-        raise AdvisorError(f"cannot open {masked(url)}: {error}; install the database's Python driver") from None
+        raise AdvisorError(f"cannot open {redact(url)}: {error}; install the database's Python driver") from None
     except sqlalchemy.exc.SQLAlchemyError as error:
-        raise AdvisorError(f"cannot open {masked(url)}: {one_line(error)}") from None
+        raise AdvisorError(f"cannot open {redact(url)}: {one_line(error)}") from None
     if not {"studies", "trials", "version_info", "alembic_version"} <= tables:  # which Optuna would make
-        raise AdvisorError(f"{masked(url)} holds no storage of Optuna's")
+        raise AdvisorError(f"{redact(url)} holds no storage of Optuna's")
     try:
         return storages.RDBStorage(url, skip_table_creation=True)
     except Exception as error:  # RuntimeError for another version's tables, or of the database
-        raise AdvisorError(f"Optuna cannot read {masked(url)}: {one_line(error)}") from None
+        raise AdvisorError(f"Optuna cannot read {redact(url)}: {one_line(error)}") from None
 
 
 # --- trials ---------------------------------------------------------------------------------------------------------------------

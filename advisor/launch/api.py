@@ -30,6 +30,7 @@ from advisor.launch.record import (
     UnansweredError,
 )
 from advisor.launch.sources import Source, check, source_of
+from advisor.redact import redact
 from advisor.space import Value
 from advisor.spec import StudySpec
 from advisor.tracking.location import default_for_writing, locate
@@ -209,7 +210,7 @@ def report_trial(
 def _words(error: BaseException | str) -> str:
     """An error as the record has it: class and message, with lack of memory said first."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}".strip(": ")
-    line = " ".join(text.split())[:500]
+    line = " ".join(redact(text).split())[:500]
     return f"out of memory: {line}" if out_of_memory(line) else line
 
 

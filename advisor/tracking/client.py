@@ -15,8 +15,9 @@ import numpy as np
 
 from advisor import contract
 from advisor.errors import AdvisorError
+from advisor.redact import redact
 from advisor.tracking import bulk, cache, collect
-from advisor.tracking.location import Kind, Location, masked, require_local
+from advisor.tracking.location import Kind, Location, require_local
 from advisor.tracking.lookup import Listed, choose
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.sidecar import Full, Source, longest, prefer, read_sidecars
@@ -68,7 +69,7 @@ def quiet_mlflow(settings: Mapping[str, str] | None = None) -> Iterator[None]:
 
 def one_line(error: BaseException) -> str:
     """What the error says, on one line of bearable length, without credentials."""
-    text = " ".join(masked(str(getattr(error, "orig", None) or error)).split()) or type(error).__name__
+    text = " ".join(redact(str(getattr(error, "orig", None) or error)).split()) or type(error).__name__
     return text if len(text) <= 300 else text[:297] + "..."
 
 

@@ -12,13 +12,12 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 from advisor.errors import AdvisorError
+from advisor.redact import redact
 
 Kind = Literal["sqlite", "files", "server", "database", "other"]
 
 _MANAGED = ("databricks", "databricks-uc", "uc")
 _DATABASES = ("postgresql", "postgres", "mysql", "mssql")
-_CREDENTIALS = re.compile(r"(?<=://)[^\s/]+@")
-_SECRETS = re.compile(r"(?i)\b(password|passwd|pwd|token|secret|api_key|access_key|sslpassword)=[^&\s]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +33,7 @@ class Location:
     @property
     def shown(self) -> str:
         """For messages: the path of a local store, else the URI without user and password."""
-        return str(self.path) if self.path is not None else masked(self.uri)
-
-
-def masked(text: str) -> str:
-    """`text` without the credentials of the URIs in it."""
-    return _SECRETS.sub(r"\1=***", _CREDENTIALS.sub("***@", text))
+        return str(self.path) if self.path is not None else redact(self.uri)
 
 
 def locate(tracking_uri: str | None) -> Location:
@@ -74,7 +68,7 @@ def _plugins(scheme: str) -> set[str]:
 
 
 def _unknown(uri: str) -> AdvisorError:
-    shown = masked(uri) if "://" in uri else uri.rsplit("@", 1)[-1]
+    shown = redact(uri) if "://" in uri else uri.rsplit("@", 1)[-1]
     if re.fullmatch(r"[\w.-]+:\d{1,5}(/.*)?", shown):
         return AdvisorError(f"{shown!r} is no tracking URI; did you mean http://{shown}?")
     return AdvisorError(

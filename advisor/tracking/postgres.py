@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from advisor.errors import AdvisorError
+from advisor.redact import redact
 from advisor.space import BoolArray
 from advisor.tracking import cache, collect, rows
-from advisor.tracking.location import Location, masked
+from advisor.tracking.location import Location
 from advisor.tracking.lookup import Listed, choose
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.sidecar import prefer
@@ -159,7 +160,7 @@ def _explained(error: psycopg.Error, location: Location) -> AdvisorError:
         return AdvisorError(f"{where} refuses to be read; the user needs SELECT on the tables of MLflow")
     if isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(_UNREACHED):
         return AdvisorError(f"cannot reach {where}; is the database running, and are user and password right?")
-    return AdvisorError(f"cannot read {where}: {' '.join(masked(str(error)).split())[:300]}")
+    return AdvisorError(f"cannot read {where}: {' '.join(redact(str(error)).split())[:300]}")
 
 
 # --- experiment and runs --------------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from advisor.redact import is_secret, redact_arguments
 from advisor_logging import reproduction
-from advisor_logging.redact import is_secret, redact_arguments
 
 
 def git(folder: Path, *arguments: str) -> str:

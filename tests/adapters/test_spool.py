@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from advisor.redact import redact
 from advisor_logging import sidecar, spool
 from advisor_logging.outcome import Outcome
-from advisor_logging.redact import redact
 from advisor_logging.spool import Acknowledged, Position
 
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import torch
 
+from advisor.redact import one_line
 from advisor_logging import manifest
 from advisor_logging.checkpoints import Checkpoints
 from advisor_logging.manifest import About, Checkpoint
-from advisor_logging.redact import one_line
 from advisor_pytorch.checkpoints.state import TrainingState
 from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count, make_writable

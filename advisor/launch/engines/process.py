@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from advisor.errors import AdvisorError
+from advisor.redact import redact
 
 GRACE_S = 10.0
 """How long a process that was asked to stop may take before it is killed."""
@@ -135,8 +136,11 @@ def named(pid: int) -> dict[str, float]:
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that says something, cut to a bearable length; errors are said last by most programs."""
+    """The last line of a log that says something, cut to a bearable length; errors are said last by most programs.
+
+    It goes into the record, where others read it, so it is without credentials.
+    """
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))
         lines = deque((line.decode(errors="replace").strip() for line in file), maxlen=_TAIL)
-    return next((line[:_LONGEST] for line in reversed(lines) if line), "")
+    return next((redact(line)[:_LONGEST] for line in reversed(lines) if line), "")

@@ -1,19 +1,46 @@
-"""Keeps passwords out of messages, tags and files."""
+"""Keeps passwords out of messages, tags and files, for the analysis and for what runs inside trainings: standard library only."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from urllib.parse import quote, unquote
 
-_USERINFO = re.compile(r"(?<=://)[^/\s'\"]*@")
-
-
-_QUERY = re.compile(r"(?i)(?<=[?&;])((?:ssl)?password|passwd|pwd|token|secret|api_key|access_key)=[^&;\s'\"]+")
+_USERINFO = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@]*:[^\s'\"]*)@")
+"""A password may hold a slash, and an @: database drivers take it so."""
+_QUERY = re.compile(r"(?i)\b((?:ssl)?password|passwd|pwd|token|secret|api_key|access_key)=[^&;\s'\"]+")
+_ENVIRONMENT = re.compile(
+    r"(?i)(token|password|passwd|passphrase|secret|credentials?|(api|access|private|secret|account)_?key)$"
+)
+"""Names of variables whose values are nobody else's business: PGPASSWORD, MLFLOW_TRACKING_TOKEN, AWS_SECRET_ACCESS_KEY."""
+_FEWEST = 6
+"""Characters of a value that is looked for wherever it stands; a shorter one is a word of any sentence."""
 
 
 def redact(text: str) -> str:
-    """`text` with the `user:password@` of every URI in it replaced by `***@`, and a `password=...` in its query by `***`."""
+    """`text` without what signs anybody in.
+
+    That is the `user:password@` of URIs, a `password=...` of their queries, and the values of this process's environment variables
+    that are called passwords, tokens or keys, or are the password of an address there.
+    """
+    for value in _values():
+        text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "***", text)
     return _QUERY.sub(r"\1=***", _USERINFO.sub("***@", text))
+
+
+def _values() -> list[str]:
+    """What is secret in the environment, as it stands and as addresses quote it, the longest first."""
+    found = {form for value in _given() for form in (value, quote(value, safe=""), unquote(value))}
+    return sorted((value for value in found if len(value) >= _FEWEST), key=lambda value: (-len(value), value))
+
+
+def _given() -> Iterator[str]:
+    for name, value in os.environ.items():
+        if _ENVIRONMENT.search(name):
+            yield value.strip()
+        elif "://" in value:
+            yield from re.findall(r"://[^/\s:@]*:(\S+)@", value)
 
 
 def one_line(error: BaseException | str, limit: int = 300) -> str:
