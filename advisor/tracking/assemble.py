@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor import contract
-from advisor.errors import AdvisorError
+from advisor.errors import AdvisorError, NothingToJudge
 from advisor.readings.kinds import is_batch_size
-from advisor.space import FloatArray, IntArray, Value, words_of
+from advisor.space import BoolArray, FloatArray, IntArray, Value, words_of
 from advisor.spec import Direction, Objective, StudySpec
 from advisor.study import CurveBlock, Status, Study, Trial
 from advisor.tracking import axes, declared, infer, names, stated
@@ -34,7 +36,7 @@ def assemble(
     the data.
     """
     if not experiment.runs:
-        raise AdvisorError(f"experiment {experiment.name!r} has no runs; log some trials first")
+        raise NothingToJudge(f"experiment {experiment.name!r} has no runs; log some trials first")
     experiment = without_probes(experiment)
     inferred: dict[str, str] = {}
     aim = _objective(experiment, spec, objective, direction, inferred)
@@ -46,7 +48,7 @@ def assemble(
         raise AdvisorError(f"no run of experiment {experiment.name!r} logged the objective {aim.metric!r}")
     if all(t.status in ("running", "no_data") for t in trials):
         running = sum(t.status == "running" for t in trials)
-        raise AdvisorError(
+        raise NothingToJudge(
             f"no trial of experiment {experiment.name!r} has ended yet ({running} are running); come back later"
         )
     points = {m: len(b.steps) for m, b in blocks.items()}
@@ -75,7 +77,7 @@ def _objective(
     inferred: dict[str, str],
 ) -> Objective:
     if all(names.is_companion(m) for m in experiment.points):
-        raise AdvisorError(
+        raise NothingToJudge(
             f"no run of experiment {experiment.name!r} logged a metric; log the one by which trials are to be judged"
         )
     if spec is not None and metric is not None and spec.objective.metric != metric:
@@ -215,6 +217,8 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray) -> tuple[Cur
     order = np.lexsort((points.times, points.steps, trials))
     order = order[trials[order] >= 0]
     trials, steps, values, times = trials[order], points.steps[order], points.values[order], points.times[order]
+    if not (kept := _differ(trials, steps, times, values)).all():
+        trials, steps, values, times = trials[kept], steps[kept], values[kept], times[kept]
     stepless = bool(len(steps) > len(started) and (steps == steps[0]).all() and len(np.unique(trials)) < len(steps))
     if stepless:
         first = np.searchsorted(trials, trials)
@@ -224,6 +228,13 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray) -> tuple[Cur
         trials, steps, values, times = trials[last], steps[last], values[last], times[last]
     offsets = np.searchsorted(trials, np.arange(len(started) + 1)).astype(np.int64)
     return CurveBlock(steps, values, times - started[trials], offsets), stepless
+
+
+def _differ(*columns: NDArray[Any]) -> BoolArray:
+    """Which rows of columns of 8 bytes a number, each of shape (n,), differ from the row before: a point logged twice is one."""
+    new = np.ones(len(columns[0]), dtype=np.bool_)
+    new[1:] = np.logical_or.reduce([(bits := c.view(np.int64))[1:] != bits[:-1] for c in columns])
+    return new
 
 
 # --- trials ---------------------------------------------------------------------------------------------------------------------
