@@ -5,21 +5,23 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from advisor.cli.options import tracking_option
+from advisor.cli.options import SEVERITIES, reaches, tracking_option
 from advisor.errors import AdvisorError
 
 if TYPE_CHECKING:
     from advisor.report import Report
 
-SEVERITIES = ("note", "warning", "critical")
-
 
 @click.command()
-@click.argument("experiment")
+@click.argument("experiment", required=False)
+@click.option("--all", "all_", is_flag=True, help="Every experiment, or those named like EXPERIMENT: 'cifar-*'.")
+@click.option(
+    "--jobs", "-j", type=click.IntRange(min=1), help="Processes of --all.  [default: as many as there are processors]"
+)
 @tracking_option
 @click.option("--objective", metavar="METRIC", help="Metric to judge trials by.  [default: as logged, else inferred]")
 @click.option("--direction", type=click.Choice(["minimize", "maximize"]), help="Which way the objective is better.")
@@ -54,7 +56,9 @@ SEVERITIES = ("note", "warning", "critical")
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def analyze(
-    experiment: str,
+    experiment: str | None,
+    all_: bool,
+    jobs: int | None,
     tracking_uri: str | None,
     objective: str | None,
     direction: Literal["minimize", "maximize"] | None,
@@ -79,34 +83,40 @@ def analyze(
     advisor analyze cifar --objective val/accuracy --direction maximize --study study.yaml
     advisor analyze cifar --watch              a page that follows the trials as they come in, on this machine only
     advisor analyze cifar --log-to-mlflow      the report among the experiment's runs, for everyone
+    advisor analyze --all 'cifar-*'            OUT/index.html lists the experiments, each has a folder below OUT
 
     Points of runs that ended are kept in the user's folder for caches, so that the next analysis is quicker; the environment
     variable ADVISOR_CACHE names another folder, or is "off".
     """
+    if str(out) in ("", "."):
+        raise AdvisorError("--out must name a folder of its own, such as advisor-report")
+    options: dict[str, Any] = {
+        "tracking_uri": tracking_uri,
+        "objective": objective,
+        "direction": direction,
+        "filter": filter_,
+    }
+    options |= {"rules": rule_folders, "only_this_round": only_this_round}
+    given = _words(objective, direction, study_file, filter_, rule_folders, only_this_round)
+    if all_:
+        _refuse_of_one({"--study": study_file, "--watch": watch, "--log-to-mlflow": log_to_mlflow})
+        from advisor.cli.workspace import analyze_all
+
+        analyze_all(experiment or "*", out, jobs, fail_on, quiet=quiet, given=given, options=options)
+        return
+    if experiment is None:
+        raise click.UsageError("Missing argument 'EXPERIMENT'", click.get_current_context())
+    if watch and fail_on is not None:
+        raise AdvisorError("--watch goes on until it is stopped, so that --fail-on says nothing; leave one of them out")
     from advisor.analysis import analyze as run
     from advisor.cli.progress import progress
     from advisor.report.sarif import StudyFile
     from advisor.report.save import save_report
 
-    if str(out) in ("", "."):
-        raise AdvisorError("--out must name a folder of its own, such as advisor-report")
-    if watch and fail_on is not None:
-        raise AdvisorError("--watch goes on until it is stopped, so that --fail-on says nothing; leave one of them out")
-
     def make(*, shown: bool = True) -> Report:
         with progress(enabled=shown and not quiet) as tell:
-            return run(
-                experiment,
-                tracking_uri=tracking_uri,
-                objective=objective,
-                direction=direction,
-                study=study_file,
-                filter=filter_,
-                rules=rule_folders,
-                only_this_round=only_this_round,
-                command=_command(experiment, objective, direction, study_file, filter_, rule_folders, only_this_round),
-                on_progress=tell,
-            )
+            command = shlex.join(["advisor", "analyze", experiment, *given])
+            return run(experiment, study=study_file, command=command, on_progress=tell, **options)
 
     def keep(report: Report) -> str | None:
         """Write the report where it belongs; where it is in MLflow."""
@@ -116,7 +126,9 @@ def analyze(
         from advisor.report.publish import log_to_mlflow as log
 
         logged = log(report, experiment, tracking_uri=tracking_uri)
-        return f"In MLflow: {logged.url or f'run {logged.run}'}{'' if logged.changed else ' (was there already)'}"
+        # The page of an artifact shows it; of a server that is too old for that, the run's own page opens.
+        where = f"{logged.url}/artifacts/report.html" if logged.url else f"run {logged.run}"
+        return f"In MLflow: {where}{'' if logged.changed else ' (was there already)'}"
 
     report = make()
     where = keep(report)
@@ -127,30 +139,34 @@ def analyze(
         from advisor.cli.watch import follow
 
         follow(report, make=lambda: make(shown=False), keep=keep, port=port, say=_silent if quiet else click.echo)
-    if fail_on is not None and _reached(report, fail_on):
+    if fail_on is not None and any(reaches(f.severity, fail_on) for f in report.findings):
         sys.exit(1)
+
+
+def _refuse_of_one(given: dict[str, object]) -> None:
+    """Refuse options that mean one experiment beside --all."""
+    for option, value in given.items():
+        if value:
+            raise AdvisorError(f"{option} is of one experiment; leave it or --all out")
 
 
 def _silent(text: str) -> None:
     pass
 
 
-def _command(
-    experiment: str,
+def _words(
     objective: str | None,
     direction: str | None,
     study: Path | None,
     filter_: str | None,
     rules: tuple[Path, ...],
     only_this_round: bool,
-) -> str:
-    """The command that repeats the analysis, without the tracking URI, which may hold a password."""
+) -> list[str]:
+    """The options that the analysis depends on, without the tracking URI, which may hold a password."""
     given = [("--objective", objective), ("--direction", direction), ("--study", study), ("--filter", filter_)]
     given += [("--rules", folder) for folder in rules]
-    words = ["advisor", "analyze", experiment] + [
-        str(w) for flag, value in given if value is not None for w in (flag, value)
-    ]
-    return shlex.join([*words, *(["--only-this-round"] if only_this_round else [])])
+    words = [str(w) for flag, value in given if value is not None for w in (flag, value)]
+    return [*words, *(["--only-this-round"] if only_this_round else [])]
 
 
 def _show(report: Report, out: Path) -> None:
@@ -160,7 +176,3 @@ def _show(report: Report, out: Path) -> None:
 
     print_report(report, Console())
     click.echo(f"\nReport: {out / 'report.html'}")
-
-
-def _reached(report: Report, level: str) -> bool:
-    return any(SEVERITIES.index(f.severity) >= SEVERITIES.index(level) for f in report.findings)

@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+SEVERITIES = ("note", "warning", "critical")
+
 
 def tracking_option(command: Any) -> Any:
     """`--tracking-uri`, for the argument `tracking_uri`."""
@@ -14,3 +16,8 @@ def tracking_option(command: Any) -> Any:
         metavar="URI",
         help="Where MLflow keeps the runs: sqlite:///mlflow.db, http://…  [default: $MLFLOW_TRACKING_URI or ./mlflow.db]",
     )(command)
+
+
+def reaches(severity: str, level: str) -> bool:
+    """Whether a finding is at least as severe as `--fail-on` says."""
+    return SEVERITIES.index(severity) >= SEVERITIES.index(level)

@@ -65,10 +65,11 @@ class Plan(BaseModel):
 
 def file_names(specs: Sequence[StudySpec]) -> list[str]:
     """A file name for each spec, in order: `1-search-the-right-space.yaml`."""
-    return [f"{i}-{_slug(spec.goal.partition(':')[0])}.yaml" for i, spec in enumerate(specs, 1)]
+    return [f"{i}-{slug(spec.goal.partition(':')[0])}.yaml" for i, spec in enumerate(specs, 1)]
 
 
-def _slug(text: str) -> str:
+def slug(text: str) -> str:
+    """`text` as part of a file name: small letters, digits and hyphens, at most 40."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "study"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jinja2
@@ -17,6 +17,7 @@ from advisor.report import all_plots, headline, past, text, view
 from advisor.report.embedded import embedded
 from advisor.report.figures.ranges import range_figure
 from advisor.report.figures.rounds import rounds_figure
+from advisor.report.index import WORDS, Outcome, in_order, tally
 from advisor.report.model import Report
 
 SCRIPTS = ("page.js", "plots.js", "table.js", "picked.js")
@@ -28,7 +29,7 @@ _MOST_NAMES = 300
 
 def render_html(report: Report) -> str:
     """The page. Complete without JavaScript; the script adds pointing, sorting, copying and the choice of theme."""
-    environment = _environment(report)
+    environment = _environment(_known_names(report))
     css, script = _asset(environment, "report.css"), _script(environment)
     cards = view.cards(report)
     statuses = view.by_status(report)
@@ -59,6 +60,19 @@ def render_html(report: Report) -> str:
         expected=past.expected(report.next_studies[0].spec) if report.next_studies else (),
         numeric={n: p.numeric for n, p in report.spec.searched.items()},
         data=htmlsafe_json_dumps(embedded(report), separators=(",", ":")),
+    )
+
+
+def render_index(outcomes: Sequence[Outcome]) -> str:
+    """The page that lists experiments, with links to their reports; without any script."""
+    environment = _environment(_any_of(text.clean(o.experiment) for o in outcomes[:_MOST_NAMES]))
+    css = _asset(environment, "report.css")
+    return environment.get_template("index.html.j2").render(
+        policy=_policy(css),
+        css=Markup(css),  # noqa: S704 - our own file
+        outcomes=in_order(outcomes),
+        tally=tally(outcomes),
+        words=WORDS,
     )
 
 
@@ -96,7 +110,8 @@ def _rounds(report: Report) -> dict[str, Any] | None:
 # --- the environment ------------------------------------------------------------------------------------------------------------
 
 
-def _environment(report: Report) -> jinja2.Environment:
+def _environment(known: re.Pattern[str] | None) -> jinja2.Environment:
+    """Where templates are made; `known` matches the names that sentences may hold."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(resources.directory("templates"), encoding="utf-8"),
         autoescape=True,
@@ -104,7 +119,6 @@ def _environment(report: Report) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    known = _known_names(report)
     environment.filters |= {
         "breakable": _breakable,
         "capital": text.capital,
@@ -133,9 +147,15 @@ def _script(environment: jinja2.Environment) -> str:
     return f'"use strict";\n(() => {{\n{lean}\n}})();'
 
 
-def _policy(css: str, script: str) -> str:
-    style, code = (base64.b64encode(hashlib.sha256(t.encode()).digest()).decode() for t in (css, script))
-    return f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{code}'; base-uri 'none'; form-action 'none'"
+def _policy(css: str, script: str | None = None) -> str:
+    """The Content-Security-Policy of a page with this style sheet and this script; without one none runs."""
+    allowed = {"style": css} | ({"script": script} if script is not None else {})
+    ours = "".join(f"{kind}-src 'sha256-{_digest(text)}'; " for kind, text in allowed.items())
+    return f"default-src 'none'; {ours}base-uri 'none'; form-action 'none'"
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _name(value: str, length: int = 40) -> Markup:

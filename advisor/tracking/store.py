@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import ModuleType
 
-from advisor.errors import AdvisorError
+from advisor.errors import NothingToJudge
 from advisor.tracking import client, postgres, sqlite
 from advisor.tracking.location import Location, locate
+from advisor.tracking.lookup import Listed
 from advisor.tracking.probes import without_reports
 from advisor.tracking.runs import Experiment
 
@@ -41,15 +42,20 @@ def read_experiment(
     if not experiment.runs:
         where = f"experiment {experiment.name!r} in {location.shown}"
         if filter:
-            raise AdvisorError(f"no run of {where} matches --filter {filter!r}")
-        raise AdvisorError(f"{where} has no runs; log some trials first")
+            raise NothingToJudge(f"no run of {where} matches --filter {filter!r}")
+        raise NothingToJudge(f"{where} has no runs; log some trials first")
     return experiment
 
 
 def list_experiments(tracking_uri: str | None = None) -> tuple[str, ...]:
     """The names of a store's experiments that were not deleted, oldest first. Raises AdvisorError as `read_experiment` does."""
+    return tuple(e.name for e in listed_experiments(tracking_uri))
+
+
+def listed_experiments(tracking_uri: str | None = None) -> tuple[Listed, ...]:
+    """As `list_experiments`, with their ids."""
     location = locate(tracking_uri)
-    return tuple(e.name for e in _reader(location).list_experiments(location) if not e.deleted)
+    return tuple(e for e in _reader(location).list_experiments(location) if not e.deleted)
 
 
 def _reader(location: Location) -> ModuleType:
