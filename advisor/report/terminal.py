@@ -10,7 +10,7 @@ from advisor.finding import Finding
 from advisor.report import headline, past
 from advisor.report.model import Report
 from advisor.report.text import clean, confidence, count, sentence
-from advisor.report.view import SEVERITY_WORDS, follows, inferred, steps
+from advisor.report.view import SEVERITY_WORDS, checks_in_words, follows, inferred, steps
 
 MOST_FINDINGS = 8
 """Findings shown, with those that they explain; the page has them all."""
@@ -37,7 +37,7 @@ def print_report(report: Report, console: Console) -> None:
         say.gap()
         say(f"{count(more, 'more finding')} in the report.")
     say.gap()
-    say(_checks(report), "dim")
+    say(checks_in_words(report), "dim")
     _print_next(say, report)
 
 
@@ -91,15 +91,6 @@ def _print_explained(say: _Printer, finding: Finding) -> None:
     line.append(say.fit(sentence(finding.message)))
     say.line(line, indent=4)
     say(sentence(follows(finding) or ""), "dim", indent=6)
-
-
-def _checks(report: Report) -> str:
-    parts = [count(sum(1 for _ in report.with_status("quiet")), "check") + " passed"]
-    if missing := sum(1 for _ in report.with_status("not-assessed")):
-        parts.append(f"{missing} could not run")
-    if broken := [clean(v.rule) for v in report.with_status("broken")]:
-        parts.append(f"{len(broken)} broke ({', '.join(broken)})")
-    return sentence(", ".join(parts))
 
 
 def _print_next(say: _Printer, report: Report) -> None:

@@ -15,7 +15,7 @@ from advisor.report.figures.curves import curve_figures
 from advisor.report.figures.histogram import histogram_figure
 from advisor.report.figures.sketch import sketch_figure
 from advisor.report.model import NextStudy, Report, TrialRow
-from advisor.report.text import clean, confidence, number, setting, shorten
+from advisor.report.text import clean, confidence, count, number, sentence, setting, shorten
 from advisor.spec import StudySpec
 
 MOST_ROWS = 500
@@ -280,3 +280,14 @@ def _from(reason: str) -> str:
 def by_status(report: Report) -> dict[str, tuple[Verdict, ...]]:
     """The verdicts by status; a status without one is empty."""
     return {s: tuple(report.with_status(s)) for s in ("fired", "quiet", "not-assessed", "broken")}
+
+
+def checks_in_words(report: Report) -> str:
+    """What became of the checks that found nothing: `31 checks passed, 15 could not run.`"""
+    statuses = by_status(report)
+    parts = [count(len(statuses["quiet"]), "check") + " passed"]
+    if missing := len(statuses["not-assessed"]):
+        parts.append(f"{missing} could not run")
+    if broken := [clean(v.rule) for v in statuses["broken"]]:
+        parts.append(f"{len(broken)} broke ({', '.join(broken)})")
+    return sentence(", ".join(parts))
