@@ -120,12 +120,17 @@ class SetRange(_Value):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """The spec with the parameter's range replaced; its type and role stay (one not searched becomes a nuisance parameter)."""
+        """The spec with the parameter's range replaced, within its declared limits.
+
+        Its type and role stay; one that was not searched becomes a nuisance parameter.
+        """
         old = spec.parameters.get(self.parameter)
         role = "nuisance" if old is None or old.role in ("fixed", "derived") else old.role
         kind = old.type if old is not None and old.type in ("int", "float") else "float"
-        kept = {"when": old.when, "equals": old.equals} if old is not None else {}
-        new = Parameter(role=role, type=kind, low=self.low, high=self.high, scale=self.scale, why=self.why, **kept)
+        kept = {"when": old.when, "equals": old.equals, "limits": old.limits} if old is not None else {}
+        least, most = old.reach if old is not None else (self.low, self.high)
+        low, high = max(self.low, least), min(self.high, most)
+        new = Parameter(role=role, type=kind, low=low, high=high, scale=self.scale, why=self.why, **kept)
         return spec.with_parameter(self.parameter, new)
 
 
@@ -145,10 +150,11 @@ class FixParameter(_Value):
         when = old.when if old is not None else None
         kind = old.type if old is not None else None
         before = old.domain if old is not None and old.searched and self.for_now else None
-        return spec.with_parameter(
-            self.parameter,
-            Parameter(role="fixed", type=kind, value=self.value, searched_in=before, when=when, why=self.why),
+        limits = old.limits if old is not None else None
+        new = Parameter(
+            role="fixed", type=kind, value=self.value, limits=limits, searched_in=before, when=when, why=self.why
         )
+        return spec.with_parameter(self.parameter, new)
 
 
 class AddParameter(_Value):

@@ -44,6 +44,8 @@ class Domain(BaseModel):
     """What a range is even on: the value, its logarithm, or (reverse-log) the logarithm of what is left to 1."""
     choices: tuple[Value, ...] | None = None
     """In place of a range."""
+    limits: tuple[float | None, float | None] | None = None
+    """[least, most] that any later range may reach, for what memory, latency or the task rule out; null where there is none."""
 
     @model_validator(mode="after")
     def _check_domain(self) -> Self:
@@ -68,7 +70,15 @@ class Domain(BaseModel):
                 raise ValueError(f"a {self.type} parameter takes choices, not low and high")
         if self.choices is not None:
             self._check_choices(self.choices)
+        self._check_limits()
         return self
+
+    def _check_limits(self) -> None:
+        least, most = self.reach
+        if self.limits is not None and not least < most:
+            raise ValueError(f"the limits must rise, not go from {least:g} to {most:g}")
+        if self.low is not None and self.high is not None and not (least <= self.low and self.high <= most):
+            raise ValueError(f"the range {self.low:g} to {self.high:g} goes past the limits, {least:g} to {most:g}")
 
     def _check_choices(self, choices: tuple[Value, ...]) -> None:
         if len(choices) == 0:
@@ -82,6 +92,12 @@ class Domain(BaseModel):
     def numeric(self) -> bool:
         """Whether the domain is a range of numbers."""
         return self.low is not None
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """The declared limits; infinite where there is none."""
+        least, most = self.limits or (None, None)
+        return -math.inf if least is None else least, math.inf if most is None else most
 
     @property
     def options(self) -> tuple[Value, ...]:

@@ -191,7 +191,9 @@ def _space(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
             yield from _region(region)
 
 
-_KEYS = ("role", "type", "low", "high", "scale", "choices", "value", "searched_in", "formula", "equals", "when", "why")
+_KEYS = (
+    "role", "type", "low", "high", "scale", "limits", "choices", "value", "searched_in", "formula", "equals", "when", "why",
+)  # fmt: skip
 
 
 def _parameter(name: str, parameter: Parameter, parent: StudySpec | None) -> Iterator[str]:

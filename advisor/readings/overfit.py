@@ -165,7 +165,9 @@ def _widened(parameter: Parameter, name: str, why: str) -> SetRange | None:
     if parameter.scale == "reverse-log":
         return SetRange(parameter=name, low=low, high=1 - (1 - high) / 10, scale="reverse-log", why=why)
     log = parameter.scale == "log" or (not parameter.numeric and 0 < 10 * low <= high)
-    wider = min(high * 10 if log else high + (high - low), 0.9 * hard_limits(name, parameter.type)[1])
+    wider = min(
+        high * 10 if log else high + (high - low), 0.9 * hard_limits(name, parameter.type)[1], parameter.reach[1]
+    )
     if not high < wider < np.inf:
         return None
     return SetRange(parameter=name, low=low, high=wider, scale="log" if log else "linear", why=why)

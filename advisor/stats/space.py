@@ -250,7 +250,7 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
 
     At least half of the range, on a logarithmic scale with a range of a decade or more at least one decade; at most the range
     again, on a logarithmic scale two decades. Where a hard limit is in the way, nine tenths of the way to it (a beta of 0.99
-    becomes 0.999).
+    becomes 0.999); declared limits may be reached.
     """
     assert domain.low is not None
     assert domain.high is not None
@@ -275,6 +275,8 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
     end = tidy(end, domain)
     if domain.type == "int" and floor >= 0:
         end = max(end, floor + 1)
+    least, most = domain.reach
+    end = min(max(end, least), most)
     if abs(end - now) <= 1e-6 * max(abs(end), abs(now)) or not math.isfinite(end):
         return None
     return (end, domain.high) if side == "low" else (domain.low, end)

@@ -85,7 +85,7 @@ class TableTask:
     @cached_property
     def start(self) -> StudySpec:
         """The window."""
-        parameters = {name: _parameter(name, values[self._part(name)]) for name, values in self._axes.items()}
+        parameters = {name: _parameter(name, values[self._part(name)], values) for name, values in self._axes.items()}
         return StudySpec(
             study=self.name,
             objective=Objective(metric="val/cost", direction="minimize"),
@@ -136,14 +136,16 @@ class TableTask:
         return spec.model_copy(update={"parameters": parameters, "max_train_steps": STEPS, "schedule": None})
 
 
-def _parameter(name: str, values: Sequence[Value]) -> Parameter:
+def _parameter(name: str, values: Sequence[Value], grid: Sequence[Value]) -> Parameter:
+    """The window's values as a range; no study may leave the grid."""
     if any(isinstance(v, str) for v in values):
         return Parameter(type="categorical", choices=tuple(values))
     kind = "int" if all(isinstance(v, int) for v in values) else "float"
     scale = "linear" if name in LINEAR else "log"
     if len(values) == 1:
         return Parameter(role="fixed", type=kind, value=values[0])
-    return Parameter(type=kind, low=float(values[0]), high=float(values[-1]), scale=scale)
+    limits = as_number(grid[0]), as_number(grid[-1])
+    return Parameter(type=kind, low=float(values[0]), high=float(values[-1]), scale=scale, limits=limits)
 
 
 def _nearest(name: str, choices: Sequence[Value], value: Value) -> int:

@@ -80,6 +80,8 @@ def test_every_integer_gets_its_share(scale):
         ({"low": 0.0, "high": 1.0, "choices": (1, 2)}, "not both"),
         ({"choices": ()}, "must not be empty"),
         ({"low": 0.0, "high": float("inf")}, "finite"),
+        ({"low": 1.0, "high": 2.0, "limits": (None, 1.5)}, "goes past the limits, -inf to 1.5"),
+        ({"low": 1.0, "high": 2.0, "limits": (3.0, 1.0)}, "limits must rise"),
     ],
 )
 def test_contradictions_are_refused(fields, message):

@@ -39,7 +39,8 @@ def parameters(draw):
         return Parameter(role=role, low=1 - 2 * low, high=1 - low, scale="reverse-log", why=why)
     if kind == "int":
         return Parameter(role=role, type="int", low=math.ceil(low), high=math.ceil(low) + 7, scale=scale, why=why)
-    return Parameter(role=role, type="float", low=low, high=low * 10, scale=scale, why=why)
+    limits = draw(st.sampled_from([None, (None, low * 10), (low / 2, None), (low, low * 20)]))
+    return Parameter(role=role, type="float", low=low, high=low * 10, scale=scale, limits=limits, why=why)
 
 
 @st.composite

@@ -72,6 +72,15 @@ def test_the_higher_priority_keeps_its_end_of_a_range():
     assert spec.parameters["lr"].low == 1e-9
 
 
+def test_no_change_goes_past_declared_limits_and_they_stay():
+    narrow = Parameter(type="float", low=1e-4, high=1e-2, scale="log", limits=(None, 0.1))
+    bounded = study().spec.with_parameter("lr", narrow)
+    wide = wider(low=1e-6, high=1.0).apply(bounded)
+    assert (wide.parameters["lr"].low, wide.parameters["lr"].high) == (1e-6, 0.1)
+    fixed = FixParameter(parameter="lr", value=0.01, why="it matters little").apply(wide)
+    assert wider(high=10.0).apply(fixed).parameters["lr"].high == 0.1
+
+
 def test_a_scale_that_was_set_stays_when_an_end_moves_later():
     scale = SetRange(parameter="lr", low=1e-6, high=0.1, scale="linear", why="regular on it")
     (spec,) = plan(study(), [found("scale", "boundary", scale), found("narrow", "sampling", wider(1e-6, 0.01))]).specs

@@ -120,6 +120,15 @@ def test_it_waits_while_the_best_trial_lies_at_an_end() -> None:
     assert plan(bowl(centre=1.0), QUIET).specs[0].goal == REPEAT_GOAL
 
 
+def test_an_end_beyond_which_nothing_is_possible_is_none_to_wait_for() -> None:
+    study = bowl(centre=1.0)
+    shut = {n: p.model_copy(update={"limits": (None, p.high)}) for n, p in study.searched.items() if p.numeric}
+    (spec,) = plan(replace(study, spec=study.spec.model_copy(update={"parameters": shut})), QUIET).specs
+    assert spec.sampler.kind == "adaptive"
+    assert {n: p.domain for n, p in spec.parameters.items()} == {n: p.domain for n, p in shut.items()}
+    ready_to_run(spec)
+
+
 def test_while_few_settings_cannot_tell_whether_it_lies_beyond_the_end_more_are_tried() -> None:
     few = bowl(8, centre=1.0)
     (spec,) = plan(few, QUIET).specs

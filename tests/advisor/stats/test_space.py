@@ -55,10 +55,13 @@ def test_response_finds_the_end_or_the_interior(best: float, low: float, high: f
         ("focal_gamma", Domain(low=0.0, high=5.0), "high", (0, 7.5)),
         ("semantic_weight", Domain(low=-1.0, high=0.5), "low", (-1.75, 0.5)),
         ("x", Domain(low=-1.0, high=1.0), "high", (-1, 2)),
+        ("width", Domain(type="int", low=64, high=256, scale="log", limits=(None, 300)), "high", (64, 300)),
+        ("width", Domain(type="int", low=64, high=256, scale="log", limits=(None, 256)), "high", None),
+        ("learning_rate", Domain(low=1e-5, high=1e-3, scale="log", limits=(2e-6, None)), "low", (2e-6, 1e-3)),
         ("x", Domain(low=1e-300, high=1e300, scale="log"), "high", (1e-300, 1e302)),
     ],
 )
-def test_widen_goes_half_the_range_or_a_decade_and_stops_at_hard_limits(
+def test_widen_goes_half_the_range_or_a_decade_and_stops_at_limits(
     name: str, domain: Domain, side: str, expected: tuple[float, float] | None
 ) -> None:
     assert space.widen(name, domain, side, 0.0) == (pytest.approx(expected) if expected else None)
