@@ -13,6 +13,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import struct
 import sys
 import zlib
@@ -224,6 +225,18 @@ def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -
             file.flush()
             os.fsync(file.fileno())
     os.replace(temporary, path)
+
+
+def remove(folder: Path) -> None:
+    """Delete a spool that was delivered: `run.json` last, which says so, should this be cut off in the middle; never raises."""
+    run = folder / "run.json"
+    with contextlib.suppress(OSError, ValueError):
+        write_json(run, {**read_json(run), "delivered": True})
+    for path in folder.glob("*"):
+        if path != run:
+            with contextlib.suppress(OSError):
+                path.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -164,10 +164,6 @@ class Store:
         for i in range(0, len(entities), MAX_PARAMS):
             self._client.log_batch(self._run_id, tags=entities[i : i + MAX_PARAMS])
 
-    def log_text(self, text: str, path: str) -> None:
-        """Store a text artifact."""
-        self._client.log_text(self._run_id, text, path)
-
     def log_file(self, file: Path, path: str) -> None:
         """Store a file as the artifact `path`, whose last part is the file's own name."""
         self._client.log_artifact(self._run_id, str(file), path.rpartition("/")[0])

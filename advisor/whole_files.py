@@ -1,0 +1,103 @@
+"""Files that are there whole or not at all, also where the disk is full or the process is killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where what killed processes leave stays
+    fcntl = None  # type: ignore[assignment]
+
+UNFINISHED = ".advisor-unfinished"
+"""How the names of files end that are being written."""
+
+
+def write(texts: Mapping[Path, str]) -> None:
+    """Replace files, in this order, once all of them are on the disk beside the old ones; their folders exist.
+
+    Raises OSError; where it is for lack of room, all files are as they were. What killed processes left aside is removed.
+    """
+    with ExitStack() as stack:
+        for folder in sorted({path.parent for path in texts}):
+            stack.enter_context(_in(folder))
+        staged: dict[Path, Path] = {}
+        try:
+            for path, text in texts.items():
+                _stage(path, text, staged)
+            for path, temporary in staged.items():
+                temporary.replace(path)
+        finally:
+            for temporary in staged.values():
+                temporary.unlink(missing_ok=True)
+
+
+def _stage(path: Path, text: str, staged: dict[Path, Path]) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
+    staged[path] = Path(temporary)
+    with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    # mkstemp makes files that only their owner may read; these are to be passed on.
+    Path(temporary).chmod(0o666 & ~_umask())
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+@contextmanager
+def _in(folder: Path) -> Iterator[None]:
+    """Within it nobody takes what is written aside in the folder for a killed process's; what such left is removed before."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # others write there now, or the file system has no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for path in folder.glob(f".*{UNFINISHED}"):
+                path.unlink(missing_ok=True)
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes left aside in a folder, if it is there."""
+    with suppress(OSError), _in(folder):
+        pass
+
+
+def is_held(path: Path) -> bool:
+    """Whether some process has the file locked by `hold`; True where nobody can tell."""
+    if fcntl is None:
+        return True
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def hold(descriptor: int) -> None:
+    """Lock an open file until it is closed, or its process ends."""
+    if fcntl is not None:
+        with suppress(OSError):  # the file system has no locks
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
