@@ -9,13 +9,14 @@ OUT ?= demo-out
 # Two processes test at once: more threads than that wait for each other, and everything takes several times as long.
 test test-slow: export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test test-slow lint types contracts docs docs-site wheel check clean browser postgres
+.PHONY: help demo test test-slow lint types contracts audit docs docs-site wheel check clean browser postgres
 
 help:
 	@echo "make demo       tune a small network in two rounds and write a report (about two minutes)"
 	@echo "make test       run the tests (about a quarter of an hour on two cores)"
 	@echo "make test-slow  the same with the slow ones, and every promise held against all its simulated studies"
 	@echo "make check      lint, types, import contracts, freshness of generated pages"
+	@echo "make audit      known vulnerabilities of what is installed, where osv.dev can be reached"
 	@echo "make wheel      build the wheel and try it in an empty environment"
 	@echo "make docs       write rules/README.md anew"
 	@echo "make docs-site  build the documentation in build/site"
@@ -66,6 +67,9 @@ types: $(VENV)/.dev
 
 contracts: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
+
+audit: $(VENV)/.dev
+	@$(BIN)/python .ci/audit
 
 docs: $(VENV)/.dev
 	$(BIN)/python -c "from advisor.pages import overview; from advisor.registry import load_rules; open('rules/README.md', 'w', encoding='utf-8').write(overview(load_rules()))"
