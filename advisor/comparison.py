@@ -13,12 +13,12 @@ from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
-from scipy.stats import norm
 
 from advisor.errors import AdvisorError
 from advisor.finding import MissingData
 from advisor.readings import repeats, validation
 from advisor.stats import difference
+from advisor.stats.distributions import norm
 from advisor.stats.searches import searches
 from advisor.study import Study, Trial
 

@@ -16,6 +16,7 @@ from advisor import formula
 from advisor.errors import AdvisorError
 from advisor.space import FloatArray, Value
 from advisor.spec import StudySpec
+from advisor.stats.halton import Halton
 
 MOST = 1_000_000
 """Trials in a sequence: more than any study has, few enough to skip them one by one."""
@@ -94,13 +95,10 @@ def _positions(spec: StudySpec, dimensions: int, first: int) -> Iterator[FloatAr
         order = (rng.permutation(len(choices[0])) + 0.5) / len(choices[0])
         for number in count(first):
             yield order[[number % len(order)]]
-    from scipy.stats import qmc
-
     shift = rng.random(dimensions)
-    sequence = qmc.Halton(dimensions, scramble=True, rng=rng)
-    sequence.fast_forward(first)
-    while True:
-        yield from np.asarray((sequence.random(_AT_ONCE) + shift) % 1.0, dtype=np.float64)
+    sequence = Halton(dimensions, rng)
+    for start in count(first, _AT_ONCE):
+        yield from (sequence.points(start, _AT_ONCE) + shift) % 1.0
 
 
 def _existing(spec: StudySpec, values: dict[str, Value]) -> dict[str, Value]:

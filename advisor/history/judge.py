@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy import stats
 
 from advisor.finding import Verdict
 from advisor.history.model import Judgement, Outcome
@@ -14,6 +13,7 @@ from advisor.prediction import BestBeyond, BestReaches, Prediction, Settled, Sha
 from advisor.readings import failures, repeats
 from advisor.spec import Objective
 from advisor.spec_yaml import short
+from advisor.stats import distributions as stats
 from advisor.study import Study, Trial
 
 FEWEST = 0.5

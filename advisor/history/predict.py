@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from advisor.finding import (
     AddParameter,
@@ -47,6 +46,7 @@ from advisor.prediction import (
 )
 from advisor.readings import ends, failures, noise, repeats
 from advisor.spec import StudySpec
+from advisor.stats import distributions as stats
 from advisor.stats import trend
 from advisor.study import Study
 
@@ -317,7 +317,7 @@ def _bound(count: int, of: int, new: int, was: float) -> tuple[float, float]:
 
     The least share that new trials exceed in at most 10 % of cases, and less than it was; Beta-binomial with Jeffreys' prior.
     """
-    counts = stats.betabinom(new, count + 0.5, of - count + 0.5)
-    most = int(counts.ppf(SURE))
+    chances = stats.betabinom.cdf(new, count + 0.5, of - count + 0.5)
+    most = int(np.searchsorted(chances, SURE))
     most = min(most, math.ceil(was * new) - 1)
-    return max(most, 0) / new, float(counts.cdf(max(most, 0)))
+    return max(most, 0) / new, float(chances[max(most, 0)])

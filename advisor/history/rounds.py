@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy import stats
 
 from advisor.engine import judge
 from advisor.finding import Verdict
@@ -17,6 +16,7 @@ from advisor.readings import repeats
 from advisor.rule import Rule
 from advisor.spec import StudySpec
 from advisor.spec_yaml import describe
+from advisor.stats import distributions as stats
 from advisor.study import Study
 
 WITHOUT_GAIN = 2

@@ -7,12 +7,12 @@ from itertools import permutations
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
 from advisor.readings import instability
 from advisor.readings.kinds import is_regulariser
 from advisor.readings.overfit import Overfit, read_overfits
 from advisor.space import FloatArray
+from advisor.stats import distributions as stats
 from advisor.study import Study, Trial
 
 FEWEST = 5
@@ -82,7 +82,7 @@ def together(a: FloatArray, b: FloatArray, alternative: Literal["greater", "less
     if np.ptp(ranks_a) == 0 or np.ptp(ranks_b) == 0:
         return 1.0
     if len(a) > _EXACT:
-        return float(stats.spearmanr(ranks_a, ranks_b, alternative=alternative).pvalue)
+        return stats.p_of_ranks(a, b, alternative)
     sign = 1.0 if alternative == "greater" else -1.0
     orders = np.array(list(permutations(ranks_b)))
     return float(np.mean(sign * (orders @ ranks_a) >= sign * float(ranks_a @ ranks_b) - 1e-9))

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from advisor.readings.validation import unit_of_shares
 from advisor.space import FloatArray, as_number, words_of
+from advisor.stats import distributions as stats
 from advisor.stats.curve import FEWEST, noise, point_rise, rise_over_lowest
 from advisor.study import Curve, Signal, Study, Trial
 

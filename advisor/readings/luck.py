@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.ndimage import median_filter
-from scipy.signal import savgol_filter
-from scipy.stats import norm, spearmanr
 
 from advisor.finding import Advise, SetSchedule
 from advisor.readings.ends import rate_at_end
 from advisor.space import FloatArray
-from advisor.stats.curve import noise
+from advisor.stats.curve import noise, smoothed
+from advisor.stats.distributions import norm, p_of_ranks
 from advisor.study import Signal, Study, Trial
 
 FEWEST = 10
@@ -58,7 +57,7 @@ def around_best(costs: FloatArray) -> Around | None:
     part = y[start : start + size]
     # Single jumps are taken out before the fit; they would bend it.
     calm = median_filter(part, size=3, mode="nearest")
-    course = savgol_filter(calm, min(_COURSE, size - 1 + size % 2), 2, mode="interp")
+    course = smoothed(calm, min(_COURSE, size - 1 + size % 2))
     scatter = _noise(part)
     # Without noise the curve is its own course, and nothing about it is luck.
     return Around(start, course if scatter > 0 else part, part - course if scatter > 0 else np.zeros(size), scatter)
@@ -116,7 +115,7 @@ def move_together(one: FloatArray, other: FloatArray) -> float:
     a, b = np.diff(one, 2), np.diff(other, 2)
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return math.nan
-    return float(spearmanr(a, b, alternative="greater").pvalue)
+    return p_of_ranks(a, b, "greater")
 
 
 def training_jumps(study: Study, trial: Trial) -> float:

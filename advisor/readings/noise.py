@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import stats
 
 from advisor.readings import luck, repeats
 from advisor.readings.settings import Settings
 from advisor.space import FloatArray
+from advisor.stats import distributions as stats
 from advisor.stats import space
 from advisor.study import Study
 
@@ -48,7 +48,9 @@ def chance(tried: Settings, largest: float) -> float:
         if not np.isfinite(np.ptp(fine)) or not np.ptp(fine) > 0:
             return float(not np.ptp(fine) > 0)
     some = fine if len(fine) <= _MOST else fine[np.linspace(0, len(fine) - 1, _MOST).astype(np.int64)]
-    shape = float(stats.shapiro(_unrounded((some - some.mean()) / np.ptp(some))).pvalue)
+    from scipy.stats import shapiro
+
+    shape = float(shapiro(_unrounded((some - some.mean()) / np.ptp(some))).pvalue)
     spread, typical = 1.0, abs(float(np.median(fine)))
     if typical > 0 and (fine.min() > 0 or fine.max() < 0):
         squares = float(np.sum(((fine - fine.mean()) / typical) ** 2)) / largest**2
@@ -62,8 +64,8 @@ def chance(tried: Settings, largest: float) -> float:
 
 
 def _together(shape: float, goes: float) -> float:
-    """Two independent p-values as one."""
-    return float(stats.combine_pvalues([max(shape, 1e-12), min(goes, 1.0)]).pvalue)
+    """Two independent p-values, greater than 0, as one (Fisher)."""
+    return float(stats.chi2.sf(-2 * (np.log(max(shape, 1e-12)) + np.log(min(goes, 1.0))), 4))
 
 
 def _unrounded(values: FloatArray) -> FloatArray:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
-from scipy.stats import false_discovery_control
 
 from advisor.finding import AddParameter, SetRange
 from advisor.readings import kinds
 from advisor.space import as_number, hard_limits, words_of
 from advisor.spec import Parameter
 from advisor.stats.curve import Rise, change_since, end_rise
+from advisor.stats.distributions import false_discovery_control
 from advisor.study import Curve, Signal, Study, Trial
 
 Costs: TypeAlias = Callable[[Trial], Curve]
@@ -95,7 +95,7 @@ def beyond_chance(readings: Sequence[Overfit], level: float) -> list[Overfit]:
     """The readings that overfit at `level` for all of them together, with their p-values corrected (Benjamini-Hochberg)."""
     if not readings:
         return []
-    corrected = false_discovery_control([r.p for r in readings])
+    corrected = false_discovery_control(np.array([r.p for r in readings]))
     return [replace(r, p=float(p)) for r, p in zip(readings, corrected, strict=True) if p <= level]
 
 

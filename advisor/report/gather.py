@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
-from scipy.stats import t as student
 
 from advisor.finding import CurveEvidence, MissingData, Verdict
 from advisor.readings import importance, instability, targets, throughput
@@ -29,6 +28,7 @@ from advisor.space import FloatArray, IntArray
 from advisor.spec import Parameter
 from advisor.stats import interaction
 from advisor.stats.best_of import chance_of_an_empty_part, quantiles_of_best
+from advisor.stats.distributions import t as student
 from advisor.study import Study, Trial
 
 FEWEST = 8

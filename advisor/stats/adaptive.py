@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import stats
 
 from advisor.space import FloatArray
+from advisor.stats.distributions import p_of_even_counts, p_of_uniform
 from advisor.stats.space import scores
 
 SEED = 0
@@ -65,5 +65,5 @@ def _uneven(positions: FloatArray) -> bool:
     if len(levels) < 2:
         return False
     if len(levels) <= FEWEST:
-        return bool(stats.chisquare(counts).pvalue <= _EVEN)
-    return bool(stats.kstest(known, "uniform").pvalue <= _EVEN)
+        return p_of_even_counts(counts) <= _EVEN
+    return p_of_uniform(known) <= _EVEN

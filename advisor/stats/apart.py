@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import norm, studentized_range, ttest_1samp
 
 from advisor.space import FloatArray
+from advisor.stats.distributions import norm, normal_range, t
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ def apart(values: FloatArray, errors: FloatArray, level: float) -> Apart:
     spread, error, k = float(np.ptp(values)), float(np.sqrt(np.mean(errors**2))), len(values)
     if not error > 0:
         return Apart(spread, error, 0.0, float(spread == 0))
-    least = error * float(studentized_range.ppf(1 - level, k, np.inf))
-    return Apart(spread, error, least, float(studentized_range.sf(spread / error, k, np.inf)))
+    least = error * normal_range.isf(level, k)
+    return Apart(spread, error, least, normal_range.sf(spread / error, k))
 
 
 def error_of_share(share: FloatArray, n: FloatArray) -> FloatArray:
@@ -49,4 +49,4 @@ def p_of_mean(values: FloatArray) -> float:
     """Two-sided p-value of the mean of n >= 2 values (n,) being zero, by a t test; 0 for equal values other than zero."""
     if np.ptp(values) == 0:
         return float(values[0] == 0)
-    return float(ttest_1samp(values, 0.0).pvalue)
+    return float(2 * t.sf(abs(values.mean()) / (values.std(ddof=1) / math.sqrt(len(values))), len(values) - 1))

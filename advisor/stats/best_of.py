@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammaln
-from scipy.stats import gamma
 
 from advisor.space import FloatArray
+from advisor.stats.distributions import gamma
 
 _CALMEST = 0.25
 _USUAL = 0.7

@@ -83,10 +83,12 @@ def _scores(inside: BoolArray, failed: BoolArray) -> FloatArray:
     """`gained` of each region (r, n) with each row of labels (k, n), shape (r, k); 0 where less than half in it failed."""
     total = inside.sum(1, keepdims=True).astype(float)
     bad = np.asarray(inside.astype(np.float32) @ failed.T.astype(np.float32), dtype=np.float64)
-    n, m = inside.shape[1], failed.sum(1)[None, :].astype(float)
-    apart = _likelihood(bad, total) + _likelihood(m - bad, n - total)
-    score = apart - _likelihood(m, np.array([[float(n)]]))
-    return np.where(2 * bad >= total, np.where(total > 0, score, 0.0), 0.0)
+    n, m = inside.shape[1], failed.sum(1).astype(float)
+    scores = np.zeros(bad.shape)
+    region, labels = np.nonzero((2 * bad >= total) & (total > 0))  # few of them, as a rule
+    b, t, of = bad[region, labels], total[region, 0], m[labels]
+    scores[region, labels] = _likelihood(b, t) + _likelihood(of - b, n - t) - _likelihood(of, np.array(float(n)))
+    return scores
 
 
 def _likelihood(bad: FloatArray, total: FloatArray) -> FloatArray:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy import special
-from scipy.signal import lfilter
+from scipy.linalg import blas
 
 from advisor.space import FloatArray
 
@@ -57,6 +57,14 @@ def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
     return max(spread, noise(z)), inflation, max(n / inflation - degree - 1, 2.0)
 
 
+def smoothed(y: FloatArray, window: int) -> FloatArray:
+    """The course of a curve (n,), n >= window: parabolas fitted to windows of an odd number of points (Savitzky and Golay)."""
+    basis = np.linalg.qr(np.vander(np.linspace(-1.0, 1.0, window), 3))[0]
+    fitted, half = basis @ basis.T, window // 2
+    middle = np.convolve(y, fitted[half], mode="valid")
+    return np.concatenate([fitted[:half] @ y[:window], middle, fitted[half + 1 :] @ y[-window:]])
+
+
 def _absorbed(x: FloatArray, degree: int, lag: float) -> float:
     """How much of n times the variance of noise with this lag-1 correlation a polynomial through it takes away; x: (n,), even.
 
@@ -65,9 +73,12 @@ def _absorbed(x: FloatArray, degree: int, lag: float) -> float:
     basis = np.linalg.qr(np.vander(x / (np.abs(x).max() or 1.0), degree + 1))[0]
     if lag <= 0:
         return float(degree + 1)
-    before = lfilter([1.0], [1.0, -lag], basis, axis=0)
-    after = lfilter([1.0], [1.0, -lag], basis[::-1], axis=0)[::-1]
-    return float(np.sum(basis * (before + after - basis)))
+    band = np.array([[1.0], [-lag]]) * np.ones(len(x))
+    before, after = (
+        np.stack([blas.dtbsv(1, band, column, lower=1) for column in columns], axis=1)
+        for columns in (basis.T, basis[::-1].T)
+    )
+    return float(np.sum(basis * (before + after[::-1] - basis)))
 
 
 @dataclass(frozen=True, slots=True)

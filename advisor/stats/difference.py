@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import stats
 
 from advisor.space import FloatArray
+from advisor.stats import distributions as stats
 
 SEED = 0
 _EXACT = 20_000
@@ -155,7 +155,9 @@ def repeats_needed(gain: float, sd: float, *, level: float = 0.05, power: float 
 def _power(size: float, n: int, level: float) -> float:
     freedom = 2 * n - 2
     limit = float(stats.t.ppf(1 - level, freedom))
-    value = float(stats.nct.sf(limit, freedom, size * math.sqrt(n / 2)))
+    from scipy.stats import nct
+
+    value = float(nct.sf(limit, freedom, size * math.sqrt(n / 2)))
     return value if math.isfinite(value) else float(stats.norm.sf(limit - size * math.sqrt(n / 2)))
 
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm, rankdata
 
 from advisor.space import FloatArray, IntArray
 from advisor.stats import surface
+from advisor.stats.distributions import norm, rankdata
 
 SEED = 0
 MOST = 128

@@ -9,9 +9,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
 
 from advisor.space import BoolArray, FloatArray, IntArray
+from advisor.stats.distributions import beta
 
 Side: TypeAlias = Literal["low", "high"]
 _Labels: TypeAlias = NDArray[np.int8]

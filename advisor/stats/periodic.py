@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 from scipy.ndimage import uniform_filter1d
 
 from advisor.space import FloatArray, IntArray
+from advisor.stats import distributions as stats
 
 FEWEST = 32
 """Points below which a series' spectrum cannot be told from a peak in it."""

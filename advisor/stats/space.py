@@ -7,10 +7,10 @@ from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import rankdata
 
 from advisor.space import Domain, FloatArray, IntArray, along, hard_limits, rounded
 from advisor.stats import surface
+from advisor.stats.distributions import rankdata
 from advisor.stats.outliers import Side
 
 SEED = 0

@@ -1,0 +1,49 @@
+"""The scrambled Halton sequence, bit for bit that of `scipy.stats.qmc.Halton`, which takes long to import and may change.
+
+A. B. Owen, "A randomized Halton algorithm in R", 2017.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import count, islice
+
+import numpy as np
+
+from advisor.space import FloatArray, IntArray
+
+
+class Halton:
+    """The sequence in some dimensions, scrambled anew by `rng`."""
+
+    def __init__(self, dimensions: int, rng: np.random.Generator) -> None:
+        (own,) = rng.spawn(1)
+        self._digits = [_scrambling(base, own) for base in _primes(dimensions)]
+
+    def points(self, first: int, number: int) -> FloatArray:
+        """So many points from the one numbered `first` on, shape (number, dimensions), in [0, 1)."""
+        numbers = np.arange(first, first + number)
+        return np.stack([_radical_inverse(numbers, digits) for digits in self._digits], axis=1)
+
+
+def _primes(number: int) -> list[int]:
+    return list(islice((n for n in count(2) if all(n % d for d in range(2, math.isqrt(n) + 1))), number))
+
+
+def _scrambling(base: int, rng: np.random.Generator) -> IntArray:
+    """A permutation of the digits for each place that a double can tell, shape (places, base)."""
+    permutations = np.repeat(np.arange(base)[None], math.ceil(54 / math.log2(base)) - 1, axis=0)
+    for row in permutations:
+        rng.shuffle(row)
+    return permutations
+
+
+def _radical_inverse(numbers: IntArray, digits: IntArray) -> FloatArray:
+    """The numbers (n,) with their digits, permuted, mirrored behind the point."""
+    base = digits.shape[1]
+    found, weight = np.zeros(len(numbers)), 1.0 / base
+    for permuted in digits:
+        found += permuted[numbers % base] * weight
+        weight /= base
+        numbers = numbers // base
+    return found
