@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from advisor.measured import Measured, measured
 from advisor.rule import Rule
@@ -14,16 +13,14 @@ def rule_page(rule: type[Rule]) -> str:
     lines = [f"# {rule.rule_id()}", "", rule.page()]
     if rule.model_fields:
         lines += ["", "## Thresholds"]
-        lines += [_threshold(name, field) for name, field in rule.model_fields.items()]
+        described = rule.described()
+        lines += [
+            f"- `{n}` = {f.default!r}: {' '.join(described.get(n, '').split())}" for n, f in rule.model_fields.items()
+        ]
         lines += ["", f"Set them in `advisor.toml` under `[rules.{rule.rule_id()}]`."]
     lines += ["", "## Measured", *_measured(measured(rule.rule_id()))]
     lines += ["", f"Playbook: “{rule.playbook}”"]
     return "\n".join(lines)
-
-
-def _threshold(name: str, field: Any) -> str:
-    described = " ".join((field.description or "").split())
-    return f"- `{name}` = {field.default!r}: {described}"
 
 
 def _measured(rows: Sequence[Measured]) -> list[str]:

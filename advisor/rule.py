@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -27,7 +31,8 @@ class Rule(BaseModel):
     `MissingData`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    # Not `use_attribute_docstrings`: reading each rule's source takes longer than many rules do.
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     playbook: ClassVar[str]
     """Title of the playbook's section that the rule comes from."""
@@ -49,6 +54,16 @@ class Rule(BaseModel):
     def page(cls) -> str:
         """The rule's documentation: its docstring."""
         return inspect.cleandoc(cls.__doc__ or "")
+
+    @classmethod
+    def described(cls) -> dict[str, str]:
+        """The docstrings of the thresholds that have one, by their names."""
+        found: dict[str, str] = {}
+        for owner in (c for c in reversed(cls.__mro__) if issubclass(c, Rule) and c is not Rule):
+            with contextlib.suppress(OSError, TypeError):  # made where no file is: nobody can tell
+                (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+                found |= _docstrings(tree)
+        return {name: found[name] for name in cls.model_fields if name in found}
 
     @classmethod
     def summary(cls) -> str:
@@ -83,3 +98,13 @@ class Rule(BaseModel):
             evidence=tuple(evidence),
             changes=tuple(changes),
         )
+
+
+def _docstrings(tree: ast.stmt) -> dict[str, str]:
+    """The texts that follow the fields of a class."""
+    found = {}
+    for field, text in pairwise(tree.body if isinstance(tree, ast.ClassDef) else ()):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
+                found[name] = inspect.cleandoc(said)
+    return found

@@ -50,8 +50,9 @@ def test_the_page_has_its_headings(rule):
 
 
 def test_every_threshold_is_documented(rule):
-    for name, field in type(rule).model_fields.items():
-        assert field.description, f"{name} has no docstring"
+    described = rule.described()
+    for name in type(rule).model_fields:
+        assert described.get(name), f"{name} has no docstring"
 
 
 def test_the_id_matches_the_file(rule):

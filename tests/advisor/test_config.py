@@ -59,7 +59,7 @@ def own(tmp_path):
 def test_rules_of_ones_own_come_through_the_same_door(own):
     rules = {r.rule_id(): r for r in load_rules(directories=[own("return")], settings={"mine": {"edge": 0.25}})}
     assert rules["mine"].edge == 0.25
-    assert type(rules["mine"]).model_fields["edge"].description == "How far."
+    assert rules["mine"].described() == {"edge": "How far."}
     with pytest.raises(AdvisorError, match="no threshold 'egde'; it has: edge"):
         load_rules(directories=[own("return")], settings={"mine": {"egde": 0.25}})
     with pytest.raises(AdvisorError, match="threshold 'edge'"):
