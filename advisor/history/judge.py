@@ -147,7 +147,7 @@ def in_words(prediction: Prediction, objective: Objective) -> str:
 
 
 def _probability(probability: float | None) -> str:
-    return "" if probability is None else f" (probability {probability:.2g})"
+    return "" if probability is None else f", {probability:.0%} likely"
 
 
 def _phrase(prediction: Prediction, objective: Objective) -> str:

@@ -142,7 +142,7 @@ class _Draft:
                 continue
             changes = [c for asked in finding.changes for c in self._planned(finding, asked)]
             changed = [c for c in changes if self._apply(finding, c)]
-            subjects += [s for c in changed if (s := _target(c)) not in subjects]
+            subjects = list(dict.fromkeys([*subjects, *map(_target, changed)]))
             if changed or any(isinstance(c, Advise | RunPlan) for c in finding.changes):
                 self.settled.append(finding)
         if self.asked or self.current != before or any(self._must_be_mended(f) for f in findings):
@@ -252,11 +252,14 @@ class _Draft:
         now = self.current.parameters.get(change.parameter)
         if now is None or not now.numeric:
             return change
-        update = {}
+        update: dict[str, float | str] = {}
         for side in ("low", "high", "scale"):
             owner = self.owners.get((change.parameter, side))
             if owner is not None and owner != rule:
                 update[side] = getattr(now, side)
+        if update and now.why and now.why != change.why:
+            # Both rules made the range what it is.
+            update["why"] = f"{now.why.rstrip('.')}. {change.why}"
         return change.model_copy(update=update)
 
     def _defer(self, finding: Finding, reason: str) -> None:

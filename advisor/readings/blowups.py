@@ -133,9 +133,12 @@ def _in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     fall = "its fall on a log scale" if jump.log else "what it had gained"
     more = "all that it had gained and more" if jump.log else f"{jump.share:.1f} times {fall}"
     undone = f"{jump.share:.0%} of {fall}" if jump.share <= 1 else more
-    said = (
-        f"{'jumped' if sign > 0 else 'fell'} from {before:.4g} to {after:.4g} at {study.at(step)}, which undid {undone}"
-    )
+    went, end = ("jumped", "peak") if sign > 0 else ("fell", "lowest")
+    peak = sign * float(curve.values[jump.index : jump.index + jump.points].max())
+    # The level after a jump is that of several points: a reader sees the first of them higher in the picture.
+    higher = abs(peak - after) > _MATERIAL * abs(after - before)
+    to = f"about {after:.4g} ({end} {peak:.4g})" if higher else f"{after:.4g}"
+    said = f"{went} from {before:.4g} to {to} at {study.at(step)}, which undid {undone}"
     figures = f"{before:.4g}, {after:.4g}, {limit:.4g}"
     share = jump.share if jump.log or _matters(study, metric, jump.after - jump.before) else 0.0
     return Blowup(trial, metric, len(curve), jump.p, share, step, said, figures, limit, subject)

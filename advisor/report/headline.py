@@ -151,7 +151,7 @@ def key_figures(report: Report) -> tuple[tuple[str, str, str], ...]:
         note = "nothing to compare with" if best else "no trial with a result"
     searched = len(report.spec.searched)
     checks = len(report.verdicts)
-    ran = sum(v.status in ("fired", "quiet") for v in report.verdicts)
+    passed, found = (sum(v.status == s for v in report.verdicts) for s in ("quiet", "fired"))
     return (
         (f"Best {shorten(clean(report.spec.objective.metric), 36)}", number(best.value if best else None), note),
         (
@@ -165,7 +165,7 @@ def key_figures(report: Report) -> tuple[tuple[str, str, str], ...]:
         ),
         ("Hyperparameters searched", f"{searched}", _space_note(report, searched)),
         _best_step_figure(report),
-        ("Checks run", f"{ran} of {checks}", f"{sum(v.status == 'quiet' for v in report.verdicts)} passed"),
+        ("Checks run", f"{passed + found} of {checks}", f"{passed} passed, {found} found something"),
     )
 
 

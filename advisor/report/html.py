@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from advisor import resources
 from advisor.report import all_plots, headline, past, text, view
 from advisor.report.embedded import embedded
-from advisor.report.figures.ranges import range_figure
+from advisor.report.figures.ranges import range_rows
 from advisor.report.figures.rounds import rounds_figure
 from advisor.report.index import WORDS, Outcome, in_order, tally
 from advisor.report.model import Report
@@ -48,7 +48,7 @@ def render_html(report: Report) -> str:
         statuses=statuses,
         tally=_tally(report),
         steps=view.steps(report),
-        ranges=range_figure(report),
+        ranges=range_rows(report),
         todo=view.todo(cards),
         groups=all_plots.groups(report),
         gaps=all_plots.gaps(report),
@@ -86,8 +86,10 @@ def render_live() -> tuple[str, str]:
 
 
 def _tally(report: Report) -> list[tuple[str, int, str]]:
-    """(icon, how many, word) by severity, then what became of the other checks."""
+    """(icon, how many, word) of the findings by severity, then what became of the other checks."""
     counts = [(s, sum(f.severity == s for f in report.heads), view.SEVERITY_WORDS[s]) for s in view.SEVERITY_WORDS]
+    if below := len(report.findings) - len(report.heads):
+        counts.append(("follows", below, "that follow from these" if below > 1 else "that follows from these"))
     status = {s: sum(1 for _ in report.with_status(s)) for s in ("quiet", "not-assessed", "broken")}
     tally = [*counts, ("passed", status["quiet"], "passed"), ("unknown", status["not-assessed"], "not checked")]
     return [*tally, ("broken", status["broken"], "broken")] if status["broken"] else tally

@@ -6,12 +6,21 @@ import re
 from collections.abc import Iterator
 from itertools import accumulate
 
-from advisor.finding import FigureEvidence, Finding
+from advisor.finding import Finding
 from advisor.report import headline, past
 from advisor.report.diff import DiffRow, diff_changes
 from advisor.report.model import Report
 from advisor.report.text import clean, confidence, count, sentence
-from advisor.report.view import SEVERITY_WORDS, checks_in_words, follows, inferred, sheet, steps
+from advisor.report.view import (
+    SEVERITY_WORDS,
+    checks_in_words,
+    evidence_rows,
+    follows,
+    inferred,
+    sheet,
+    steps,
+    together,
+)
 
 _SUMMARY = "How we know, later studies, all checks, the study"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
@@ -104,13 +113,15 @@ def _finding(report: Report, finding: Finding, i: int) -> Iterator[str]:
     yield f"**Do this:** {md(sentence(finding.action))}"
     yield ""
     yield from _diff(diff_changes(report.spec, finding.changes))
+    for line in together(report, finding):
+        yield md(line)
+        yield ""
     if (put_off := report.reason_deferred(finding)) is not None:
         yield f"Left to a later study: {md(sentence(put_off))}"
         yield ""
     yield f"{sure}; rule `{_code(finding.rule)}`; playbook: {md(finding.playbook)}"
     yield ""
-    rows = [row for e in finding.evidence if isinstance(e, FigureEvidence) for row in e.rows]
-    if rows:
+    if rows := evidence_rows(finding):
         yield "| How we know | |"
         yield "|---|---|"
         for what, value in rows:

@@ -25,8 +25,8 @@ def summary(history: History) -> tuple[str, ...]:
 
 
 def expected(spec: StudySpec) -> tuple[str, ...]:
-    """What the advice predicts of a study that is to be run, one phrase each."""
-    return tuple(in_words(p, spec.objective) for p in spec.predictions)
+    """What the advice predicts of a study that is to be run, one phrase each; what several changes foretell is said once."""
+    return tuple(dict.fromkeys(in_words(p, spec.objective) for p in spec.predictions))
 
 
 def tally(outcomes: Sequence[Outcome]) -> str:

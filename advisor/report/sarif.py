@@ -17,7 +17,7 @@ from advisor.errors import AdvisorError
 from advisor.finding import Finding, SetField, SetSchedule
 from advisor.report.model import Report, RuleInfo
 from advisor.report.text import clean, encodable, sentence
-from advisor.report.view import follows
+from advisor.report.view import follows, together
 from advisor.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -123,16 +123,17 @@ def _result(report: Report, finding: Finding, index: int | None, study_file: Stu
         "ruleId": finding.rule,
         **({"ruleIndex": index} if index is not None else {}),
         "level": _LEVELS[finding.severity],
-        "message": {"text": plain(" ".join(_said(finding, put_off)))},
+        "message": {"text": plain(" ".join(_said(report, finding, put_off)))},
         "locations": [_location(report, finding, study_file)],
         "partialFingerprints": {"finding/v1": hashlib.sha256(json.dumps(identity).encode()).hexdigest()},
         "properties": {name: value for name, value in about.items() if value is not None},
     }
 
 
-def _said(finding: Finding, put_off: str | None) -> Iterator[str]:
+def _said(report: Report, finding: Finding, put_off: str | None) -> Iterator[str]:
     yield sentence(finding.message)
     yield sentence(finding.action)
+    yield from together(report, finding)
     if (why := follows(finding)) is not None:
         yield sentence(why)
     if put_off is not None:

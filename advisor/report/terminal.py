@@ -10,7 +10,7 @@ from advisor.finding import Finding
 from advisor.report import headline, past
 from advisor.report.model import Report
 from advisor.report.text import clean, confidence, count, sentence
-from advisor.report.view import SEVERITY_WORDS, checks_in_words, follows, inferred, steps
+from advisor.report.view import SEVERITY_WORDS, checks_in_words, follows, inferred, steps, together
 
 MOST_FINDINGS = 8
 """Findings shown, with those that they explain; the page has them all."""
@@ -80,6 +80,8 @@ def _print_finding(say: _Printer, report: Report, finding: Finding) -> None:
     say.line(head)
     say(sentence(finding.message), indent=2)
     say(("→ " if not say.plain else "-> ") + sentence(finding.action), "green", indent=2)
+    for line in together(report, finding):
+        say(line, "dim", indent=2)
     if (reason := report.reason_deferred(finding)) is not None:
         say(f"Left to a later study: {sentence(reason)}", "dim", indent=2)
 

@@ -81,10 +81,10 @@ def share(part: float) -> str:
     """A share as per cent, never rounded to none or all of it."""
     percent = 100 * part
     if 0 < percent < 1:
-        return "under 1 %"
+        return "under 1%"
     if 99 < percent < 100:
-        return "over 99 %"
-    return f"{percent:.0f} %"
+        return "over 99%"
+    return f"{percent:.0f}%"
 
 
 def count(n: int, noun: str, plural: str | None = None) -> str:
@@ -115,9 +115,19 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+_EXPONENT = re.compile(r"(?<![\w.+-])(-?\d+(?:\.\d+)?)e([+-])0*(\d+)(?![\w.]*\w)")
+"""A number as Python writes it, 1e-05, that stands by itself: no part of a name."""
+_MINUS_ZERO = re.compile(r"(?<![\w.])-(?=0(?:\.0*)?%)")
+
+
+def numerals(text: str) -> str:
+    """`text` with the numbers of a rule's message as the rest of a report has them: 1e-5 and not 1e-05, 0.0% and not -0.0%."""
+    return _MINUS_ZERO.sub("", _EXPONENT.sub(lambda m: f"{m[1]}e{'-' * (m[2] == '-')}{m[3]}", text))
+
+
 def sentence(text: str) -> str:
-    """`text` with a full stop, unless it ends in a mark."""
-    stripped = text.rstrip()
+    """`text` with a full stop, unless it ends in a mark, and with tidy `numerals`."""
+    stripped = numerals(text.rstrip())
     return stripped if not stripped or stripped[-1] in ".!?…:" else stripped + "."
 
 

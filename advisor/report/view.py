@@ -15,7 +15,7 @@ from advisor.report.figures.curves import curve_figures
 from advisor.report.figures.histogram import histogram_figure
 from advisor.report.figures.sketch import sketch_figure
 from advisor.report.model import NextStudy, Report, TrialRow
-from advisor.report.text import clean, confidence, count, number, sentence, setting, shorten
+from advisor.report.text import clean, confidence, count, number, numerals, sentence, setting, shorten
 from advisor.spec import StudySpec
 
 MOST_ROWS = 500
@@ -39,8 +39,8 @@ class Card:
     figures: tuple[Figure, ...]
     rows: tuple[tuple[str, str], ...]
     diff: tuple[DiffRow, ...]
-    together: tuple[DiffRow, ...]
-    """What the next study has instead, where other findings change the same."""
+    together: tuple[str, ...]
+    """What the next study has instead, where other findings change the same, one sentence each."""
     reasons: tuple[str, ...]
     advice: tuple[str, ...]
     summary: str
@@ -84,9 +84,9 @@ def _card(report: Report, finding: Finding, ident: str, head: str | None) -> Car
         confidence_key=key,
         confidence=words,
         figures=tuple(_evidence_figures(report, finding)),
-        rows=tuple(row for e in finding.evidence if isinstance(e, FigureEvidence) for row in e.rows),
+        rows=evidence_rows(finding),
         diff=diff,
-        together=() if put_off is not None else _together(report, diff),
+        together=together(report, finding),
         reasons=tuple(r for r in reasons(finding.changes) if r.rstrip(".") != clean(finding.action).rstrip(".")),
         advice=tips,
         summary=info.summary if info else "",
@@ -98,12 +98,23 @@ def _card(report: Report, finding: Finding, ident: str, head: str | None) -> Car
     )
 
 
-def _together(report: Report, diff: tuple[DiffRow, ...]) -> tuple[DiffRow, ...]:
-    """The lines of the next study's diff that say something else than the finding alone."""
-    following = steps(report)[:1]
-    asked = {row.name: row.after for row in diff}
-    rows = following[0].diff if following else ()
-    return tuple(row for row in rows if row.after is not None and asked.get(row.name, row.after) != row.after)
+def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
+    """(what, value) of the numbers that a finding stands on."""
+    given = (e.rows for e in finding.evidence if isinstance(e, FigureEvidence))
+    return tuple((what, numerals(value)) for rows in given for what, value in rows)
+
+
+def together(report: Report, finding: Finding) -> tuple[str, ...]:
+    """What the next study has instead of what the finding alone asks for, one sentence each; none for one that is put off."""
+    if report.reason_deferred(finding) is not None:
+        return ()
+    asked = {row.name: row.after for row in diff_changes(report.spec, finding.changes)}
+    rows = [row for step in steps(report)[:1] for row in step.diff if row.after is not None]
+    return tuple(
+        f"Together with other findings, the next study has {clean(row.name)} {row.after}."
+        for row in rows
+        if asked.get(row.name, row.after) != row.after
+    )
 
 
 def todo(made: tuple[Card, ...]) -> list[Card]:

@@ -108,7 +108,7 @@ class CurveOverfitting(Rule):
         names = " and ".join(c.name if isinstance(c, AddParameter) else c.parameter for c in changes)
         figures = (
             ("evaluations of the trial", str(len(top.curve))),
-            ("rise, as a share of the curve's range", f"{top.rise.share:.1%} (told from {self.material:.0%})"),
+            ("rise, share of the way from best to worst", f"{top.rise.share:.1%} (told from {self.material:.0%})"),
             ("rise over its standard error", f"{top.rise.height:.3g} / {top.rise.error:.2g}"),
             ("p-value, corrected for steps and trials", f"{top.p:.2g} (told up to {self.false_alarms:g} per study)"),
             ("feasible trials that overfit", f"{len(hits)} of {feasible}"),
@@ -123,7 +123,7 @@ class CurveOverfitting(Rule):
             evidence=(
                 CurveEvidence(
                     metrics=(metric, top.training) if top.training else (metric,),
-                    caption=f"{metric} gets worse by {top.rise.share:.0%} of its range after {study.at(top.step)}.",
+                    caption=f"{metric} is best around {study.at(top.step)}, with {start:.4g}, and ends at {end:.4g}.",
                     trials=tuple(h.trial.id for h in hits[:5]),
                     marks=tuple(Mark(trial=h.trial.id, step=h.step, label="best level") for h in hits[:5]),
                 ),

@@ -36,8 +36,8 @@ class CurveSaturated(Rule):
     and in 72 % where it is 2 %. Where the learning rate had fallen below a hundredth of its peak, it is the schedule that keeps the
     curve flat, and the rule keeps quiet.
 
-    *Example:* "3 of the 3 best trials were flat from 42 % of their 700 steps on, on training and validation data: the last 47 % of
-    the steps brought at most 0.3 % of what the run gained."
+    *Example:* "3 of the 3 best trials were flat from 42 % of their 700 steps on, on training and validation data: what came after
+    370 steps brought at most 0.3 % of what the run gained."
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -75,8 +75,8 @@ class CurveSaturated(Rule):
         who = f"{len(firing)} of the {len(judged)} best trials were" if len(judged) > 1 else "The best trial was"
         trials = [e.trial for e in firing]
         yield self.finding(
-            f"{who} flat from {slowest:.0%} of {study.length(steps)} on, on {which}: the last {1 - self.margin * slowest:.0%} of "
-            f"the training brought at most {rest:.1%} of what the run gained.",
+            f"{who} flat from {slowest:.0%} of {study.length(steps)} on, on {which}: what came after {study.length(fewer)} "
+            f"brought at most {rest:.1%} of what the run gained.",
             action=f"Train for {study.length(fewer)} instead of {steps:,} and spend what that saves on more trials.",
             severity="note",
             confidence=0.95 * len(firing) / len(judged),

@@ -300,3 +300,11 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setitem(sys.modules, "ipykernel", sys)
     monkeypatch.setenv("JPY_SESSION_NAME", "/work/my study.ipynb")
     assert facts.command() == "jupyter notebook '/work/my study.ipynb'"
+
+
+def test_the_command_of_a_process_of_multiprocessing_is_its_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+    handed = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=4, pipe_handle=6)"
+    monkeypatch.setattr(sys, "orig_argv", ["/usr/bin/python", "-c", handed, "--multiprocessing-fork"])
+    monkeypatch.setattr(sys, "argv", ["train.py", "--lr", "0.1", "--api-key", "s3cret"])
+    monkeypatch.setattr(sys, "executable", "/usr/bin/python")
+    assert facts.command() == "/usr/bin/python train.py --lr 0.1 --api-key '***'"

@@ -15,6 +15,8 @@ from advisor import resources
 from advisor.finding import Explanation, SetRange, Verdict
 from advisor.report import Report, view
 from advisor.report.diff import diff_specs
+from advisor.report.markdown import md
+from advisor.report.sarif import render_sarif
 from tests.advisor.report.studies import default_spec, make_report, make_study, make_verdicts
 from tests.templates.hostile import hostile_report
 
@@ -145,6 +147,27 @@ def test_it_says_everything_in_the_order_of_the_design(page: str, report: Report
         assert jinja2.filters.escape(study.yaml) in page
 
 
+def test_the_counts_under_the_verdict_add_up(page: str) -> None:
+    """All findings, also those that follow from others, and all checks; what ran is what passed and what found something."""
+    study = make_study(40)
+    spikes, boundary = (next(iter(v.findings)) for v in make_verdicts(study)[:2])
+    cause = Explanation(rule=spikes.rule, subject=spikes.subject, side=spikes.side, because="So it is.")
+    follower = boundary.model_copy(update={"explained_by": cause})
+    verdicts = make_verdicts(study)
+    shown = make_report(
+        study, (verdicts[0], Verdict(rule=follower.rule, status="fired", findings=(follower,)), *verdicts[2:])
+    )
+    text = shown.to_html()
+    tally = dict(
+        re.findall(r"#i-([a-z]+)\"/></svg> <b>(\d+)</b>", text.partition('class="tally"')[2].partition("</ul>")[0])
+    )
+    assert int(tally["follows"]) == len(shown.findings) - len(shown.heads) == 1
+    assert sum(int(tally[k]) for k in ("critical", "warning", "note", "follows")) == len(shown.findings)
+    assert sum(int(tally[k]) for k in ("passed", "unknown", "broken")) + 4 == len(shown.verdicts)
+    assert "2 passed, 4 found something" in text
+    assert "#i-follows" not in page.partition('class="tally"')[2].partition("</ul>")[0]
+
+
 def test_what_is_missing_is_said() -> None:
     bare = make_report(make_study(3, dense=False, spec=default_spec().model_copy(update={"parameters": {}})), ())
     text = bare.to_html()
@@ -248,10 +271,19 @@ def test_what_two_findings_change_together_is_said_and_to_be_done_once() -> None
     after = diff_specs(report.spec, report.next[0])[0].after
     made = view.cards(report)
     assert [c.finding.action for c in view.todo(made)] == [cause.action]
+    said_so = f"Together with other findings, the next study has weight_decay {after}."
     for card in made:
-        assert [row.after for row in card.together] == [after] * (card.diff[0].after != after)
+        assert card.together == (said_so,) * (card.diff[0].after != after)
     assert any(card.together for card in made)
-    assert f"the next study has <code>weight_decay</code> {after}." in report.to_html()
+    page = report.to_html()
+    assert f"the next study has <code>weight_decay</code> {after}." in page
+    assert said_so in render_sarif(report)
+    assert md(said_so) in report.to_markdown()
+    # What is said beside the bars is text of the page: it keeps its size where they get narrow.
+    (row,) = re.findall(r"<li><b>weight_decay</b>(.*?)</li>", page, re.DOTALL)
+    assert f"<span>1e-6 … 0.1 → {after.partition(',')[0]}</span>" in row
+    assert "<text" not in row
+    assert len(re.findall(r"M[\d.]+ 0v21|(?<=v21)M[\d.]+ 0v21", row)) == 5
 
 
 def test_a_finding_of_thousands_of_trials_does_not_list_them_all() -> None:

@@ -46,7 +46,7 @@ def best_of_figure(report: Report, best_of: BestOf) -> Figure:
     caption = _caption(best_of, clean(metric))
     failed = sum(row[-1] is None for row in best_of.quantiles)
     notes = ("What reaches the edge goes on to failed trials.",) if failed else ()
-    legend = (Key("k-box", "middle half"), Key("k-iso", "median"), Key("k-whisker", "5 to 95 %"))
+    legend = (Key("k-box", "middle half"), Key("k-iso", "median"), Key("k-whisker", "5 to 95%"))
     svg = frame.render(f"Best {clean(metric)} of n trials")
     return Figure(svg=svg, caption=caption, legend=legend, notes=notes)
 
@@ -54,7 +54,7 @@ def best_of_figure(report: Report, best_of: BestOf) -> Figure:
 def _values(n: int, row: tuple[float | None, ...]) -> str:
     """What a box shows, in words."""
     low, lower, half, upper, high = ("failed" if v is None else number(v) for v in row)
-    return f"best of {count(n, 'trial')}: median {half}, middle half {lower} to {upper}, 5 to 95 % {low} to {high}"
+    return f"best of {count(n, 'trial')}: median {half}, middle half {lower} to {upper}, 5 to 95% {low} to {high}"
 
 
 def _caption(best_of: BestOf, metric: str) -> str:

@@ -47,10 +47,10 @@ def best_step_figure(positions: Sequence[float]) -> Figure:
     early = sum(p <= 0.1 for p in positions)
     late = sum(p >= 0.75 for p in positions)
     caption = (
-        f"Of {count(len(positions), 'trial')} with a result, {early:,} reach their best value in the first 10 % "
-        f"and {late:,} in the last 25 % of their steps."
+        f"Of {count(len(positions), 'trial')} with a result, {early:,} {'is' if early == 1 else 'are'} best in the first 10% "
+        f"and {late:,} in the last 25% of their steps."
     )
-    legend = (Key("k-zone", "first 10 % and last 25 %"),)
+    legend = (Key("k-zone", "first 10% and last 25%"),)
     return Figure(svg=frame.render("Best step of each trial"), caption=caption, legend=legend)
 
 

@@ -46,7 +46,7 @@ def _figure(rows: Sequence[Importance], title: str, caption: str, notes: tuple[s
             "path", "tick", d=f"M{fmt(start)} {fmt(top + 22.5)}H{fmt(stop)}m0-4v8M{fmt(start)} {fmt(top + 18.5)}v8"
         )
     frame.x_axis("share of the differences between trials, per cent", frame.height - _BOTTOM + 2)
-    legend = (Key("k-share", "share"), Key("k-range", "90 % interval"))
+    legend = (Key("k-share", "share"), Key("k-range", "90% interval"))
     return Figure(svg=frame.render(title), caption=caption, legend=legend, notes=notes)
 
 

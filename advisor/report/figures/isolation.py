@@ -10,7 +10,7 @@ from advisor.report.figures.scale import Scale, objective_limits, reaching, span
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, bar, dots, fmt, left_margin, text_width
 from advisor.report.model import Report
 from advisor.report.plotted import Isolation, Slice
-from advisor.report.text import clean, number, shorten
+from advisor.report.text import clean, number, share, shorten
 
 SURE = 0.01
 """P-value, adjusted for all hyperparameters, from which on a difference is called one."""
@@ -56,7 +56,7 @@ def isolation_figure(report: Report, isolation: Isolation) -> Figure:
     legend = (
         Key("k-dot", "best trial"),
         Key("k-iso", f"median best of {isolation.drawn:,}"),
-        Key("k-box", "5 to 95 % by luck"),
+        Key("k-box", "5 to 95% by luck"),
     )
     svg = frame.render(f"Best {clean(objective.metric)} for each {clean(isolation.parameter)}")
     return Figure(svg=svg, caption=caption, legend=legend)
@@ -97,10 +97,13 @@ def _caption(isolation: Isolation, *, minimize: bool) -> str:
     lost = f" At {clean(failed[0].label)} most draws fail." if failed else ""
     if best is worst:
         return f"Only {name} {clean(best.label)} has results to speak of.{lost}"
+    if isolation.drawn == 1:
+        return f"Some values have one trial, which says nothing of luck: compare the best trials only.{lost}"
     said = (
         f"Of {isolation.drawn:,} trials each, the best reaches {number(best.quantiles[1])} with {name} {clean(best.label)}, "
         f"and {number(worst.quantiles[1])} with {clean(worst.label)}"
     )
-    p = f"p = {number(isolation.p, 1)}"
-    luck = f", more than luck would do ({p})." if isolation.p <= SURE else f"; luck alone does as much ({p})."
+    if isolation.p <= SURE:
+        return f"{said}, more than luck would do (p = {number(isolation.p, 1)}).{lost}"
+    luck = f"; luck alone does as much in {share(isolation.p)} of studies."
     return f"{said}{luck}{lost}"

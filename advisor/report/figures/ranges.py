@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
 from advisor.report.diff import describe
-from advisor.report.figures.scale import Scale, spanning, tick_label
-from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt
+from advisor.report.figures.scale import Scale, spanning
+from advisor.report.figures.svg import WIDTH, Frame, Key, fmt
 from advisor.report.model import Report
-from advisor.report.text import capital, clean, shorten, spelled
-from advisor.space import as_number, rounded
+from advisor.report.text import capital, clean, shorten, spelled, trimmed
+from advisor.space import as_number
 from advisor.spec import Parameter
 
 BEST = 5
 """Best trials that are marked on each range."""
 
-_ROW, _TOP = 46.0, 6.0
+_HEIGHT = 21.0
 _LEFT, _RIGHT = 8.0, WIDTH - 8.0
 MOST_ROWS = 12
 
 
-def range_figure(report: Report) -> Figure | None:
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A hyperparameter: its name and what becomes of its range in words, which keep their size where the bars get narrow."""
+
+    name: str
+    change: str
+    svg: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """The rows, and what has to be said below them."""
+
+    rows: tuple[Row, ...]
+    caption: str
+    legend: tuple[Key, ...]
+    notes: tuple[str, ...]
+
+
+def range_rows(report: Report) -> Ranges | None:
     """Old and next ranges of the numeric hyperparameters; None where none of them changes, or there is no next study."""
     if not report.next_studies:
         return None
@@ -30,42 +53,36 @@ def range_figure(report: Report) -> Figure | None:
     rows = numeric[:MOST_ROWS]
     if all(_same(a, b) for _, a, b in rows):
         return None
-    frame = Frame(height=_TOP + _ROW * len(rows))
-    for i, (name, before, after) in enumerate(rows):
-        _draw_row(frame, report, name, before, after, _TOP + _ROW * i)
     changed = sum(not _same(a, b) for _, a, b in pairs)
     caption = capital(f"{spelled(changed, 'hyperparameter changes', 'hyperparameters change')} in the next study.")
     notes = (f"The first {len(rows)} of {len(numeric)} ranges are drawn.",) if len(numeric) > len(rows) else ()
     declared = any(n not in report.inferred for n, before, _ in rows if before is not None)
     searched = "range searched" if declared else "range of the trials (none declared)"
     legend = (Key("k-old", searched), Key("k-new", "next range"), Key("k-tick", f"best {BEST} trials"))
-    svg = frame.render("The next search space over the one that was searched")
-    return Figure(svg=svg, caption=caption, legend=legend, notes=notes)
+    drawn = tuple(Row(n, _change(a, b), _bars(report, n, a, b)) for n, a, b in rows)
+    return Ranges(drawn, caption, legend, notes)
 
 
 def _same(before: Parameter | None, after: Parameter | None) -> bool:
     return before is not None and after is not None and describe(before) == describe(after)
 
 
-def _draw_row(
-    frame: Frame, report: Report, name: str, before: Parameter | None, after: Parameter | None, top: float
-) -> None:
+def _bars(report: Report, name: str, before: Parameter | None, after: Parameter | None) -> Markup:
     numeric = [p for p in (after, before) if p is not None and p.numeric]
     ends = [v for p in (before, after) if p is not None for v in (p.low, p.high, as_number(p.value))]
     scale = spanning([v for v in ends if v is not None], numeric[0].scale, by=0.01).scale(_LEFT, _RIGHT)
-    frame.text(_LEFT, top + 11, shorten(clean(name), 40), "strong", title=name)
-    frame.text(_RIGHT, top + 11, _change(before, after), anchor="end")
-    _bar(frame, scale, before, top + 18, 6, "old")
-    _bar(frame, scale, after, top + 25, 8, "new same" if _same(before, after) else "new")
-    rows = report.figures.by_id
+    frame = Frame(height=_HEIGHT)
+    _bar(frame, scale, before, 3, 6, "old")
+    _bar(frame, scale, after, 10, 8, "new same" if _same(before, after) else "new")
+    sign = 1 if report.spec.objective.direction == "minimize" else -1
     ranked = sorted(
-        (r for r in rows.values() if r.feasible and r.best is not None),
-        key=lambda r: (r.best or 0.0) * (1 if report.spec.objective.direction == "minimize" else -1),
+        (r for r in report.figures.trials if r.feasible and r.best is not None), key=lambda r: sign * (r.best or 0.0)
     )
     values = [as_number(r.params.get(name, "")) for r in ranked[:BEST]]
     ticks = [scale(v) for v in values if scale.takes(v)]
     if ticks:
-        frame.add("path", "tick", d="".join(f"M{fmt(x)} {fmt(top + 15)}v21" for x in ticks))
+        frame.add("path", "tick", d="".join(f"M{fmt(x)} 0v21" for x in ticks))
+    return frame.render(f"{shorten(clean(name), 40)}: {_change(before, after)}")
 
 
 def _change(before: Parameter | None, after: Parameter | None) -> str:
@@ -80,13 +97,8 @@ def _ends(parameter: Parameter | None) -> str:
     if parameter is None:
         return ""
     if parameter.low is not None and parameter.high is not None:
-        return f"{_brief(parameter.low)} … {_brief(parameter.high)}"
+        return f"{trimmed(parameter.low)} … {trimmed(parameter.high)}"
     return shorten(describe(parameter), 30)
-
-
-def _brief(value: float) -> str:
-    short = rounded(value)
-    return f"{short:.12g}" if 0.99 < short < 1 else tick_label(short)
 
 
 def _bar(frame: Frame, scale: Scale, parameter: Parameter | None, y: float, height: float, cls: str) -> None:

@@ -72,6 +72,13 @@ def test_the_higher_priority_keeps_its_end_of_a_range():
     assert spec.parameters["lr"].low == 1e-9
 
 
+def test_a_range_that_two_rules_made_has_both_reasons():
+    cut_top = SetRange(parameter="lr", low=1e-6, high=1e-3, scale="log", why="it fails above.")
+    lower = SetRange(parameter="lr", low=1e-9, high=10.0, scale="log", why="better ones lie below")
+    (spec,) = plan(study(), [found("edge", "boundary", lower), found("bad", "infeasible", cut_top)]).specs
+    assert spec.parameters["lr"].why == "it fails above. better ones lie below"
+
+
 def test_no_change_goes_past_declared_limits_and_they_stay():
     narrow = Parameter(type="float", low=1e-4, high=1e-2, scale="log", limits=(None, 0.1))
     bounded = study().spec.with_parameter("lr", narrow)

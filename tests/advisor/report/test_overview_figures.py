@@ -125,7 +125,7 @@ def test_importance_does_not_boast_where_all_may_be_noise() -> None:
     assert "may be noise" in noisy[0].caption
     assert noisy[1].caption.startswith("No two")
     sure = importance_figures(Importances(settings=12, p=0.01, each=(part,), pairs=(pair,)))
-    assert sure[0].caption.startswith("lr goes with 90 %")
+    assert sure[0].caption.startswith("lr goes with 90%")
     assert sure[1].caption == "What one does depends on the other for lr and wd."
 
 

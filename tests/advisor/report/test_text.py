@@ -14,7 +14,19 @@ from rich.console import Console
 from advisor.report import Report, markdown
 from advisor.report.markdown import md
 from advisor.report.terminal import print_report
-from advisor.report.text import clean, confidence, count, listed, number, sentence, setting, share, shorten, spelled
+from advisor.report.text import (
+    clean,
+    confidence,
+    count,
+    listed,
+    number,
+    numerals,
+    sentence,
+    setting,
+    share,
+    shorten,
+    spelled,
+)
 from tests.templates.hostile import CORPUS, hostile_report
 
 
@@ -54,7 +66,14 @@ def test_settings(value: object, text: str) -> None:
 
 
 def test_shares_are_never_rounded_to_none_or_all() -> None:
-    assert [share(v) for v in (0, 0.001, 0.5, 0.999, 1)] == ["0 %", "under 1 %", "50 %", "over 99 %", "100 %"]
+    assert [share(v) for v in (0, 0.001, 0.5, 0.999, 1)] == ["0%", "under 1%", "50%", "over 99%", "100%"]
+
+
+def test_numbers_of_messages_read_like_the_others_and_names_stay_as_they_are() -> None:
+    assert sentence("between 1e-05 and 3.5e+06, or 2.e-04 of lr1.e-04_seed42 and run-1e-05") == (
+        "between 1e-5 and 3.5e6, or 2.e-04 of lr1.e-04_seed42 and run-1e-05."
+    )
+    assert numerals("-0.0%, -0.04%, 3-0.0% from -1e-08") == "0.0%, -0.04%, 3-0.0% from -1e-8"
 
 
 def test_small_words() -> None:

@@ -49,6 +49,14 @@ def test_fires_on_a_jump_and_asks_for_clipping_at_the_90th_percentile():
     assert np.sqrt(clip.low * clip.high) == pytest.approx(tenth, rel=0.02)
 
 
+def test_the_peak_that_a_picture_shows_is_told_beside_the_level():
+    loss = jumping(lasting=40)
+    loss[200] = 9.0
+    (finding,) = verdict("stability-mid", study_of([loss])).findings
+    assert "(peak 9)" in finding.message
+    assert re.search(r"to about 2\.\d+ ", finding.message)
+
+
 def test_without_gradient_norms_the_advice_is_to_log_them():
     (finding,) = verdict("stability-mid", study_of([jumping()])).findings
     (change,) = finding.changes
