@@ -110,9 +110,8 @@ def command() -> str:
             sys.modules.get("__main__"), "__vsc_ipynb_file__", None
         )
         return f"jupyter notebook {shlex.quote(str(notebook))}" if notebook else "jupyter notebook"
-    if any(
-        a.startswith("from multiprocessing.") for a in sys.orig_argv
-    ):  # what a parent hands a process cannot be typed
+    # What a parent hands a process of multiprocessing cannot be typed; the parent's own arguments can.
+    if any(a.startswith("from multiprocessing.") for a in sys.orig_argv):
         return shlex.join(redact_arguments([sys.executable, *sys.argv]))
     arguments = redact_arguments(sys.orig_argv)
     if "TORCHELASTIC_RUN_ID" in os.environ:  # what torchrun gives its workers
