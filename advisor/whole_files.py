@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-try:
+if sys.platform != "win32":  # where there are no such locks, and what killed processes leave aside stays
     import fcntl
-except ImportError:  # not on Windows, where what killed processes leave stays
-    fcntl = None  # type: ignore[assignment]
 
 UNFINISHED = ".advisor-unfinished"
 """How the names of files end that are being written."""
@@ -56,7 +55,7 @@ def _umask() -> int:
 @contextmanager
 def _in(folder: Path) -> Iterator[None]:
     """Within it nobody takes what is written aside in the folder for a killed process's; what such left is removed before."""
-    if fcntl is None:
+    if sys.platform == "win32":
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -80,7 +79,7 @@ def sweep(folder: Path) -> None:
 
 def is_held(path: Path) -> bool:
     """Whether some process has the file locked by `hold`; True where nobody can tell."""
-    if fcntl is None:
+    if sys.platform == "win32":
         return True
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -98,6 +97,6 @@ def is_held(path: Path) -> bool:
 
 def hold(descriptor: int) -> None:
     """Lock an open file until it is closed, or its process ends."""
-    if fcntl is not None:
+    if sys.platform != "win32":
         with suppress(OSError):  # the file system has no locks
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

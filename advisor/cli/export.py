@@ -62,6 +62,7 @@ def export(
     from advisor.exports import export as render
     from advisor.sampling import sample
     from advisor.spec_yaml import load
+    from advisor.whole_files import write
 
     if not points and (count is not None or skip):
         raise AdvisorError("-n and --skip choose among the study's own trials; ask for these with --points")
@@ -73,7 +74,10 @@ def export(
         sys.stdout.write(text)
         return
     try:
-        out.write_text(text, encoding="utf-8")
+        if out.is_file() or not out.exists():
+            write({out.resolve(): text})
+        else:
+            out.write_text(text, encoding="utf-8")  # a pipe or a terminal
     except OSError as error:
         raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from advisor import shell
 from advisor.errors import AdvisorError
 
 if TYPE_CHECKING:
@@ -220,6 +220,7 @@ def _write(specs: Sequence[StudySpec], compared: str, stated: Collection[str], o
     """One file for each study, all or none. stated: what options gave, which the training has to be told even where it is fixed."""
     from advisor.launch.command import option
     from advisor.spec_yaml import dump
+    from advisor.whole_files import write
 
     slugs = [] if len(specs) == 1 else _slugs([str(s.parameters[compared].value) for s in specs])
     files = [out.with_name(f"{out.stem}-{slug}{out.suffix or '.yaml'}") for slug in slugs] or [out]
@@ -229,17 +230,17 @@ def _write(specs: Sequence[StudySpec], compared: str, stated: Collection[str], o
     there = [str(f) for f in files if f.exists()]
     if there and not force:
         raise AdvisorError(f"{', '.join(there)} exists already; pass another file as --out, or --force to overwrite it")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write({file.resolve(): dump(spec) for file, spec in zip(files, named, strict=True)})
+    except OSError as error:
+        raise AdvisorError(
+            f"cannot write {str(out)!r}: {error.strerror or error}; pass another file as --out"
+        ) from None
     for file, spec in zip(files, named, strict=True):
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(dump(spec), encoding="utf-8")
-        except OSError as error:
-            raise AdvisorError(
-                f"cannot write {str(file)!r}: {error.strerror or error}; pass another file as --out"
-            ) from None
         click.echo(f"{file}: {spec.goal}")
     asked = [name for name, p in specs[0].parameters.items() if p.searched or name in stated]
-    click.echo(f"\nadvisor run {shlex.quote(str(files[0]))} -- python train.py {' '.join(map(option, asked))}")
+    click.echo(f"\nadvisor run {shell.quote(str(files[0]))} -- python train.py {' '.join(map(option, asked))}")
 
 
 def _slugs(values: Sequence[str]) -> list[str]:

@@ -61,7 +61,7 @@ class ClientWriter:
                 if tag in tags and found.tags.get(tag) != tags[tag]:
                     self._client.set_experiment_tag(id, tag, tags[tag])
             for run in list(self._runs(id)) if found else ():
-                if TAG_UNFINISHED in run.data.tags:
+                if TAG_UNFINISHED in run.data.tags and TAG_SOURCE not in run.data.tags:
                     self._client.delete_run(run.info.run_id)
             with ThreadPoolExecutor(self._threads, thread_name_prefix="advisor-write") as pool:
                 waiting = iter(runs)

@@ -24,6 +24,7 @@ from advisor.tracking.collect import Collector
 from advisor.tracking.location import Location
 from advisor.tracking.points_file import BYTES_A_POINT, SUFFIX, UNFINISHED, Broken, Writer, opened, pieces, read_index
 from advisor.tracking.runs import Points
+from advisor.whole_files import is_held
 
 SETTING = "ADVISOR_CACHE"
 """Environment variable: a folder to keep points in, or "off"; default is the user's own folder for caches."""
@@ -34,7 +35,7 @@ MAX_FILES = 16
 _NAME = "tuning-advisor"
 _PREFIX = "runs-"
 _ABANDONED_S = 3600
-"""After which a file that was never finished is that of a process that was killed."""
+"""After which a file that was never finished is that of a process that was killed, where no lock tells."""
 
 
 def key(*facts: object) -> str:
@@ -156,7 +157,7 @@ def _trim(root: Path) -> None:
             info = path.lstat()
             if path.suffix == SUFFIX:
                 kept.append((info.st_mtime, info.st_size, path))
-            elif path.suffix == UNFINISHED and info.st_mtime < time.time() - _ABANDONED_S:
+            elif path.suffix == UNFINISHED and (info.st_mtime < time.time() - _ABANDONED_S or not is_held(path)):
                 path.unlink()
     size = sum(bytes_ for _, bytes_, _ in kept)
     for _, bytes_, path in sorted(kept):

@@ -20,6 +20,7 @@ import numpy as np
 
 from advisor.space import BoolArray, FloatArray
 from advisor.tracking.collect import Columns, IntArray
+from advisor.whole_files import hold
 
 SUFFIX, UNFINISHED = ".points", ".unfinished"
 _MAGIC = b"advisor points 1"
@@ -117,6 +118,7 @@ class Writer:
         self._path = ""
         with contextlib.suppress(OSError):
             handle, self._path = tempfile.mkstemp(dir=folder, prefix=prefix, suffix=UNFINISHED)
+            hold(handle)  # lest it be taken for one that a killed process left
             self._file = os.fdopen(handle, "wb")
             self._put(_MAGIC)
 

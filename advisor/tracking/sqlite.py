@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,14 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def check_writable(location: Location) -> None:
-    """Refuse a file that MLflow would have to migrate, or cannot, before it writes to it."""
+    """Refuse a file that MLflow would have to migrate, or cannot, before it writes to it.
+
+    What a killed program left half written is taken back, as MLflow itself would when it opens the file.
+    """
+    path = require_local(location)
+    if path.with_name(path.name + "-journal").exists():
+        with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=_WAIT_S)) as connection:
+            connection.execute("SELECT name FROM sqlite_master").fetchone()
     with connect(location) as connection:
         (version,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
         from mlflow.store.db.utils import _get_latest_schema_revision

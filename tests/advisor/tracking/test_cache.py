@@ -280,9 +280,13 @@ def test_it_stays_within_its_size_and_the_oldest_go(store: str, kept: Path, monk
     unfinished = other / "runs-x.unfinished"
     unfinished.touch()
     os.utime(unfinished, (1, 1))
+    (other / "runs-killed.unfinished").touch()
+    writing = points_file.Writer(other, "runs-", [], np.zeros(0, dtype=np.bool_))
     monkeypatch.setattr(cache, "MAX_BYTES", 3.5 * file.stat().st_size)
     add_run(store, 4)
     read_experiment("study", tracking_uri=store)
+    assert [path.name for path in other.glob("*.unfinished")] == [Path(writing._path).name]
+    writing.close()
     assert sorted(path.name for path in other.iterdir()) == ["runs-1.points", "runs-2.points"]
     assert len(files(file.parent)) == 2
     assert mine.exists()
