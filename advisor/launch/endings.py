@@ -18,6 +18,7 @@ from pathlib import Path
 
 from advisor.launch.engines.process import Ended
 from advisor.tracking.location import Location
+from advisor.whole_files import sweep, write
 
 _SUFFIX = ".ended.json"
 
@@ -50,13 +51,11 @@ class Endings:
 
     def keep(self, ending: Ending) -> None:
         """Note it: it is this launcher's to record until `close`."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = self._lock or _locked(self.folder / f".{uuid.uuid4().hex}.lock")
         self._mine.add(ending.name)
         file = self._file(ending.name)
-        new = file.with_suffix(".new")
-        new.write_text(json.dumps({"keeper": self._lock[0].name, **asdict(ending)}), encoding="utf-8")
-        new.replace(file)
+        write({file: json.dumps({"keeper": self._lock[0].name, **asdict(ending)})})
 
     def forget(self, name: str) -> None:
         """Drop the note: the record has it."""
@@ -75,8 +74,11 @@ class Endings:
             os.close(descriptor)
 
     def left(self) -> Iterator[Ending]:
-        """Those whose launcher keeps them no more."""
+        """Those whose launcher keeps them no more; what one left that was killed before it kept any is removed."""
         self.others = False
+        for lock in self.folder.glob(".*.lock"):
+            _is_held(lock)
+        sweep(self.folder)
         for file in sorted(self.folder.glob(f"*{self._suffix}")):
             with suppress(ValueError, TypeError, KeyError, OSError):  # OSError: another launcher was faster
                 found = json.loads(file.read_text(encoding="utf-8"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.launch.engines.local import not_written
 from advisor.launch.given import check
 from advisor.launch.ledger import Ledger
 from advisor.launch.plan import Launch, Summary, Tell
@@ -15,7 +16,10 @@ def launch(plan: Launch, ledger: Ledger, tell: Tell) -> Summary:
     What has ended stays as it is, so calling it again goes on where it was left, also after a `kill -9`.
     """
     check(plan.spec, plan.words)
-    plan.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        plan.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what trainings print may hold a password
+    except OSError as error:
+        raise not_written(plan.folder, error) from None
     summary = Summary(plan.source.total, maximize=plan.spec.objective.direction == "maximize")
     work = Work(plan, ledger, summary, tell)
     asked = Asked()

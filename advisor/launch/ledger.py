@@ -268,13 +268,17 @@ class Ledger:
             return "infeasible", ended.reason
         return (self._reading.status(run) if status in (None, "running") else str(status)), error
 
-    def stop_overdue(self) -> None:
-        """End trainings on this machine that lost their launcher and outlive their time, and record them as stopped."""
-        for run in once(lambda: [r for r in self._reading.runs() if r.info.status == "RUNNING"]):
-            said = claims.read(run.data.tags.get(contract.TAG_LAUNCH))
+    def take_in_orphans(self) -> None:
+        """Record trainings that lost their launcher and have ended since; end and record those here that outlive their time."""
+        for run in once(self._reading.runs):
+            run_id, said = str(run.info.run_id), claims.read(run.data.tags.get(contract.TAG_LAUNCH))
+            if not said or "state" in said:
+                continue  # of nobody, or recorded, or interrupted
             if self._claimant.overdue(said):
                 claims.kill(said)
-                self.ended(str(run.info.run_id), Ended(-9, timed_out=True))
+                self.ended(run_id, Ended(-9, timed_out=True))
+            elif self._claimant.state(run_id, said, run.info.status) == "done":
+                self.ended(run_id, Ended(0 if run.info.status == "FINISHED" else 1))
 
 
 def _difference(noted: StudySpec, ours: StudySpec) -> str | None:

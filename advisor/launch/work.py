@@ -66,7 +66,7 @@ class Work:
         """What had ended before this call, also what an earlier launcher could not record."""
         try:
             self._ledger.take_over(self._endings)
-            self._ledger.stop_overdue()
+            self._ledger.take_in_orphans()
         except LaterError as error:
             raise _unanswered(error) from None
         self._read()
@@ -194,7 +194,8 @@ class Work:
                 if one.ended is None:
                     continue
                 one.ended_at = time.monotonic()
-                self._endings.keep(Ending(one.job.name, one.run_id, one.ended))
+                with suppress(OSError):  # a full disk: it is recorded all the same, unless this launcher dies first
+                    self._endings.keep(Ending(one.job.name, one.run_id, one.ended))
             if time.monotonic() >= max(one.try_at, self._try_at):
                 self._record(one, one.ended)
 

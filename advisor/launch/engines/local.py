@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from advisor.errors import AdvisorError
 from advisor.launch.engines import Task
 from advisor.launch.engines.process import Ended, Running, named
+from advisor.whole_files import write
 
 
 class Local:
@@ -71,8 +74,16 @@ class LocalTraining:
 
 
 def begin(task: Task) -> Running:
-    """The task's process on this machine, with the file that its words may name."""
-    task.file.parent.mkdir(parents=True, exist_ok=True)
-    task.file.write_text(task.text, encoding="utf-8")
-    task.log.parent.mkdir(parents=True, exist_ok=True)
-    return Running(task.words, task.environment, task.log, task.timeout_s)
+    """The task's process on this machine, with the file that its words may name. Raises AdvisorError."""
+    try:
+        task.file.parent.mkdir(parents=True, exist_ok=True)
+        task.log.parent.mkdir(parents=True, exist_ok=True)
+        write({task.file: task.text})
+        return Running(task.words, task.environment, task.log, task.timeout_s)
+    except OSError as error:
+        raise not_written(task.log.parent, error) from None
+
+
+def not_written(folder: Path, error: OSError) -> AdvisorError:
+    """What to say where output has no place."""
+    return AdvisorError(f"cannot write to {str(folder)!r}: {error.strerror or error}; give another folder by --out")

@@ -261,7 +261,7 @@ def test_what_outlives_its_time_without_its_launcher_is_stopped(project):
     orphan(project, "noted")
     ledger = Ledger(locate("mlflow.db"), "e", SPEC)
     time.sleep(0.1)
-    ledger.stop_overdue()
+    ledger.take_in_orphans()
     (entry,) = ledger.entries()
     assert (entry.state, entry.outcome.status, entry.outcome.error) == ("done", "stopped", "timeout")
 
