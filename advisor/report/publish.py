@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from advisor import contract
 from advisor.finding import Verdict
 from advisor.report.headline import best_sentence, headline
+from advisor.report.markdown import md
 from advisor.report.model import Report
 from advisor.report.save import files
 from advisor.report.text import clean
@@ -28,13 +29,18 @@ def log_to_mlflow(report: Report, experiment: str, *, tracking_uri: str | None =
 
 def tags(report: Report) -> dict[str, str]:
     """The verdicts as tags: what was found, or why a rule could not say; and the verdict on the study, which MLflow shows."""
-    said = f"{headline(report)} {best_sentence(report)}"
-    findings = "\n".join(f"- {clean(f.message)} {clean(f.action)}" for f in report.heads)
+    said = _note(f"{headline(report)} {best_sentence(report)}")
+    findings = "\n".join(f"- {_note(f.message)} {_note(f.action)}" for f in report.heads)
     return {
         contract.TAG_HEADLINE: headline(report),
         "mlflow.note.content": f"{said}\n\n{findings}\n\nSee `report.html` among the artifacts.",
         **{contract.TAG_VERDICT + v.rule: _words(v) for v in report.verdicts},
     }
+
+
+def _note(text: str) -> str:
+    """Text in which nothing is markup in MLflow's notes: Markdown with HTML, where a backslash keeps no `<` from its work."""
+    return md(text).replace("\\<", "&lt;").replace("\\&", "&amp;").replace("\\$", "$")
 
 
 def _words(verdict: Verdict) -> str:

@@ -49,7 +49,7 @@ def locate(tracking_uri: str | None) -> Location:
     if scheme.split("+")[0] == "sqlite":
         return _sqlite(_database_path(uri), uri)
     if scheme in ("http", "https"):
-        return Location("server", uri)
+        return Location("server", _address(uri))
     if scheme.split("+")[0] in _DATABASES:
         return Location("database", uri)
     if scheme == "file":
@@ -60,6 +60,16 @@ def locate(tracking_uri: str | None) -> Location:
         raise _unknown(uri)
     path = Path(uri).expanduser()
     return _files(path) if path.is_dir() or not path.suffix else _sqlite(path)
+
+
+def _address(uri: str) -> str:
+    try:
+        known = urlsplit(uri)
+        if known.hostname and (known.port is None or known.port):
+            return uri
+    except ValueError:  # a port that is no number, a bracket that is not closed
+        pass
+    raise AdvisorError(f"{redact(uri)!r} is no address of a server; one is http://host:5000")
 
 
 def _plugins(scheme: str) -> set[str]:

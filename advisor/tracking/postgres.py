@@ -118,7 +118,12 @@ def connect(location: Location) -> Iterator[Connection]:
     import psycopg
     import sqlalchemy
 
-    url = sqlalchemy.make_url(location.uri)
+    try:
+        url = sqlalchemy.make_url(location.uri)
+    except (ValueError, sqlalchemy.exc.ArgumentError):
+        raise AdvisorError(
+            f"{location.shown!r} is no address of a database; one is postgresql://user@host/name"
+        ) from None
     given = {**url.query, **url.translate_connect_args(username="user", database="dbname")}
     try:
         with psycopg.connect(**cast("dict[str, Any]", {"connect_timeout": _CONNECT_S, **given})) as connection:
