@@ -3,17 +3,35 @@
   const frame = document.getElementById("report"), said = document.getElementById("said"), list = document.getElementById("changes");
   let version = 0;
 
-  // A newer report takes the place of the one that is read: at the same height, with the same parts open.
-  const place = (page) => ({
-    top: page.scrollY,
-    open: [...page.document.querySelectorAll("details")].map((box) => box.open),
-    theme: page.document.documentElement.dataset.theme,
-  });
+  // A newer report takes the place of the one that is read: at the same height, with the same parts open and the same one in focus.
+  // What it is called tells a part again, without the numbers in it, which change as trials come in.
+  const called = (box) => {
+    const heading = box.closest("article, section")?.querySelector("h2, h3")?.textContent ?? "";
+    return `${heading}|${box.querySelector("summary")?.textContent ?? ""}`.replace(/[\d.,]+/g, "");
+  };
+  const boxesOf = (page) => [...page.document.querySelectorAll("details")];
+  const place = (page) => {
+    const focused = document.activeElement === frame ? page.document.activeElement : null;
+    return {
+      top: page.scrollY,
+      open: new Map(boxesOf(page).map((box) => [called(box), box.open])),
+      focused: focused?.matches("summary") ? called(focused.parentElement) : null,
+      id: focused?.id || null,
+      shown: page.document.getElementById("filter")?.value,
+      theme: page.document.documentElement.dataset.theme,
+    };
+  };
   const restore = (page, was) => {
-    const boxes = [...page.document.querySelectorAll("details")];
-    if (boxes.length === was.open.length) boxes.forEach((box, i) => { box.open = was.open[i]; });
+    for (const box of boxesOf(page)) box.open = was.open.get(called(box)) ?? box.open;
     if (was.theme) page.document.documentElement.dataset.theme = was.theme;
+    const filter = page.document.getElementById("filter");
+    if (filter && was.shown) {
+      filter.value = was.shown;
+      filter.dispatchEvent(new page.Event("input", { bubbles: true }));
+    }
     page.scrollTo({ top: was.top, behavior: "instant" });
+    const again = was.focused && boxesOf(page).find((box) => called(box) === was.focused)?.querySelector("summary");
+    (again || (was.id && page.document.getElementById(was.id)))?.focus?.({ preventScroll: true });
   };
 
   const load = () => {

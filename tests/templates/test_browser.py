@@ -388,17 +388,25 @@ def test_a_live_page_takes_the_newer_report_at_the_same_place(open_page: Open, r
         page.goto(live.url)
         frame = page.frame_locator("#report")
         frame.locator("summary", has_text="Study file").click()
+        frame.locator("#filter").fill("complete")
+        frame.locator("summary", has_text="How we know").first.focus()
         frame.locator("#trials").scroll_into_view_if_needed()
         inner = page.frames[1]
         before = inner.evaluate("scrollY")
         assert before > 1000
-        live.show(report.to_html().replace("</h1>", " again</h1>"), "10:00:10", ["2 new trials: <b>14</b> by now."])
+        newer = report.to_html().replace("</h1>", " again</h1>").replace("of 200", "of 202")
+        newer = newer.replace('<section id="next">', '<section id="next"><details><summary>New</summary></details>')
+        live.show(newer, "10:00:10", ["2 new trials: <b>14</b> by now."])
         frame.locator("h1", has_text="again").wait_for(timeout=10_000)
         assert page.locator("#changes li").inner_text() == "2 new trials: <b>14</b> by now."
         assert "10:00:10" in page.locator("#said").inner_text()
         page.wait_for_timeout(200)
         assert abs(page.frames[1].evaluate("scrollY") - before) < 50
         assert frame.locator("#next-1").is_visible()
+        assert frame.locator("details[open] > summary", has_text="New").count() == 0
+        assert frame.locator("#filter").input_value() == "complete"
+        assert frame.locator("#trials tbody tr:visible").count() == report.counts.complete
+        assert page.frames[1].evaluate("document.activeElement.textContent") == "How we know"
         live.fail("the store is gone")
         page.locator("#said.failed", has_text="the store is gone").wait_for(timeout=10_000)
     page.locator("#said", has_text="has ended").wait_for(timeout=10_000)
