@@ -204,6 +204,16 @@ def test_a_store_out_of_reach_and_a_password_that_was_not_kept(left: Callable[..
     assert "http://127.0.0.1:9 is out of reach (" in lines[1]
 
 
+def test_what_a_killed_process_left_of_a_delivered_spool_is_removed(left: Callable[..., Path], uri: str) -> None:
+    folder = left("first")
+    spool.write_json(folder / "run.json", {**spool.read_json(folder / "run.json"), "delivered": True})
+    for segment in folder.glob("*.spool"):
+        segment.unlink()
+    assert run_sync(folder).exit_code == 0
+    assert not folder.exists()
+    assert MlflowClient(uri).get_experiment_by_name("test") is None
+
+
 def test_the_module_delivers_as_the_command_does(left: Callable[..., Path], only_run: OnlyRun) -> None:
     folder = left("by hand")
     command = [sys.executable, "-m", "advisor_logging"]

@@ -266,6 +266,19 @@ def test_what_outlives_its_time_without_its_launcher_is_stopped(project):
     assert (entry.state, entry.outcome.status, entry.outcome.error) == ("done", "stopped", "timeout")
 
 
+def test_what_failed_when_its_launcher_was_dead_is_recorded_as_failed(project):
+    pid, run_id = orphan(project, "noted")
+    os.kill(pid, signal.SIGKILL)
+    client = client_of(project)
+    client.log_metric(run_id, "val/loss", 0.5, step=1)
+    client.set_terminated(run_id, "FAILED")
+    ledger = Ledger(locate("mlflow.db"), "e", SPEC)
+    until(lambda: ledger.entries()[0].state == "done")
+    ledger.take_in_orphans()
+    (entry,) = ledger.entries()
+    assert (entry.outcome.status, entry.outcome.error, entry.outcome.best) == ("infeasible", "exit status 1", 0.5)
+
+
 def test_a_silent_machine_is_listened_to_before_it_is_taken_for_dead(project, monkeypatch):
     monkeypatch.setattr(claims, "CONFIRM_S", 0.3)
     first, job = Ledger(locate("mlflow.db"), "e", SPEC), jobs(SPEC)[0]
