@@ -102,12 +102,17 @@ class Case:
         """A fixed third of the groups that thresholds are never looked at with."""
         return int(hashlib.sha256(self.group.encode()).hexdigest(), 16) % 3 == 0
 
-    def study(self) -> Study:
-        """The study that the case shows."""
+    def given(self) -> tuple[Experiment, dict[str, Any]]:
+        """What the study that the case shows is assembled from: the experiment, and the further arguments."""
         raw = self.raw
         experiment = _experiment(self.source, raw)
         spec = _spec(raw, experiment) if raw["space"] else None
-        return assemble(experiment, spec=spec, objective=raw["objective"], direction=_direction(raw))
+        return experiment, {"spec": spec, "objective": raw["objective"], "direction": _direction(raw)}
+
+    def study(self) -> Study:
+        """The study that the case shows."""
+        experiment, how = self.given()
+        return assemble(experiment, **how)
 
 
 _NOTHING: dict[str, Any] = {"accept": []} | dict.fromkeys(
