@@ -171,6 +171,8 @@ def _words(field: Mapping[str, Any]) -> str:
 
 
 def _of_type(field: Mapping[str, Any]) -> str:
+    if "prefixItems" in field:
+        return f"a list of {len(field['prefixItems'])}: {', '.join(map(_words, field['prefixItems']))}"
     if field["type"] == "array":
         return f"a list: {_words(field['items'])}"
     if field["type"] == "object":
