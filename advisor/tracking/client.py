@@ -31,11 +31,11 @@ IMPATIENT = {
 }
 """For the first words with a server: MLflow's own settings would retry for minutes before they say that nobody is there."""
 PATIENT = {
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
 }
-"""For the long work with a server that has answered."""
+"""For the long work with a server that has answered: one that hangs is given up after three minutes."""
 _NOISY = ("mlflow", "alembic", "urllib3", "sqlalchemy")
 _RUNS_A_PAGE = 1000
 _THREADS = 8
@@ -114,7 +114,7 @@ def explained(error: BaseException, location: Location, doing: str = "read") -> 
     text = one_line(error)
     where = location.shown
     if re.search(
-        r"Max retries|Connection ?(refused|reset|aborted|error)|timed out|resolve|Failed to establish", text, re.I
+        r"Max retries|Connection ?(refused|reset|aborted|broken|error)|timed out|resolve|Failed to establish", text, re.I
     ):
         return AdvisorError(f"cannot reach {where}; is the tracking server running, and is the address right?")
     if re.search(r"\b(401|403)\b|Unauthorized|PERMISSION_DENIED|Permission denied", text):
