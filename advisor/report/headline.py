@@ -165,7 +165,7 @@ def key_figures(report: Report) -> tuple[tuple[str, str, str], ...]:
         ),
         ("Hyperparameters searched", f"{searched}", _space_note(report, searched)),
         _best_step_figure(report),
-        ("Checks run", f"{passed + found} of {checks}", f"{passed} passed, {found} found something"),
+        ("Checks run", f"{passed + found} of {checks}", f"{passed} passed, {found} did not"),
     )
 
 

@@ -75,7 +75,9 @@ class SpaceInfeasible(Rule):
             ("ran out of memory", kinds.out_of_memory),
             ("learned nothing", kinds.stuck),
         )
-        told = ", ".join(f"{int(mask.sum())} {what}" for what, mask in named if mask.any())
+        kept = [(what, int(mask.sum())) for what, mask in named if mask.any()]
+        # Of one kind alone the kind says more: a trial that learned nothing did end with a result.
+        told = kept[0][0] if len(kept) == 1 else f"failed ({', '.join(f'{many} {what}' for what, many in kept)})"
         found = [] if count == ended else regions.clear(study, self.false_alarms)
         both = None if count == ended else joint.failures(study, regions.told_by_one(study, found), self.false_alarms)
         place, changes, evidence = regions.cut(study, found)
@@ -94,7 +96,7 @@ class SpaceInfeasible(Rule):
             )
         chance = both.p if both is not None else found[0][1].p if found else None
         yield self.finding(
-            f"{count} of {ended} trial{'s' if ended > 1 else ''} failed ({told}){place}.",
+            f"{count} of {ended} trial{'s' if ended > 1 else ''} {told}{place}.",
             action=_sentence(changes[0]),
             severity="critical" if count >= self.everywhere * ended else "warning",
             confidence=outliers.chance_of_share(count, ended, self.share),

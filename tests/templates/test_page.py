@@ -148,7 +148,7 @@ def test_it_says_everything_in_the_order_of_the_design(page: str, report: Report
 
 
 def test_the_counts_under_the_verdict_add_up(page: str) -> None:
-    """All findings, also those that follow from others, and all checks; what ran is what passed and what found something."""
+    """All findings, also those that follow from others, and all checks; what ran is what passed and what did not."""
     study = make_study(40)
     spikes, boundary = (next(iter(v.findings)) for v in make_verdicts(study)[:2])
     cause = Explanation(rule=spikes.rule, subject=spikes.subject, side=spikes.side, because="So it is.")
@@ -164,7 +164,7 @@ def test_the_counts_under_the_verdict_add_up(page: str) -> None:
     assert int(tally["follows"]) == len(shown.findings) - len(shown.heads) == 1
     assert sum(int(tally[k]) for k in ("critical", "warning", "note", "follows")) == len(shown.findings)
     assert sum(int(tally[k]) for k in ("passed", "unknown", "broken")) + 4 == len(shown.verdicts)
-    assert "2 passed, 4 found something" in text
+    assert "2 passed, 4 did not" in text
     assert "#i-follows" not in page.partition('class="tally"')[2].partition("</ul>")[0]
 
 
