@@ -114,7 +114,9 @@ def explained(error: BaseException, location: Location, doing: str = "read") -> 
     text = one_line(error)
     where = location.shown
     if re.search(
-        r"Max retries|Connection ?(refused|reset|aborted|broken|error)|timed out|resolve|Failed to establish", text, re.I
+        r"Max retries|Connection ?(refused|reset|aborted|broken|error)|timed out|resolve|Failed to establish",
+        text,
+        re.I,
     ):
         return AdvisorError(f"cannot reach {where}; is the tracking server running, and is the address right?")
     if re.search(r"\b(401|403)\b|Unauthorized|PERMISSION_DENIED|Permission denied", text):
