@@ -23,16 +23,16 @@ def find_settings(folder: Path) -> Settings:
             return _rules(_read(own), own)
         project = home / "pyproject.toml"
         if project.is_file():
-            table = _read(project).get("tool", {}).get("advisor")
-            if table is not None:
-                return _rules(table, project)
+            tools = _read(project).get("tool")
+            if isinstance(tools, dict) and "advisor" in tools:
+                return _rules(tools["advisor"], project)
     return {}
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and thousands of brackets
         raise AdvisorError(f"{path}: not readable as TOML: {error}") from None
     except OSError as error:
         raise AdvisorError(f"cannot read the settings {str(path)!r}: {error.strerror or error}") from None

@@ -14,7 +14,9 @@ from advisor.space import Domain, Value
 Direction = Literal["minimize", "maximize"]
 Role = Literal["scientific", "nuisance", "fixed", "derived"]
 Probe = Literal["batch-size", "learning-rate", "early-instability", "warmup", "steps"]
-Name = Annotated[str, Field(min_length=1, max_length=500)]
+MAX_NAME = 500
+"""Characters; trackers allow fewer."""
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 
 class Objective(BaseModel):
@@ -197,12 +199,14 @@ class StudySpec(BaseModel):
             self._check_condition(name, parameter)
             self._check_names(name, "formula", parameter.formula)
             self._check_names(name, "equals", parameter.equals)
+        conditions = {n: p.when or () for n, p in self.parameters.items() if p.when}
+        formulas = {n: _names(p.formula) for n, p in self.parameters.items() if p.formula}
         for name in self.parameters:
-            if name in _reached(name, {n: p.when or () for n, p in self.parameters.items()}):
+            if name in _reached(name, conditions):
                 raise MisplacedError(
                     f"the conditions of parameter {name!r} run in a circle", "parameters", name, "when"
                 )
-            if name in _reached(name, {n: _names(p.formula) for n, p in self.parameters.items()}):
+            if name in _reached(name, formulas):
                 raise MisplacedError(f"the formula of {name!r} runs in a circle", "parameters", name, "formula")
         for i, region in enumerate(self.forbidden):
             for name in region.where:
@@ -274,7 +278,7 @@ def _names(text: str | None) -> frozenset[str]:
 def _reached(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
     """What `name` depends on, directly or through others."""
     found: set[str] = set()
-    waiting = list(edges[name])
+    waiting = list(edges.get(name, ()))
     while waiting:
         other = waiting.pop()
         if other not in found:

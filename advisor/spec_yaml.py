@@ -21,12 +21,19 @@ _MAX_BYTES = 2_000_000
 
 
 class _Loader(yaml.SafeLoader):
-    """Scalars as in YAML 1.2; no aliases, so that a small file stays small."""
+    """Scalars as in YAML 1.2; no aliases, so that a small file stays small, no tags, and no text that cannot be written again."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.constructor.ConstructorError(None, None, "aliases are not allowed", mark)
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        refused = None
+        if isinstance(event, yaml.AliasEvent):
+            refused = "aliases are not allowed"
+        elif event.tag is not None:
+            refused = f"tags such as {event.tag} are not allowed"
+        elif isinstance(event, yaml.ScalarEvent) and _HALF.search(event.value):
+            refused = "a text holds half a character"
+        if refused is not None:
+            raise yaml.constructor.ConstructorError(None, None, refused, event.start_mark)
         return super().compose_node(parent, index)
 
 
@@ -34,6 +41,7 @@ class _Dumper(yaml.SafeDumper):
     """Quotes whatever YAML 1.1 or 1.2 would take for something other than text, so that every reader reads the same."""
 
 
+_HALF = re.compile("[\ud800-\udfff]")
 _INT = re.compile(r"^[-+]?[0-9]+$")
 _FLOAT = re.compile(
     r"^(?:[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"

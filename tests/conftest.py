@@ -47,3 +47,15 @@ def browser() -> Iterator[Any]:
         launched = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield launched
         launched.close()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many cases the fuzzing went through."""
+    reports = [r for of_kind in terminalreporter.stats.values() for r in of_kind]
+    told = [
+        dict(getattr(r, "user_properties", ())).get("fuzz cases", 0)
+        for r in reports
+        if getattr(r, "when", "") == "teardown"
+    ]
+    if any(told):
+        terminalreporter.write_line(f"{sum(told):,} cases of hostile and broken data")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,7 +25,7 @@ class _Kinds(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self.commands and (Path(args[0]).exists() or "://" in args[0]):
+        if args and args[0] not in self.commands and (os.path.exists(args[0]) or "://" in args[0]):
             args = ["auto", *args]
         elif args and args[0] not in self.commands and not args[0].startswith("-"):
             raise AdvisorError(

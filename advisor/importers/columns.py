@@ -15,6 +15,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from advisor.errors import AdvisorError
+from advisor.importers import files
 from advisor.space import FloatArray
 
 Kind = Literal["text", "integer", "number"]
@@ -129,16 +130,17 @@ def _read_csv(path: Path) -> Any:
         header = file.readline()
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     names = [name.strip().strip('"') for name in header.strip().split(delimiter)]
-    return pa.csv.read_csv(
-        path,
-        parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
+    with path.open("rb") as file:
+        return pa.csv.read_csv(
+            files.Utf8(file),
+            parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
 
 
 def _emptied(values: Any) -> Any:

@@ -16,3 +16,9 @@ def load(module: str, tool: str) -> Any:
         raise AdvisorError(
             f'reading what {tool} wrote needs its library ({error.name or module}): pip install "tuning-advisor[importers]"'
         ) from None
+
+
+def decode_error() -> type[Exception]:
+    """What protobuf raises where bytes are no message of the kind wanted."""
+    found: type[Exception] = load("google.protobuf.message", "protobuf").DecodeError
+    return found

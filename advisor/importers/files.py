@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
+import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import yaml
 
@@ -112,8 +114,10 @@ def read_yaml(path: Path) -> Any:
     """The file's YAML without its objects: whatever bears a tag of its own is left out, nothing is constructed."""
     try:
         return yaml.load(read_bytes(path, MAX_YAML_BYTES), Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        first = (
+            str(error).splitlines()[0] if str(error) else type(error).__name__
+        )  # some of PyYAML's own, of `!!bool x`
         raise AdvisorError(f"{printable(path)} is not YAML: {first[:120]}") from None
 
 
@@ -135,7 +139,12 @@ def read_mapping(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(found, dict):
         raise AdvisorError(f"{printable(path)} must hold a mapping of names to values, not a {type(found).__name__}")
-    return {str(key): value for key, value in found.items()}
+    return {str(key): value for key, value in found.items() if not _huge(key)}
+
+
+def _huge(key: Any) -> bool:
+    """Whether the key is a number of so many digits that Python would not write it, as YAML's hexadecimal ones may be."""
+    return isinstance(key, int) and abs(key) >= 10**4000
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes, bool]]:
@@ -174,6 +183,24 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
         yield row
 
 
+class Utf8(io.RawIOBase):
+    """The bytes of a file, with what is no UTF-8 among them replaced: in a bad row, Arrow prints a traceback for it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._decoder = file, codecs.getincrementaldecoder("utf-8")("replace")
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """At most `size` bytes: a replaced one is three."""
+        text = ""
+        while not text and (raw := self._file.read(max(size // 3, 1) if size >= 0 else -1)):
+            text = self._decoder.decode(raw)
+        return text.encode()
+
+
 def flat(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any]:
     """A mapping of mappings as one mapping, names joined by `separator`.
 
@@ -184,7 +211,8 @@ def flat(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any]:
     seen = 0
     while waiting:
         prefix, inner, depth = waiting.pop()
-        for key, value in inner.items():
+        for name, value in inner.items():
+            key = "a huge number" if _huge(name) else name
             seen += 1
             if depth > _MAX_DEPTH or seen > _MAX_PARAMS:
                 raise AdvisorError(f"more than {_MAX_PARAMS:,} values or {_MAX_DEPTH} levels in one set of parameters")

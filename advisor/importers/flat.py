@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -30,6 +32,7 @@ TABLES = (".csv", ".tsv", ".parquet", ".pq")
 LINES = (".jsonl", ".ndjson")
 _ALL_LINES = (*LINES, ".json")
 _BLOCK_BYTES = 8 << 20
+_DIGITS = re.compile(r"[0-9]{1,20}(\.[0-9]{0,20})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ def read_file(path: Path, layout: Layout, gathered: Callable[[str | None], Rows]
         _read_lines(path, layout, gathered)
         return
     for table in _tables(path):
-        for run, of_run in _by_run(table, layout.run):
+        for run, of_run in _by_run(table, layout.run, files.printable(path)):
             _add_table(gathered(run), of_run, layout, files.printable(path))
 
 
@@ -148,9 +151,7 @@ def _add_cell(rows: Rows, column: str, cell: Any, step: int, time: int | None, l
 
 
 def _unquoted(cell: Any) -> Any:
-    return (
-        float(cell) if isinstance(cell, str) and len(cell) < 30 and cell.strip().replace(".", "", 1).isdigit() else cell
-    )
+    return float(cell) if isinstance(cell, str) and _DIGITS.fullmatch(cell.strip()) else cell
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------------------
@@ -163,13 +164,20 @@ def _header(path: Path) -> tuple[list[str], str]:
     except OSError as error:
         raise AdvisorError(f"cannot read {files.printable(path)}: {_line(error)}") from None
     delimiter = _delimiter(path, line)
-    names = next(csv.reader([line], delimiter=delimiter), []) if "\0" not in line else []
+    try:
+        names = next(csv.reader([line], delimiter=delimiter), []) if "\0" not in line else []
+    except csv.Error:  # a name that is longer than a hundred thousand characters, or holds half a line break
+        names = []
     if not names:
         raise AdvisorError(f"{files.printable(path)} is no table: its first line must name the columns")
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise AdvisorError(f"{files.printable(path)} has the column {twice[0]!r} twice")
+    _require_different(path, names)
     return names, delimiter
+
+
+def _require_different(path: Path, names: Sequence[str]) -> None:
+    for name, times in Counter(names).most_common(1):
+        if times > 1:
+            raise AdvisorError(f"{files.printable(path)} has the column {name!r} twice")
 
 
 def _first_bytes(path: Path) -> bytes:
@@ -185,9 +193,11 @@ def _delimiter(path: Path, header: str) -> str:
 
 def _parquet(path: Path) -> Any:
     try:
-        return pa.parquet.ParquetFile(path)
+        file = pa.parquet.ParquetFile(path)
+        _require_different(path, file.schema_arrow.names)
     except (OSError, pa.ArrowException, ValueError) as error:
         raise AdvisorError(f"{files.printable(path)} is no Parquet file: {_line(error)}") from None
+    return file
 
 
 def _tables(path: Path) -> Iterator[Any]:
@@ -200,17 +210,20 @@ def _tables(path: Path) -> Iterator[Any]:
         return
     names, delimiter = _header(path)
     try:
-        with pa.csv.open_csv(
-            path,
-            read_options=pa.csv.ReadOptions(block_size=_BLOCK_BYTES, column_names=names, skip_rows=1),
-            parse_options=pa.csv.ParseOptions(
-                delimiter=delimiter,
-                invalid_row_handler=_skip,  # the last one of a file that is still being written
-            ),
-            convert_options=pa.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()), null_values=[""], strings_can_be_null=True
-            ),
-        ) as reader:
+        with (
+            path.open("rb") as file,
+            pa.csv.open_csv(
+                files.Utf8(file),
+                read_options=pa.csv.ReadOptions(block_size=_BLOCK_BYTES, column_names=names, skip_rows=1),
+                parse_options=pa.csv.ParseOptions(
+                    delimiter=delimiter,
+                    invalid_row_handler=_skip,  # the last one of a file that is still being written
+                ),
+                convert_options=pa.csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()), null_values=[""], strings_can_be_null=True
+                ),
+            ) as reader,
+        ):
             yield from reader
     except pa.ArrowInvalid as error:
         if "Empty CSV" not in str(error):
@@ -223,14 +236,18 @@ def _skip(row: Any) -> str:  # noqa: ARG001 - the reader passes it
     return "skip"
 
 
-def _by_run(table: Any, column: str | None) -> Iterator[tuple[str | None, Any]]:
+def _by_run(table: Any, column: str | None, name: str) -> Iterator[tuple[str | None, Any]]:
     if column is None:
         yield None, table
         return
-    encoded = table.column(column).cast(pa.string()).dictionary_encode()
+    cells = table.column(column)
+    try:
+        encoded = cells.cast(pa.string()).dictionary_encode()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise AdvisorError(f"{name}: the column {column!r} holds {cells.type}, which names no run") from None
     codes = np.asarray(pc.fill_null(encoded.indices, -1))
-    for code, name in enumerate(encoded.dictionary.to_pylist()):
-        yield name, table.filter(pa.array(codes == code))
+    for code, run in enumerate(encoded.dictionary.to_pylist()):
+        yield run, table.filter(pa.array(codes == code))
 
 
 def _add_table(rows: Rows, table: Any, layout: Layout, name: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from advisor import contract
 from advisor.errors import AdvisorError
 from advisor.importers import extras, files
-from advisor.importers.runs import Content, Curves, Found, as_step
+from advisor.importers.runs import Content, Curves, Found, as_step, as_value
 from advisor.importers.space import declared_study
 from advisor.redact import redact
 from advisor.tracking.client import one_line
@@ -126,20 +126,21 @@ def _database(url: str) -> Any:
 
 
 def _trials(study: Any, objective: str | None, notes: list[str]) -> list[Found]:
+    name = str(study.study_name)  # a journal may hold anything
     which, metric = _objective(study, objective)
     direction = study.directions[which].name.lower()
     trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in _STATUSES]
     waiting = len(study.get_trials(deepcopy=False)) - len(trials)
     if waiting:
-        notes.append(f"{waiting:,} trials of {study.study_name!r} wait to be started and were left out.")
+        notes.append(f"{waiting:,} trials of {name!r} wait to be started and were left out.")
     curve = metric if _one_metric(trials, which) else f"{metric}.intermediate"
     tags = {contract.TAG_OBJECTIVE: metric}
     if direction in ("minimize", "maximize"):
         tags[contract.TAG_DIRECTION] = direction
-    declared, note = declared_study(study.study_name, metric, tags.get(contract.TAG_DIRECTION), trials)
+    declared, note = declared_study(name, metric, tags.get(contract.TAG_DIRECTION), trials)
     notes += [note] if note else []
     tags_of_experiment = {**tags, **({contract.TAG_STUDY_FILE: declared} if declared is not None else {})}
-    return [_found(study.study_name, trial, which, metric, curve, tags, tags_of_experiment) for trial in trials]
+    return [_found(name, trial, which, metric, curve, tags, tags_of_experiment) for trial in trials]
 
 
 def _objective(study: Any, wanted: str | None) -> tuple[int, str]:
@@ -189,17 +190,16 @@ def _found(
 def _content(trial: Any, which: int, metric: str, curve: str, tags: Mapping[str, str]) -> Content:
     where = f"trial {trial.number}"
     curves = Curves()
-    last = 0
-    for step, value in sorted(trial.intermediate_values.items()):
-        last = as_step(step, where)
-        curves.add(curve, last, float(value))
-    if trial.values and trial.state.name != "PRUNED":
-        value = float(trial.values[which])
-        if curve != metric or value not in trial.intermediate_values.values():
-            curves.add(metric, last if curve != metric else last + bool(trial.intermediate_values), value)
+    # A journal may hold anything in the place of a number.
+    reported = {as_step(step, where): as_value(value) for step, value in trial.intermediate_values.items()}
+    for step, value in (known := sorted((s, v) for s, v in reported.items() if v is not None)):
+        curves.add(curve, step, value)
+    last = known[-1][0] if known else 0
+    final = as_value(trial.values[which]) if trial.values and trial.state.name != "PRUNED" else None
+    if final is not None and (curve != metric or final not in reported.values()):
+        curves.add(metric, last if curve != metric else last + bool(known), final)
     status, noted = _STATUSES[trial.state.name]
-    ends = [v for _, v in sorted(trial.intermediate_values.items())][-1:]
-    if trial.state.name == "FAIL" and ends and not math.isfinite(ends[0]):
+    if trial.state.name == "FAIL" and known and not math.isfinite(known[-1][1]):
         noted = "diverged"
     return Content(
         curves.points(),

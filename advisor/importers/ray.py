@@ -64,7 +64,7 @@ class _State:
         for path in sorted(folder.glob("experiment_state-*.json"))[-1:]:
             try:
                 self._read(files.read_json(path))
-            except (AdvisorError, AttributeError, TypeError, ValueError):
+            except (AdvisorError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
                 continue  # it only adds to what the trials' own files tell
 
     def _read(self, state: Mapping[str, Any]) -> None:
@@ -124,7 +124,7 @@ def _started_ms(source: Path) -> int | None:
         return None
     try:
         return as_time_ms(float(first[_TIME]) - float(first.get("time_total_s", 0.0)))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, OverflowError, TypeError, ValueError):
         return None
 
 

@@ -151,10 +151,17 @@ def _session(value: Any, read: _Reading) -> None:
     """What the hyperparameters' plugin notes as a session starts and ends."""
     metadata = extras.load("tensorboard.plugins.hparams.metadata", "TensorBoard")
     content = value.metadata.plugin_data.content
-    if value.tag == _SESSION_END:
-        read.status = _STATUSES.get(metadata.parse_session_end_info_plugin_data(content).status, "FINISHED")
+    ends = value.tag == _SESSION_END
+    parse = metadata.parse_session_end_info_plugin_data if ends else metadata.parse_session_start_info_plugin_data
+    try:
+        told = parse(content)
+    except (extras.decode_error(), extras.load("tensorboard.plugins.hparams.error", "TensorBoard").HParamsError):
+        read.notes.append("What the hyperparameters' plugin noted is damaged; it was left out.")
         return
-    for name, held in metadata.parse_session_start_info_plugin_data(content).hparams.items():
+    if ends:
+        read.status = _STATUSES.get(told.status, "FINISHED")
+        return
+    for name, held in told.hparams.items():
         kind = held.WhichOneof("kind")
         cell = getattr(held, kind) if kind in ("number_value", "string_value", "bool_value") else None
         if cell is not None:
@@ -171,8 +178,11 @@ def _events(path: Path, notes: list[str]) -> Iterator[Any]:
     try:
         size = path.stat().st_size
         for record in loader.RawEventFileLoader(str(path)).Load():
+            event = event_pb2.Event.FromString(record)
             end += len(record) + _RECORD_FRAME
-            yield event_pb2.Event.FromString(record)
+            yield event
+    except extras.decode_error():
+        pass  # the note says where
     except (OSError, MemoryError, OverflowError) as error:
         raise AdvisorError(f"cannot read {files.printable(path)}: {str(error)[:120]}") from None
     if end < size:

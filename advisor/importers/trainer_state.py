@@ -27,6 +27,7 @@ _ARGUMENTS = (
 )
 _CARD = "README.md"
 _CARD_BYTES = 1_000_000
+_COUNT = re.compile(r"[1-9][0-9]{0,17}")
 
 
 def find(path: Path) -> list[Found]:
@@ -115,7 +116,7 @@ def _content(path: Path, beside: Sequence[Path]) -> Content:
     tags = _aim(state, history, arguments)
     batch = arguments.get("total_train_batch_size") or state.get("train_batch_size")
     for tag, value in ((contract.TAG_MAX_TRAIN_STEPS, state.get("max_steps")), (contract.TAG_BATCH_SIZE, batch)):
-        if isinstance(value, int | str) and str(value).isdecimal() and int(value) > 0:
+        if isinstance(value, int | str) and _COUNT.fullmatch(str(value)):
             tags[tag] = str(value)
     return Content(
         curves.points(),

@@ -204,9 +204,7 @@ def _records(path: Path, notes: list[str]) -> Iterator[Any]:
     for end, content in _framed(path):
         try:
             yield protocol.Record.FromString(content)
-        except Exception as error:  # the class of protobuf's error depends on its implementation
-            if type(error).__name__ != "DecodeError":
-                raise
+        except extras.decode_error():
             raise AdvisorError(
                 f"{files.printable(path)} is damaged at byte {end:,}: a record is not readable"
             ) from None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
 from advisor import formula
+from advisor.errors import AdvisorError
 from advisor.launch import command
 from advisor.launch.jobs import Job
 from advisor.spec import StudySpec
@@ -23,9 +24,19 @@ def check(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None
 
     append: False if the training reads the hyperparameters from its environment, where all of them are.
     """
+    if any("\0" in text for text in _texts(spec)):
+        raise AdvisorError("the study holds a text with a zero byte, which no command line takes; take it out")
     command.check(words, spec.parameters, {*_given(spec), "trial", "seed", "json", "args", "run_id"})
     if append:
         command.check_all(words, _stand_ins(spec), spec.parameters)
+
+
+def _texts(spec: StudySpec) -> Iterator[str]:
+    """What may become a word of a command."""
+    yield spec.study
+    for name, parameter in spec.parameters.items():
+        yield name
+        yield from (v for v in (parameter.value, *parameter.options) if isinstance(v, str))
 
 
 def _stand_ins(spec: StudySpec) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from advisor.space import FloatArray, Scale, Value
-from advisor.spec import Parameter, Role
+from advisor.spec import MAX_NAME, Parameter, Role
 
 _NOT_HYPERPARAMETERS = re.compile(
     r"(^|[_./-])(seed|seeds|random_state|run|run_id|run_name|uuid|guid|hash|host|hostname|path|paths|dir|directory|folder|file|"
@@ -60,7 +60,9 @@ def parse_value(text: str) -> Value | None:
 
 def parse_params(raw: Sequence[Mapping[str, str]]) -> list[dict[str, Value]]:
     """The hyperparameters of each trial, shape (trials,): parsed, of one type per name, without seeds, paths and other labels."""
-    parsed = [{k: v for k, t in params.items() if (v := parse_value(t)) is not None} for params in raw]
+    parsed = [
+        {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME and (v := parse_value(t)) is not None} for params in raw
+    ]
     every = {name for params in parsed for name in params}
     names = sorted(n for n in every if not (_NOT_HYPERPARAMETERS.search(n) or _COUNTS_TRIALS.search(n)))
     kept = [name for name in names if not _is_label([p[name] for p in parsed if name in p], len(parsed))]

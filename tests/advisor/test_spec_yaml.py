@@ -190,7 +190,7 @@ def test_a_comment_says_what_the_round_before_did():
         ("study: s\nobjective: {metric: m, direction: up}\n", "line 2, objective.direction"),
         ("objective: {metric: m, direction: minimize}\n", "study: Field required"),
         ("a: &a [1]\nb: *a\n", "aliases are not allowed"),
-        ("study: !!python/object/apply:os.system ['true']", "constructor"),
+        ("study: !!python/object/apply:os.system ['true']", "tags such as .* are not allowed"),
         ("[" * 5000, "study file"),
         ("\x00", "not readable|not allowed"),
     ],

@@ -1,0 +1,25 @@
+"""Counts the cases, and has errors raised where the command line would take them for a bug of its own and say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import outcome, stores
+
+
+@pytest.fixture(autouse=True)
+def count_the_cases(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("ADVISOR_DEBUG", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    outcome.counted()
+    yield
+    request.node.user_properties.append(("fuzz cases", outcome.counted()))
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow store without an experiment of its own, to be copied."""
+    return stores.empty(tmp_path_factory.mktemp("store") / "empty.db")
