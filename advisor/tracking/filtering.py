@@ -53,7 +53,7 @@ def _entities(execute: Execute, rows: Sequence[tuple[Any, ...]], clauses: Sequen
                 experiment_id="",
                 user_id=user or "",
                 status=status,
-                start_time=start,
+                start_time=start or 0,  # MLflow's own objects need one
                 end_time=end,
                 lifecycle_stage=LifecycleStage.ACTIVE,
                 artifact_uri=artifacts,

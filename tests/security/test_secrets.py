@@ -1,0 +1,271 @@
+"""Nothing that is written holds what signs somebody in: every command, on a real store whose address has a password.
+
+Each command runs with its own home, cache and working folder below one folder. All files there, all texts in the store's tables
+and all that was printed are searched for what was planted in addresses and in the environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from fault_servers import Postgres, TrackingServer
+
+from advisor.cli import main
+
+PASSWORD = "pl/anted:pa55@word"  # as hard to find in an address as it may be
+PLANTED = {
+    "MLFLOW_TRACKING_TOKEN": "planted-token-1",
+    "MLFLOW_TRACKING_PASSWORD": "planted-password-2",
+    "AWS_SECRET_ACCESS_KEY": "planted/secret+key=3",
+    "PGPASSWORD": "planted-pg-4",
+    "WANDB_API_KEY": "planted-wandb-5",
+}
+FORMS = sorted(
+    {form for value in (PASSWORD, *PLANTED.values()) for form in (value, quote(value, safe=""), quote(value))}
+)
+
+STUDY = """
+study: planted
+goal: find a learning rate
+objective: {metric: val/loss, direction: minimize}
+parameters:
+  learning_rate: {type: float, low: 0.001, high: 0.1, scale: log}
+trials: 3
+max_train_steps: 5
+"""
+TRAINING = """
+import os, sys
+uri, token = os.environ["MLFLOW_TRACKING_URI"], os.environ["MLFLOW_TRACKING_TOKEN"]
+if os.environ["ADVISOR_TRIAL"] == "1":
+    raise SystemExit(f"cannot log to {uri} with Bearer {token}")
+if "PLANTED_HOOK" not in os.environ:
+    import mlflow
+    mlflow.log_metric("val/loss", float(sys.argv[1]), step=5)
+    raise SystemExit
+import torch
+from advisor_pytorch import TuningLogger
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=float(sys.argv[1]))
+given = {"learning_rate": float(sys.argv[1]), "database": uri, "note": f"with {token}", "api_key": token}
+with TuningLogger(model, optimizer, params=given, objective="val/loss", max_train_steps=5, close_timeout_s=60) as log:
+    for step in range(5):
+        loss = model(torch.ones(4, 2)).square().mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+        log.step(loss)
+        log.evaluate({"val/loss": float(loss)})
+    if os.environ["ADVISOR_TRIAL"] == "2":
+        raise RuntimeError(f"lost {uri}")
+"""
+RULE = '''
+"""A rule that breaks."""
+import os
+from collections.abc import Iterator
+from typing import ClassVar
+from advisor.finding import Finding
+from advisor.rule import Rule
+from advisor.study import Study
+
+class Breaks(Rule):
+    """Breaks.
+
+    ## What it looks at
+    Nothing.
+    ## Why it matters
+    It does not.
+    ## What to do
+    Nothing.
+    """
+    playbook: ClassVar[str] = "Choosing the model architecture"
+    goal: ClassVar = "boundary"
+    def check(self, study: Study) -> Iterator[Finding]:
+        raise ValueError(f"{os.environ['AWS_SECRET_ACCESS_KEY']} at {os.environ['PLANTED_URI']}")
+'''
+
+_RUN = """
+import json, sys
+from advisor.cli import main
+statuses = []
+for words in json.loads(sys.argv[1]):
+    try:
+        main(words)
+        statuses.append(0)
+    except SystemExit as ended:
+        statuses.append(ended.code or 0)
+print()
+print(json.dumps(statuses))
+"""
+
+
+class World:
+    """A folder with all that commands write, their output, and the store."""
+
+    def __init__(self, folder: Path, uri: str) -> None:
+        self.folder, self.uri, self.said = folder, uri, ""
+        homes = {name: str(folder / name.lower()) for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "TMPDIR")}
+        for home in homes.values():
+            Path(home).mkdir()
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_TRACKING", "MLFLOW_RUN", "ADVISOR"))}
+        self.environment = {**kept, **homes, **PLANTED, "PLANTED_URI": uri, "MLFLOW_TRACKING_URI": uri}
+
+    def run(self, *commands: Sequence[str]) -> list[int]:
+        """Run commands of the advisor, one after another in one process; their exit statuses."""
+        done = subprocess.run(
+            [sys.executable, "-c", _RUN, json.dumps(commands)],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+        self.said += done.stdout + done.stderr
+        assert done.returncode == 0, self.said
+        statuses: list[int] = json.loads(done.stdout.splitlines()[-1])
+        return statuses
+
+    def found(self) -> list[str]:
+        """Where any of what was planted stands: in a file, its name, or what was printed."""
+        texts = {"printed": self.said.encode()}
+        for path in self.folder.rglob("*"):
+            texts[f"name of {path}"] = str(path).encode()
+            if path.is_file() and not path.is_symlink():
+                texts[str(path)] = path.read_bytes()
+        return [f"{form} in {where}" for where, text in texts.items() for form in FORMS if form.encode() in text]
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    """A PostgreSQL store that a user with a password signs in to; its address, which MLflow has set up."""
+    if Postgres.binaries() is None:
+        pytest.skip("needs PostgreSQL: initdb is not there")
+    postgres = Postgres()
+    try:
+        yield postgres.uri.replace("pa55word", quote(PASSWORD, safe=""))
+    finally:
+        postgres.remove()
+
+
+@pytest.fixture(
+    params=["database", *(pytest.param(where, marks=pytest.mark.slow) for where in ("database, hook", "server, hook"))]
+)
+def world(
+    request: pytest.FixtureRequest, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
+    if "hook" in request.param:
+        monkeypatch.setenv("PLANTED_HOOK", "1")
+    if "database" in request.param:
+        yield World(tmp_path, database)
+        return
+    outside = tmp_path / "server"
+    outside.mkdir()
+    server = TrackingServer(database.replace(quote(PASSWORD, safe=""), "other"), outside)
+    server.start()
+    (tmp_path / "world").mkdir()
+    try:
+        yield World(tmp_path / "world", server.uri.replace("//", f"//user:{quote(PASSWORD, safe='')}@"))
+    finally:
+        server.kill()
+
+
+def in_tables(uri: str) -> str:
+    """All texts of a PostgreSQL store."""
+    import psycopg
+
+    texts: list[str] = []
+    with psycopg.connect(uri.replace("postgresql+psycopg2", "postgresql")) as connection:
+        tables = connection.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'")
+        for (table,) in tables.fetchall():
+            texts += [row for (row,) in connection.execute(f'SELECT t::text FROM "{table}" t')]  # type: ignore[arg-type]
+    return "\n".join(texts)
+
+
+def test_no_command_writes_what_signs_in(world: World, database: str) -> None:
+    folder = world.folder
+    (folder / "study.yaml").write_text(STUDY)
+    (folder / "train.py").write_text(TRAINING)
+    (folder / "rules" / "space").mkdir(parents=True)
+    (folder / "rules" / "space" / "breaks.py").write_text(RULE)
+
+    train = ["run", "study.yaml", "--keep-going", "-j", "3", "--", sys.executable, "train.py", "{learning_rate}"]
+    assert world.run(train) == [0]
+    assert "cannot log to" in world.said  # the last words of a training that failed, for all to read
+    printed = list(folder.glob("advisor-runs/planted/*.log"))
+    assert any(
+        form in log.read_text() for log in printed for form in FORMS
+    )  # what a training prints is its own affair,
+    assert (folder / "advisor-runs" / "planted").stat().st_mode & 0o077 == 0  # and nobody else's
+    for log in printed:
+        log.unlink()
+
+    analyze = ["analyze", "planted", "--rules", "rules", "--log-to-mlflow", "--out"]
+    exports = [["export", kind, "study.yaml", "--out", f"{kind}.txt"] for kind in ("optuna", "ray", "wandb", "hydra")]
+    seeded = ["export", "optuna", "study.yaml", "--experiment", "planted", "--out", "seeded.py"]
+    compare = ["compare", "-e", "planted", "trial-0000", "trial-0002"]
+    history = [["history"], ["history", "--format", "markdown"], ["history", "--format", "json"]]
+    commands = [[*analyze, "one"], [*analyze, "again"], *history, compare, *exports, seeded, ["sync"], train]
+    statuses = world.run(*commands)
+    assert [words for words, status in zip(commands, statuses, strict=True) if status and words != compare] == []
+    verdicts = json.loads((folder / "one" / "findings.json").read_text())["verdicts"]
+    shown = re.sub("//.*@", "//***@", world.uri)
+    assert next(v for v in verdicts if v["rule"] == "breaks")["reason"] == f"ValueError: *** at {shown}"
+    for log in printed:
+        log.unlink(missing_ok=True)
+    assert world.found() == []
+    stored = in_tables(database)
+    assert [form for form in FORMS if form in stored] == []
+    assert f"cannot log to {shown} with Bearer ***" in stored
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------------------
+
+RAW = "postgresql://user:pl/anted:pa55@word@127.0.0.1:9/x"  # SQLAlchemy takes a password so
+
+
+@pytest.mark.parametrize(
+    ("words", "environment"),
+    [
+        ("analyze x --tracking-uri http://user:planted@127.0.0.1:9", {}),
+        ("analyze x --tracking-uri http://127.0.0.1:9", {"MLFLOW_TRACKING_TOKEN": "planted-token\r\n"}),
+        ("analyze x --tracking-uri http://user:planted@[::1", {}),
+        (f"analyze x --tracking-uri {RAW}", {}),
+        ("analyze x --tracking-uri postgresql://user:planted@127.0.0.1:port/x", {}),
+        ("analyze x --tracking-uri postgresql://user:planted@127.0.0.1:9/x?nonsense=1&password=planted", {}),
+        ("analyze x --tracking-uri mysql+nonsense://user:planted@127.0.0.1:9/x", {}),
+        ("analyze x --tracking-uri user:planted@127.0.0.1:9", {}),
+        ("analyze x --all --tracking-uri http://user:planted@127.0.0.1:9", {}),
+        ("history --tracking-uri http://user:planted@127.0.0.1:9", {}),
+        ("compare a b --tracking-uri http://user:planted@127.0.0.1:9", {}),
+        (f"import optuna {RAW}", {}),
+        ("import optuna nonsense://user:planted@127.0.0.1:9/x", {}),
+        ("import tables nothing.csv none.csv --tracking-uri http://user:planted@127.0.0.1:9", {}),
+        ("run study.yaml --tracking-uri http://user:planted@127.0.0.1:9 -- true", {}),
+        ("run study.yaml --tracking-uri postgresql://user:planted@127.0.0.1:port/x -- true", {}),
+    ],
+)
+def test_no_error_tells_what_signs_in(
+    words: str,
+    environment: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.yaml").write_text(STUDY)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    said = "".join(capfd.readouterr())
+    assert ended.value.code == 2
+    assert "pl/anted" not in said
+    assert "planted" not in said.replace("'planted'", "")  # the study's name
+    assert "bug" not in said
+    assert len(said.splitlines()) == 1
