@@ -61,7 +61,8 @@ def parse_value(text: str) -> Value | None:
 def parse_params(raw: Sequence[Mapping[str, str]]) -> list[dict[str, Value]]:
     """The hyperparameters of each trial, shape (trials,): parsed, of one type per name, without seeds, paths and other labels."""
     parsed = [
-        {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME and (v := parse_value(t)) is not None} for params in raw
+        {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME and (v := parse_value(t)) is not None}
+        for params in raw
     ]
     every = {name for params in parsed for name in params}
     names = sorted(n for n in every if not (_NOT_HYPERPARAMETERS.search(n) or _COUNTS_TRIALS.search(n)))

@@ -179,7 +179,10 @@ _JSON = (
     *("complete", "minimize"),
 )
 _BOMB = base64.b64encode(zlib.compress(b"study: " + b"a" * 30_000_000, 9)).decode()
-STUDY_FILE = "study: study\nobjective: {metric: val/loss, direction: minimize}\nparameters: {lr: {low: 0.0001, high: 1, scale: log}}\n"
+STUDY_FILE = (
+    "study: study\nobjective: {metric: val/loss, direction: minimize}\n"
+    "parameters: {lr: {low: 0.0001, high: 1, scale: log}}\n"
+)
 _FILES = (
     *(STUDY_FILE, "study: x", "[", "a" * 5000, STUDY_FILE + "parent: study\n", STUDY_FILE + "parent: gone\nround: 2\n"),
     *("zlib+base64, parts: 1", "zlib+base64, parts: 99999999999", "zlib+base64, parts: x"),

@@ -153,7 +153,8 @@ def _step_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:
     first = min(c.steps[0] for c in curves)
     # Steps are counted from the start of training, unless all of it that was logged lies far from there.
     low = 0.0 if first <= last / 2 else float(first)
-    return Scale(low, max(float(last), low + max(1.0, 1e-6 * abs(low))), left, _RIGHT)  # where floats lie far apart, too
+    room = max(1.0, 1e-6 * abs(low))  # also where floats lie far apart
+    return Scale(low, max(float(last), low + room), left, _RIGHT)
 
 
 def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale) -> str:
