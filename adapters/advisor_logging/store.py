@@ -207,8 +207,14 @@ def one_at_a_time(tracking_uri: str) -> Iterator[None]:
 def _fail_at_once(tracking_uri: str) -> None:
     # A database that cannot be opened is tried for a minute and a half before anyone hears why; our caller tries again itself.
     if tracking_uri.partition("://")[0].partition("+")[0] in ("sqlite", "postgresql", "mysql", "mssql"):
-        from mlflow.store.db import utils
-
+        try:
+            from mlflow.store.db import utils
+        except ImportError as error:
+            if "from 'sqlalchemy" not in str(error):
+                raise
+            raise ImportError(
+                "MLflow before 3.9 opens no database with SQLAlchemy 2.1; run: pip install 'sqlalchemy<2.1'"
+            ) from error
         utils.MAX_RETRY_COUNT = 1
 
 

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from inspect import signature
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -56,12 +57,15 @@ def _repository(root: str, tracking_uri: str) -> tuple[Any, str]:
     """MLflow's reader of a location, and what stands before paths in it: a tracking server's own needs one for all runs."""
     parts = urlsplit(root)
     if parts.scheme != "mlflow-artifacts":
-        return _make_repository(root, tracking_uri), ""
-    return _make_repository(f"mlflow-artifacts://{parts.netloc}/", tracking_uri), parts.path.strip("/") + "/"
+        return artifact_repository(root, tracking_uri), ""
+    return artifact_repository(f"mlflow-artifacts://{parts.netloc}/", tracking_uri), parts.path.strip("/") + "/"
 
 
 @lru_cache(maxsize=64)
-def _make_repository(root: str, tracking_uri: str) -> Any:
+def artifact_repository(root: str, tracking_uri: str) -> Any:
+    """MLflow's reader and writer of an artifact location; within `client.opened`."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-    return get_artifact_repository(root, tracking_uri=tracking_uri)
+    if "tracking_uri" in signature(get_artifact_repository).parameters:
+        return get_artifact_repository(root, tracking_uri=tracking_uri)
+    return get_artifact_repository(root)  # MLflow 2 takes the server of the environment

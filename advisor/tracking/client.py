@@ -84,7 +84,8 @@ def bad_filter(filter: str, error: BaseException) -> AdvisorError:
 @contextmanager
 def opened(location: Location) -> Iterator[Any]:
     """An `MlflowClient` of the store, and MLflow's errors as AdvisorError; talks to a server impatiently."""
-    with quiet_mlflow(IMPATIENT):
+    # MLflow 2 knows the server of artifacts by the environment alone.
+    with quiet_mlflow({**IMPATIENT, "MLFLOW_TRACKING_URI": location.uri}):
         from mlflow.exceptions import MlflowException
 
         try:
@@ -127,6 +128,11 @@ def explained(error: BaseException, location: Location, doing: str = "read") -> 
         )
     if location.kind == "server" and re.search(r"\b(404|405)\b|Failed to parse|not a valid JSON|Expecting value", text):
         return AdvisorError(f"{where} answers, but not as an MLflow tracking server does; is the address right?")
+    if isinstance(error, ImportError) and "from 'sqlalchemy" in text:
+        return AdvisorError(
+            f"cannot open {where}: the installed MLflow is older than the installed SQLAlchemy; "
+            "run: pip install 'sqlalchemy<2.1' (or take MLflow 3.9 or newer)"
+        )
     if isinstance(error, ImportError):
         return AdvisorError(f"cannot open {where}: {text}; install the database's Python driver")
     return AdvisorError(f"MLflow cannot {doing} {where}: {text}")

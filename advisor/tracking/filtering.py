@@ -49,7 +49,7 @@ def _entities(execute: Execute, rows: Sequence[tuple[Any, ...]], clauses: Sequen
     return [
         Run(
             RunInfo(
-                run_id=id,
+                id,  # MLflow 2 calls it run_uuid
                 experiment_id="",
                 user_id=user or "",
                 status=status,

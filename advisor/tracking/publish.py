@@ -10,6 +10,7 @@ from typing import Any
 
 from advisor import contract
 from advisor.tracking import client as store
+from advisor.tracking.artifacts import artifact_repository
 from advisor.tracking.links import url_of
 from advisor.tracking.location import Location, locate
 from advisor.tracking.lookup import choose
@@ -85,14 +86,13 @@ def _log(client: Any, run: Any, files: Mapping[str, str], tags: Mapping[str, str
 def _remove_stale(client: Any, run: Any, files: Mapping[str, str], location: Location) -> None:
     """Take out next studies of an earlier report; a store that cannot delete artifacts keeps them."""
     from mlflow.exceptions import MlflowException
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     folders = {path.rpartition("/")[0] for path in files if "/" in path} | {"next"}
     stale = [a.path for f in folders for a in client.list_artifacts(run.info.run_id, f) if a.path not in files]
     if stale:
-        repository = get_artifact_repository(run.info.artifact_uri, tracking_uri=location.uri)
+        repository = artifact_repository(run.info.artifact_uri, location.uri)
         for path in stale:
             try:
-                repository.delete_artifacts(path)  # type: ignore[no-untyped-call]
+                repository.delete_artifacts(path)
             except (MlflowException, NotImplementedError, OSError):
                 return
