@@ -9,7 +9,7 @@ OUT ?= demo-out
 # Two processes test at once: more threads than that wait for each other, and everything takes several times as long.
 test test-slow: export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test test-slow lint types contracts audit docs docs-site wheel check clean browser postgres
+.PHONY: help demo test test-slow lint types contracts audit docs docs-site compat wheel check clean browser postgres
 
 help:
 	@echo "make demo       tune a small network in two rounds and write a report (about two minutes)"
@@ -18,6 +18,7 @@ help:
 	@echo "make check      lint, types, import contracts, freshness of generated pages"
 	@echo "make audit      known vulnerabilities of what is installed, where osv.dev can be reached"
 	@echo "make wheel      build the wheel and try it in an empty environment"
+	@echo "make compat     try other versions of Python, MLflow, PyTorch and the frameworks (hours, and tens of gigabytes)"
 	@echo "make docs       write rules/README.md anew"
 	@echo "make docs-site  build the documentation in build/site"
 
@@ -78,6 +79,10 @@ docs: $(VENV)/.dev
 docs-site: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 	@echo "The documentation is in build/site/index.html; with its search: python3 -m http.server -d build/site"
+
+# Each version in an environment of its own; what is done is kept in build/compatibility and not done again.
+compat: $(BIN)/python
+	$(BIN)/python benchmarks/compatibility.py
 
 check: lint types contracts
 

@@ -1,0 +1,237 @@
+"""Which versions of MLflow, Python, PyTorch and the frameworks work: installs each combination and uses it from end to end.
+
+    python benchmarks/compatibility.py                      everything that --keep does not hold yet: some two hours
+    python benchmarks/compatibility.py --cells 'mlflow-2*'  some of it
+    python benchmarks/compatibility.py --table              only the table of what --keep holds
+
+A cell `mlflow-...`, `python-...` or `torch-...` is a virtual environment with the project's wheel: a study is run with the hook
+into SQLite and analysed; for each MLflow the same through its own `mlflow server`, from its environment and from that of the newest
+MLflow. A cell `store-...` is a store that this MLflow wrote with plain calls, read and upgraded by the newest. Other cells train an
+example with a framework, or run the tests that are about a package. `uv` is used where it is installed, else pip. Interpreters are
+looked for as python3.12 and so on. Releases of PyTorch without a build for the CPU alone bring gigabytes of CUDA libraries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+
+from versions import checks
+from versions.checks import outcome
+from versions.places import Failed, Place, build, install, served, versions
+
+CHECKOUT = Path(__file__).parents[1]
+PYTHON, MLFLOW, TORCH = "3.11", "3.17.2", "2.13.0"
+"""What a cell has if it is not about it."""
+MLFLOWS = (
+    "2.16.2 2.17.2 2.18.0 2.19.0 2.20.4 2.21.3 2.22.5 3.0.1 3.1.4 3.2.0 3.3.2 3.4.0 3.5.1 3.6.0 3.7.0 3.8.1 3.9.0 3.10.1 3.11.1 "
+    "3.12.0 3.13.0 3.14.0 3.15.2 3.16.1 3.17.2"
+).split()
+"""The last release of each minor version."""
+SERVERS = ("2.16.2", "2.22.5", "3.17.2", "3.0.1", "3.5.1", "3.9.0", "3.13.0")
+NEW_SQLALCHEMY = (3, 9)
+"""From this MLflow on databases open with SQLAlchemy 2.1."""
+TORCHES = ("2.4.1", "2.7.1", "2.10.0", "2.15.0")
+NOTED = ("mlflow", "mlflow-skinny", "torch", "sqlalchemy", "lightning", "transformers", "optuna", "ray")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A combination of versions, and what is done with it."""
+
+    name: str
+    python: str = PYTHON
+    mlflow: str = MLFLOW
+    torch: str = TORCH
+    packages: tuple[str, ...] = ()
+    example: str = ""
+    """An example script to train with instead, in `examples`, and its experiment."""
+    tests: tuple[str, ...] = ()
+    """Words for pytest."""
+
+
+@dataclass
+class Result:
+    """What came of a cell."""
+
+    name: str
+    versions: dict[str, str] = field(default_factory=dict)
+    checks: dict[str, str] = field(default_factory=dict)
+    """Empty for a check that holds, else why it does not."""
+    notes: list[str] = field(default_factory=list)
+    date: str = ""
+    seconds: float = 0.0
+
+
+def cells() -> list[Cell]:
+    """All combinations, those first that say most."""
+    optuna, ray = "tests/advisor/importers/test_optuna.py", "tests/advisor/launch/test_engines.py"
+    lightning, transformers = "train_lightning.py digits-lightning", "train_transformers.py sums"
+    return [
+        *(Cell(f"store-{version}", mlflow=version) for version in MLFLOWS),
+        *(Cell(f"mlflow-{version}", mlflow=version) for version in SERVERS),
+        *(Cell(f"torch-{version}", torch=version) for version in TORCHES),
+        *(Cell(f"python-{version}", python=version, torch=TORCHES[-1]) for version in ("3.12", "3.13")),
+        *(
+            Cell(f"lightning-{v}", packages=(f"lightning=={v}", "scikit-learn"), example=lightning)
+            for v in ("2.2.5", "2.6.6")
+        ),
+        *(
+            Cell(f"transformers-{v}", packages=(f"transformers[torch]=={v}",), example=transformers)
+            for v in ("4.40.2", "5.23.0")
+        ),
+        Cell("optuna-4.0.0", packages=("optuna==4.0.0",), tests=(optuna,)),
+        Cell("optuna-5.0.0", packages=("optuna==5.0.0",), tests=(optuna, "tests/advisor/test_adaptive.py")),
+        *(Cell(f"ray-{v}", packages=(f"ray=={v}",), tests=(ray, "-k", "ray")) for v in ("2.30.0", "2.60.0")),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", type=Path, default=CHECKOUT / "build/compatibility", help="folder of what is done")
+    parser.add_argument("--cells", default="*", help="names of cells, with * and ?; several with commas")
+    parser.add_argument("--table", action="store_true", help="run nothing")
+    options = parser.parse_args()
+    keep = options.keep.absolute()
+    chosen = [c for c in cells() if any(fnmatch.fnmatch(c.name, part) for part in options.cells.split(","))]
+    if not chosen:
+        parser.error(f"no cell is named {options.cells}")
+    if not options.table:
+        run_all([cell for cell in chosen if not (keep / f"{cell.name}.json").exists()], keep)
+    print(table([Result(**json.loads(file.read_text())) for c in chosen if (file := keep / f"{c.name}.json").exists()]))
+
+
+def run_all(left: Sequence[Cell], keep: Path) -> None:
+    """Run cells; each result is written when it is whole."""
+    if not left:
+        return
+    keep.mkdir(parents=True, exist_ok=True)
+    wheel = build(CHECKOUT, keep / "wheel")
+    newest = prepare(Cell("newest"), wheel, keep)
+    for cell in left:
+        started = time.monotonic()
+        result = run(cell, wheel, keep, newest)
+        result.seconds, result.date = round(time.monotonic() - started), time.strftime("%Y-%m-%d")
+        written = keep / f"{cell.name}.json"
+        written.with_suffix(".part").write_text(json.dumps(asdict(result), indent=1))
+        written.with_suffix(".part").replace(written)
+        broken = {name: why for name, why in result.checks.items() if why}
+        print(f"{cell.name}: {result.seconds} s, {broken or 'works'}", file=sys.stderr, flush=True)
+
+
+def prepare(cell: Cell, wheel: Path, keep: Path) -> Place:
+    """The cell's environment; Failed where its versions do not go together."""
+    old = tuple(map(int, cell.mlflow.split(".")[:2])) < NEW_SQLALCHEMY
+    wanted = ["sqlalchemy<2.1" if old else "sqlalchemy"]
+    if cell.name.startswith("store-"):
+        wanted += [f"mlflow-skinny=={cell.mlflow}", "alembic", "pandas"]
+    else:
+        wanted += [str(wheel), f"mlflow=={cell.mlflow}", f"torch=={cell.torch}", *cell.packages]
+    if cell.tests:
+        wanted += ["pytest", "pytest-xdist", "pytest-rerunfailures", "hypothesis"]
+    return install(keep / "env" / cell.name, cell.python, wanted, keep / "work" / cell.name)
+
+
+def run(cell: Cell, wheel: Path, keep: Path, newest: Place) -> Result:
+    """Everything that is to be checked of the cell."""
+    result = Result(cell.name, versions={"python": cell.python, "mlflow": cell.mlflow, "torch": cell.torch})
+    try:
+        place = prepare(cell, wheel, keep)
+    except Failed as reason:
+        result.checks["installs"] = str(reason)
+        return result
+    shutil.rmtree(place.folder, ignore_errors=True)
+    result.versions = versions(place, NOTED)
+    if cell.name.startswith("store-"):
+        _store(place, newest, result)
+    elif cell.tests:
+        words = [CHECKOUT / word if word.endswith(".py") else word for word in cell.tests]
+        settings = ("-q", "-p", "no:cacheprovider", "--rootdir", CHECKOUT, "-c", CHECKOUT / "pyproject.toml")
+        result.checks["tests"] = outcome(lambda: place.call("python", "-m", "pytest", *settings, *words))
+    else:
+        _train(cell, place, result)
+    if cell.name.startswith("mlflow-"):
+        _serve(place, newest, result)
+    shutil.rmtree(place.bin.parent)
+    return result
+
+
+# --- what is checked ------------------------------------------------------------------------------------------------------------
+
+
+def _store(place: Place, newest: Place, result: Result) -> None:
+    store = place.folder / "store.db"
+    result.checks["is written"] = outcome(lambda: place.call("python", checks.STORES, "write", store))
+
+    def read() -> None:
+        found = json.loads(newest.call("python", checks.STORES, "check", store))[str(store)]
+        result.notes.append(f"schema {found.pop('schema')}")
+        result.checks.update(found)
+
+    if broken := outcome(read):
+        result.checks["read"] = broken
+
+
+def _train(cell: Cell, place: Place, result: Result) -> None:
+    store = place.folder / "store.db"
+    here = place.at(f"sqlite:///{store}")
+    if cell.example:
+        script, experiment = cell.example.split()
+        train = partial(checks.train_with, here, store, CHECKOUT / "examples" / script, experiment)
+        result.checks["hook into SQLite"] = outcome(train)
+        result.checks["analysis of SQLite"] = outcome(lambda: checks.analyze(here, experiment))
+    else:
+        result.checks["run into SQLite"] = outcome(lambda: checks.run_study(here, store))
+        result.checks["analysis of SQLite"] = outcome(lambda: checks.analyze(here, "tiny", 2))
+
+
+def _serve(place: Place, newest: Place, result: Result) -> None:
+    """Through a tracking server of the cell's MLflow: from its own environment, and from that of the newest MLflow."""
+    store = place.folder / "served.db"
+    try:
+        with served(place, store) as address:
+            there, beside = place.at(address), Place(newest.bin, place.folder / "newest", address)
+            result.checks["hook through its server"] = outcome(lambda: checks.train(there, store))
+            result.checks["analysis through its server"] = outcome(lambda: checks.analyze_both_ways(there, store))
+            result.checks["newest hook, its server"] = outcome(lambda: checks.train(beside, store, "newest"))
+            result.checks["newest analysis, its server"] = outcome(lambda: checks.analyze(beside, "newest"))
+    except Failed as reason:
+        result.checks["its server"] = str(reason)
+    newer = newest.folder / "newer.db"
+
+    def read_newer() -> None:
+        if not newer.exists():
+            newest.call("python", checks.STORES, "write", newer)
+        result.notes.append(f"a store of MLflow {MLFLOW} {checks.newer_store(place, newer)}")
+
+    result.checks["a newer store"] = outcome(read_newer)
+
+
+# --- table ----------------------------------------------------------------------------------------------------------------------
+
+
+KINDS = {"store": "a store of MLflow", "mlflow": "MLflow", "torch": "PyTorch", "ray": "Ray"}
+
+
+def table(results: Sequence[Result]) -> str:
+    """Markdown: a row for each cell, with what works, and why what does not."""
+    rows = [("what", "installed beside it", "works", "does not work", "note"), ("---",) * 5]
+    for result in results:
+        kind, _, version = result.name.partition("-")
+        beside = ", ".join(f"{name} {found}" for name, found in result.versions.items() if name != kind)
+        good = ", ".join(name for name, why in result.checks.items() if not why)
+        bad = "; ".join(f"{name}: {why}" for name, why in result.checks.items() if why)
+        rows.append((f"{KINDS.get(kind, kind.capitalize())} {version}", beside, good, bad, "; ".join(result.notes)))
+    return "\n".join(f"| {' | '.join(text.replace('|', '¦') for text in row)} |" for row in rows)
+
+
+if __name__ == "__main__":
+    main()

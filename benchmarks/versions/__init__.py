@@ -1,0 +1,1 @@
+"""Environments with chosen versions, and what is checked in them; used by `compatibility.py`."""
