@@ -18,7 +18,7 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,8 @@ class Postgres:
 
 FAULTS = ("500", "429", "reset", "slow", "500 after", "reset after")
 """"after": the server did what it was asked to, but nobody hears of it."""
+CUT = "cut"
+"""The answer breaks off in the middle of its body."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -133,8 +135,11 @@ class _Server(ThreadingHTTPServer):
 class FaultyProxy:
     """Passes requests on to a server, but for those that a seeded schedule, or `on_answer`, picks."""
 
-    def __init__(self, upstream_port: int, share: float = 0.0, seed: int = 0) -> None:
-        self.share, self._upstream = share, upstream_port
+    def __init__(
+        self, upstream_port: int, share: float = 0.0, seed: int = 0, faults: Sequence[str] = FAULTS, only: str = ""
+    ) -> None:
+        """share: of the requests whose path ends in `only` one of the faults happens to."""
+        self.share, self._upstream, self._faults, self._only = share, upstream_port, faults, only
         self._random, self._lock = random.Random(seed), threading.Lock()
         self.requests: Counter[str] = Counter()
         """How often each path was asked for."""
@@ -166,7 +171,8 @@ class FaultyProxy:
     def _pick(self, path: str) -> str:
         with self._lock:
             self.requests[path] += 1
-            fault = self._random.choice(FAULTS) if self._random.random() < self.share else ""
+            picked = path.endswith(self._only) and self._random.random() < self.share
+            fault = self._random.choice(self._faults) if picked else ""
             if fault:
                 self.injected[fault] += 1
             return fault
@@ -190,7 +196,7 @@ class FaultyProxy:
             return _answer(client, 500, [], b"injected")
         if fault == "reset after":
             return _reset(client)
-        return _answer(client, status, headers, content)
+        return _answer(client, status, headers, content, cut=fault == CUT)
 
     def _forward(self, client: BaseHTTPRequestHandler, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         upstream = http.client.HTTPConnection("127.0.0.1", self._upstream, timeout=60)
@@ -202,7 +208,9 @@ class FaultyProxy:
             return response.status, response.getheaders(), response.read()
 
 
-def _answer(client: BaseHTTPRequestHandler, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+def _answer(
+    client: BaseHTTPRequestHandler, status: int, headers: list[tuple[str, str]], content: bytes, *, cut: bool = False
+) -> None:
     with contextlib.suppress(OSError):
         client.send_response(status)
         for name, value in headers:
@@ -210,7 +218,9 @@ def _answer(client: BaseHTTPRequestHandler, status: int, headers: list[tuple[str
                 client.send_header(name, value)
         client.send_header("Content-Length", str(len(content)))
         client.end_headers()
-        client.wfile.write(content)
+        client.wfile.write(content[: len(content) // 2] if cut else content)
+    if cut:
+        _reset(client)
 
 
 def _reset(client: Any) -> None:

@@ -1,0 +1,107 @@
+"""What all commands that `kills.py` kills work on: a folder with a store in it, and what is found there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+
+from advisor.importers.writer import TAG_SOURCE
+
+Words = tuple[Sequence[str], Mapping[str, str]]
+VOLATILE = ("mlflow.user", "mlflow.source.name", "mlflow.source.type", "advisor.launch")
+
+
+class Killed:
+    """What the commands share: a folder with a place for temporary files, and a store that is made once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.number = folder, 0
+        self.wanted: dict[str, object] = {}
+        for name in ("tmp", "state", "empty"):
+            (folder / name).mkdir(parents=True)
+        os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+        from mlflow.tracking import MlflowClient
+
+        MlflowClient(f"sqlite:///{folder / 'empty' / 'mlflow.db'}").search_experiments(max_results=1)
+
+    @property
+    def store(self) -> Path:
+        """The database of this attempt: each has its own, since MLflow keeps files open."""
+        return self.folder / f"store-{self.number}" / "mlflow.db"
+
+    def renew(self) -> None:
+        if self.number:
+            shutil.rmtree(self.store.parent)
+        self.number += 1
+        self.store.parent.mkdir()
+        shutil.copy(self.folder / "empty" / "mlflow.db", self.store)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        places = {"TMPDIR": str(self.folder / "tmp"), "XDG_STATE_HOME": str(self.folder / "state")}
+        return {**places, "ADVISOR_CACHE": "off", "MLFLOW_TRACKING_URI": f"sqlite:///{self.store}", **more}
+
+    def at_work(self) -> list[psutil.Process]:
+        return []
+
+    def files(self) -> set[str]:
+        return below(self.folder / "tmp") | below(self.folder / "state")
+
+    def result(self) -> Mapping[str, object]:
+        found = runs(self.store, "e")
+        self.wanted = self.wanted or dict(found)
+        return found
+
+    def torn(self) -> int:
+        """Runs that say that they are whole, and are not."""
+        return sum(run != self.wanted.get(name) for name, run in runs(self.store, "e").items())
+
+
+def below(folder: Path) -> set[str]:
+    # Locks on opening a store are sixteen at most, whatever happens.
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.match("advisor-*-?.lock")}
+
+
+def runs(store: Path, experiment: str) -> dict[str, object]:
+    """All that a SQLite store has of the runs of an experiment that are neither deleted nor said to be unfinished, by name."""
+    copy = store.with_name("copy.db")  # as it is: opening it would take back what a killed process left half written
+    for suffix in ("", "-journal"):
+        if (source := store.with_name(store.name + suffix)).exists():
+            shutil.copy(source, copy.with_name(copy.name + suffix))
+    with closing(sqlite3.connect(copy)) as database:
+        query = (
+            "SELECT r.run_uuid, r.name, r.status, r.start_time, r.end_time FROM runs r JOIN experiments e USING (experiment_id) "
+            "WHERE e.name = ? AND r.lifecycle_stage = 'active' ORDER BY r.start_time, r.run_uuid"
+        )
+        found: dict[str, object] = {}
+        for id, name, *facts in database.execute(query, (experiment,)).fetchall():
+            parts = [facts]
+            for table in ("params", "tags", "metrics", "latest_metrics"):
+                rows = database.execute(f"SELECT * FROM {table} WHERE run_uuid = ?", (id,)).fetchall()
+                parts.append(sorted([c for c in row if c != id] for row in rows if not set(row) & set(VOLATILE)))
+            if facts[0] == "RUNNING" or (experiment == "e" and TAG_SOURCE not in dict(parts[2])):
+                continue
+            number = sum(other.split("#")[0] == name for other in found)
+            found[f"{name}#{number}" if number else name] = json.dumps(parts, default=str)
+    for path in store.parent.glob("copy.db*"):
+        path.unlink()
+    return found
+
+
+def write_source(folder: Path, points: int, trials: int = 12) -> Path:
+    """Trials as somebody's own program left them: a CSV file and its hyperparameters each."""
+    import math
+
+    folder.mkdir()
+    for i in range(trials):
+        curve = [0.3 + 2 * math.exp(-step / points * (i + 2)) for step in range(points)]
+        lines = [f"{step},{value!r},{0.9 * value!r}" for step, value in enumerate(curve)]
+        (folder / f"trial-{i}.csv").write_text("step,val_loss,train_loss\n" + "\n".join(lines) + "\n")
+        (folder / f"trial-{i}.json").write_text(json.dumps({"lr": 10 ** (-4 + i / 4)}))
+    return folder

@@ -1,0 +1,84 @@
+"""What the tests of faults share: a store with a small study, and the command line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import Advisor, Refused
+from faults import small_disk
+
+
+@pytest.fixture(scope="session")
+def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite store with an experiment "e" of 18 trials, to be copied."""
+    from kill_base import write_source
+    from mlflow.tracking import MlflowClient
+
+    from advisor.importers.importing import import_runs
+    from advisor.importers.tabular import find
+
+    folder = tmp_path_factory.mktemp("studied")
+    store = folder / "mlflow.db"
+    MlflowClient(f"sqlite:///{store}").search_experiments(max_results=1)
+    found, _ = find(write_source(folder / "source", 200, 18), "csv", step=None, run=None, params=[], time=None)
+    import_runs(found, tracking_uri=f"sqlite:///{store}", experiment="e", objective="val_loss", direction="minimize")
+    return store
+
+
+@pytest.fixture
+def store(studied: Path, tmp_path: Path) -> Path:
+    """A copy of it of the test's own."""
+    (tmp_path / "store").mkdir()
+    return Path(shutil.copy(studied, tmp_path / "store" / "mlflow.db"))
+
+
+@pytest.fixture
+def advisor(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Advisor:
+    """Runs the command line in a folder of the test's own: (exit status, standard output, standard error)."""
+    from advisor.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("MLFLOW_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = 0
+        try:
+            main([str(a) for a in arguments])
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def refused(advisor: Advisor) -> Refused:
+    """Runs what cannot be done: one clear line and status 2; gives the line."""
+
+    def run(*arguments: object) -> str:
+        status, _, err = advisor(*arguments)
+        assert status == 2, err
+        assert err.startswith("advisor: ")
+        assert err.count("\n") == 1
+        assert "Traceback" not in err
+        assert "(a bug" not in err
+        return err
+
+    return run
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small disk of its own."""
+    with small_disk(tmp_path / "disk", 8) as mounted:
+        if not mounted:
+            pytest.skip("needs the right to mount a small disk")
+        yield tmp_path / "disk"

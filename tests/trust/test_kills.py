@@ -1,0 +1,86 @@
+"""`kill -9` at random moments: what is repeated after it succeeds, and nothing is lost, doubled, half-written or left over."""
+
+from __future__ import annotations
+
+import importlib.util
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from commands import Advisor
+from kill_base import write_source
+from kill_victims import VICTIMS
+from kills import once
+
+ALONE = [command for command in VICTIMS if "server" not in command]
+
+
+@pytest.mark.parametrize("command", ALONE)
+def test_a_few_kills(command: str) -> None:
+    seen = once(command, VICTIMS[command], kills=4, seed=0)
+    assert seen.clean, seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", VICTIMS)
+def test_many_kills(command: str) -> None:
+    if "server" in command and importlib.util.find_spec("flask") is None:
+        pytest.skip('needs MLflow\'s server: pip install "tuning-advisor[ui]"')
+    seen = once(command, VICTIMS[command], kills=25, seed=1)
+    assert seen.clean, seen
+
+
+CUT_OFF = """
+import os, sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA cache_size = 10")
+database.execute("BEGIN")
+database.execute("CREATE TABLE half AS SELECT * FROM metrics")
+database.execute("UPDATE metrics SET value = 7")
+os._exit(9)
+"""
+
+
+def test_an_import_takes_back_what_a_killed_program_left_half_written(
+    store: Path, advisor: Advisor, tmp_path: Path
+) -> None:
+    """SQLite does so by itself when it is opened to write; readers, who may not write, say what to do."""
+    import subprocess
+    import sys
+
+    assert subprocess.run([sys.executable, "-c", CUT_OFF, store], check=False).returncode == 9
+    assert store.with_name("mlflow.db-journal").stat().st_size
+    status, _, err = advisor("analyze", "e", "--tracking-uri", store)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "was left by a crash in the middle of a write" in err
+    source = write_source(tmp_path / "more", 10)
+    assert advisor("import", "csv", source, "--experiment", "more", "--tracking-uri", store)[0] == 0
+    with closing(sqlite3.connect(store)) as database:
+        assert database.execute("SELECT count(*) FROM sqlite_master WHERE name = 'half'").fetchone() == (0,)
+    assert advisor("analyze", "e", "--tracking-uri", store)[0] == 0
+
+
+def test_a_run_that_was_whole_but_for_its_mark_is_no_unfinished_one(
+    tmp_path: Path, advisor: Advisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import through MLflow's client that was killed between the last two of its words, and then has more to import."""
+    from mlflow.tracking import MlflowClient
+
+    from advisor.importers.writer import TAG_UNFINISHED
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    (tmp_path / "mlruns").mkdir()
+    source = write_source(tmp_path / "source", 5, 2)
+    words = ["import", "csv", source, "--experiment", "e", "--tracking-uri", tmp_path / "mlruns"]
+    assert advisor(*words)[0] == 0
+    client = MlflowClient((tmp_path / "mlruns").as_uri())
+    experiment = client.get_experiment_by_name("e")
+    assert experiment is not None
+    first = client.search_runs([experiment.experiment_id])[0].info.run_id
+    client.set_tag(first, TAG_UNFINISHED, "x")
+    (source / "later.csv").write_text((source / "trial-0.csv").read_text())
+    assert advisor(*words)[0] == 0
+    there = {run.info.run_id for run in client.search_runs([experiment.experiment_id])}
+    assert first in there
+    assert len(there) == 3

@@ -1,0 +1,45 @@
+"""Where output cannot go, or goes by a link: one line, and nothing else is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import Advisor, Refused, contents
+from kill_run import STUDY
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Path:
+    """Places of all kinds."""
+    here = tmp_path / "places"
+    (here / "taken" / "report.html").mkdir(parents=True)
+    (here / "file").write_text("mine")
+    (here / "nowhere").symlink_to(here / "gone" / "away")
+    (here / "real").mkdir()
+    (here / "link").symlink_to(here / "real")
+    return here
+
+
+@pytest.mark.parametrize("out", ["file", "file/deeper", "nowhere/deeper", "taken", "/proc/self/new", "/dev/null"])
+def test_no_place_for_a_report(out: str, places: Path, store: Path, refused: Refused) -> None:
+    before = contents(places)
+    assert "cannot write the report to" in refused("analyze", "e", "--tracking-uri", store, "--out", places / out)
+    assert {name: text for name, text in contents(places).items() if not name.startswith("taken/")} == before
+
+
+@pytest.mark.parametrize("out", ["file", "nowhere/deeper", "/proc/self/new"])
+def test_no_place_for_a_launch(out: str, places: Path, store: Path, refused: Refused) -> None:
+    (places.parent / "study.yaml").write_text(STUDY)
+    words = ["--tracking-uri", f"sqlite:///{store}", "--out", places / out, "--", "true", "{lr}"]
+    assert "cannot write to" in refused("run", places.parent / "study.yaml", *words)
+    assert (places / "file").read_text() == "mine"
+
+
+def test_by_a_link(places: Path, store: Path, advisor: Advisor) -> None:
+    """A linked folder is written into; a link in the place of a file is replaced, and what it led to is left alone."""
+    (places / "real" / "report.html").symlink_to(places / "file")
+    assert advisor("analyze", "e", "--tracking-uri", store, "--out", places / "link")[0] == 0
+    assert (places / "link").is_symlink()
+    assert (places / "file").read_text() == "mine"
+    assert (places / "real" / "report.html").read_text().startswith("<!DOCTYPE html>")

@@ -1,0 +1,179 @@
+"""Servers and databases that fail while they are read: the whole study or one clear line; and reading that writes nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import Advisor, Refused, contents
+from fault_servers import CUT, FaultyProxy, Postgres, TrackingServer
+
+from advisor.errors import AdvisorError
+from advisor.tracking.store import read_experiment
+
+needs_server = pytest.mark.skipif(
+    importlib.util.find_spec("flask") is None, reason='needs MLflow\'s server: pip install "tuning-advisor[ui]"'
+)
+needs_postgres = pytest.mark.skipif(
+    Postgres.binaries() is None or importlib.util.find_spec("psycopg2") is None,
+    reason="needs PostgreSQL: initdb is not there, or psycopg2 is not installed",
+)
+HISTORIES = "get-history-bulk"
+
+
+@pytest.fixture(scope="module")
+def server(studied: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackingServer]:
+    folder = tmp_path_factory.mktemp("server")
+    shutil.copy(studied, folder / "mlflow.db")
+    running = TrackingServer(f"sqlite:///{folder / 'mlflow.db'}", folder)
+    running.start()
+    yield running
+    running.kill()
+
+
+def points(uri: str) -> dict[str, Counter[tuple[int, int, float]]]:
+    found = read_experiment("e", tracking_uri=uri).points
+    return {
+        metric: Counter(zip(p.runs.tolist(), p.steps.tolist(), p.values.tolist(), strict=True))
+        for metric, p in found.items()
+    }
+
+
+@needs_server
+def test_answers_that_fail_are_asked_for_again(server: TrackingServer, studied: Path) -> None:
+    faults = ("500", "429", "reset", "500 after", "reset after")
+    proxy = FaultyProxy(server.port, share=0.25, seed=1, faults=faults, only=HISTORIES)
+    assert points(proxy.uri) == points(f"sqlite:///{studied}")
+    assert proxy.injected.total() > 0
+    proxy.close()
+
+
+@needs_server
+def test_an_answer_that_breaks_off_is_no_whole_one(server: TrackingServer, studied: Path, refused: Refused) -> None:
+    proxy = FaultyProxy(server.port, share=1.0, faults=(CUT,), only=HISTORIES)
+    said = refused("analyze", "e", "--tracking-uri", proxy.uri)
+    assert f"cannot reach {proxy.uri}" in said
+    assert not Path("advisor-report").exists()
+    proxy.close()
+
+
+@needs_server
+def test_a_server_that_dies_in_mid_read(server: TrackingServer, refused: Refused) -> None:
+    proxy = FaultyProxy(server.port)
+    proxy.on_answer = lambda path: server.kill() if path.endswith(HISTORIES) else None
+    assert "cannot reach" in refused("analyze", "e", "--tracking-uri", proxy.uri)
+    assert not Path("advisor-report").exists()
+    proxy.close()
+    server.start()
+
+
+@pytest.mark.slow
+@needs_server
+def test_a_server_that_is_back_within_seconds(server: TrackingServer, studied: Path) -> None:
+    proxy = FaultyProxy(server.port)
+    once = threading.Lock()
+
+    def restart(path: str) -> None:
+        if path.endswith(HISTORIES) and once.acquire(blocking=False):
+            server.kill()
+            threading.Thread(target=server.start).start()
+
+    proxy.on_answer = restart
+    assert points(proxy.uri) == points(f"sqlite:///{studied}")
+    proxy.close()
+
+
+@pytest.mark.slow
+@needs_server
+def test_a_server_that_hangs(server: TrackingServer, refused: Refused) -> None:
+    proxy = FaultyProxy(server.port)
+    proxy.on_answer = lambda path: server.signal(signal.SIGSTOP) if path.endswith("search") else None
+    began = time.monotonic()
+    try:
+        assert "cannot reach" in refused("analyze", "e", "--tracking-uri", proxy.uri)
+    finally:
+        server.signal(signal.SIGCONT)
+    assert time.monotonic() - began < 240
+    assert not Path("advisor-report").exists()
+    proxy.close()
+
+
+# --- PostgreSQL -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A server of its own with an experiment "e"."""
+    from kill_base import write_source
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    from advisor.importers.importing import import_runs
+    from advisor.importers.tabular import find
+
+    running = Postgres()
+    try:
+        SqlAlchemyStore(running.uri, "./mlruns").engine.dispose()
+        source = write_source(tmp_path_factory.mktemp("postgres") / "source", 200, 18)
+        found, _ = find(source, "csv", step=None, run=None, params=[], time=None)
+        import_runs(found, tracking_uri=running.uri, experiment="e", objective="val_loss", direction="minimize")
+        yield running
+    finally:
+        running.remove()
+
+
+def sql(postgres: Postgres, *statements: str) -> None:
+    import psycopg
+
+    with psycopg.connect(host="127.0.0.1", port=postgres.port, user="mlflow", dbname="mlflow") as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+@needs_postgres
+def test_a_connection_that_is_dropped_in_mid_read(postgres: Postgres) -> None:
+    def drop(done: int, of: int) -> None:
+        if done < of:
+            sql(postgres, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+
+    with pytest.raises(AdvisorError, match=r"cannot reach .*; is the database running"):
+        read_experiment("e", tracking_uri=postgres.uri, on_progress=drop)
+    assert len(read_experiment("e", tracking_uri=postgres.uri).runs) == 18
+
+
+@needs_postgres
+def test_the_right_to_select_is_enough(postgres: Postgres, advisor: Advisor) -> None:
+    sql(
+        postgres,
+        "CREATE ROLE reader LOGIN",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader",
+        "ALTER ROLE reader SET default_transaction_read_only = on",
+    )
+    status, _, err = advisor("analyze", "e", "--tracking-uri", postgres.uri.replace("mlflow:pa55word", "reader"))
+    assert (status, err) == (0, "")
+
+
+# --- nothing is written ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_and_artifacts_that_cannot_be_written(store: Path, disk: Path, advisor: Advisor) -> None:
+    """All of it on a file system that is mounted to be read only."""
+    shutil.copytree(store.parent, disk / "store")
+    artifacts = disk / "artifacts"
+    (artifacts / "advisor").mkdir(parents=True)
+    (artifacts / "advisor" / "curves.parquet").write_bytes(b"PAR1")
+    before = contents(disk)
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    try:
+        status, _, err = advisor("analyze", "e", "--tracking-uri", disk / "store" / "mlflow.db")
+        assert (status, err) == (0, "")
+        assert contents(disk) == before
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
