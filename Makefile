@@ -9,12 +9,13 @@ OUT ?= demo-out
 # Two processes test at once: more threads than that wait for each other, and everything takes several times as long.
 test test-slow: export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test test-slow lint types contracts audit docs docs-site compat wheel check clean browser postgres
+.PHONY: help demo test test-slow fuzz lint types contracts audit docs docs-site compat wheel check clean browser postgres
 
 help:
 	@echo "make demo       tune a small network in two rounds and write a report (about two minutes)"
 	@echo "make test       run the tests (about a quarter of an hour on two cores)"
 	@echo "make test-slow  the same with the slow ones, and every promise held against all its simulated studies"
+	@echo "make fuzz       hostile and broken data: ten times the usual cases, others each time, and ten minutes guided by coverage"
 	@echo "make check      lint, types, import contracts, freshness of generated pages"
 	@echo "make audit      known vulnerabilities of what is installed, where osv.dev can be reached"
 	@echo "make wheel      build the wheel and try it in an empty environment"
@@ -58,6 +59,12 @@ test: $(VENV)/.dev browser postgres
 
 test-slow: $(VENV)/.dev browser postgres
 	ADVISOR_TESTS=all $(BIN)/python -m pytest -n 2 --dist loadgroup
+
+fuzz: export OMP_NUM_THREADS := 1
+fuzz: $(VENV)/.dev
+	ADVISOR_FUZZ=10 $(BIN)/python -m pytest -n 2 tests/fuzz
+	$(BIN)/python -m pip install --quiet atheris
+	$(BIN)/python tests/fuzz/coverage_guided.py -max_total_time=600
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

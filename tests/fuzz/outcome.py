@@ -182,23 +182,32 @@ sys.addaudithook(_hook)
 
 
 @contextlib.contextmanager
-def _guarded(folder: Path) -> Iterator[None]:
+def watched(folder: Path) -> Iterator[None]:
+    """Nothing but what a case may do is done within the block, or it fails at its end."""
     global _cases  # noqa: PLW0603
     _cases += 1
-
-    def late(*_: object) -> None:
-        raise Hang("".join(traceback.format_stack(sys._getframe(1))[-8:]))
-
-    before, unraised = signal.signal(signal.SIGALRM, late), sys.unraisablehook
+    unraised = sys.unraisablehook
     sys.unraisablehook = lambda error: _seen.append(f"a traceback is printed: {error.exc_value!r:.300}")
-    signal.setitimer(signal.ITIMER_REAL, DEADLINE_S)
     _seen.clear()
     _armed.append(folder)
     try:
         yield
     finally:
         _armed.pop()
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
         sys.unraisablehook = unraised
     assert not _seen, _seen
+
+
+@contextlib.contextmanager
+def _guarded(folder: Path) -> Iterator[None]:
+    def late(*_: object) -> None:
+        raise Hang("".join(traceback.format_stack(sys._getframe(1))[-8:]))
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, DEADLINE_S)
+    try:
+        with watched(folder):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

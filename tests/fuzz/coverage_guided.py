@@ -1,0 +1,80 @@
+"""Fuzzing that is guided by which lines of the importers an input reaches: `make fuzz`, or with libFuzzer's options
+
+    python tests/fuzz/coverage_guided.py -max_total_time=300
+
+Needs `pip install atheris`. The first byte of an input says which file the rest of it is. An input that is neither read nor refused
+in one line ends the run and is left in the working folder as `crash-…`; the same command with its path repeats it.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+with atheris.instrument_imports(include=["advisor.importers", "advisor.spec_yaml", "advisor.config"]):
+    from advisor import spec_yaml
+    from advisor.config import find_settings
+    from tests.fuzz import sources
+    from tests.fuzz.test_imports import BESIDE, TREES, WHOLE, read
+
+from advisor.errors import AdvisorError
+from tests.fuzz.outcome import counted, watched
+from tests.fuzz.test_study_files import SETTINGS, SPEC, written
+
+FILES = [
+    *WHOLE.values(),
+    *((kind, name, content(tree)) for kind, name, tree, content in TREES.values()),
+    ("tensorboard", "r/events.out.tfevents.1", sources.events()),
+    ("wandb", "run-1/run-1.wandb", sources.records_of(list(sources.wandb_records()))),
+    ("csv", "a.parquet", sources.parquet()),
+    ("study", "study.yaml", written(SPEC)),
+    ("settings", "advisor.toml", SETTINGS),
+]
+"""(kind, name, content of a valid one)."""
+
+
+def prepared(root: Path) -> list[Path]:
+    """A folder for each of `FILES`, with what lies beside it."""
+    folders = [root / str(number) for number in range(len(FILES))]
+    for folder, (kind, name, content) in zip(folders, FILES, strict=True):
+        for path, whole in {**BESIDE.get(kind, {}), name: content}.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(whole)
+    return folders
+
+
+def main() -> None:
+    """Fuzz until libFuzzer's options end it."""
+    root = Path(tempfile.mkdtemp(prefix="fuzz-"))
+    folders = prepared(root / "files")
+    corpus = root / "corpus"
+    corpus.mkdir()
+    for number, (*_, content) in enumerate(FILES):
+        (corpus / str(number)).write_bytes(bytes([number]) + content)
+
+    def once(data: bytes) -> None:
+        number = (data[0] if data else 0) % len(FILES)
+        kind, name, _ = FILES[number]
+        (folders[number] / name).write_bytes(data[1:])
+        with watched(folders[number]):
+            try:
+                if kind == "study":
+                    spec_yaml.load(folders[number] / name)
+                elif kind == "settings":
+                    find_settings(folders[number])
+                else:
+                    read(kind, folders[number])
+            except AdvisorError:
+                pass
+
+    counted()
+    atheris.Setup([sys.argv[0], str(corpus), "-timeout=60", "-max_len=4000", *sys.argv[1:]], once)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
