@@ -91,7 +91,8 @@ def _tally(report: Report) -> list[tuple[str, int, str]]:
     if below := len(report.findings) - len(report.heads):
         counts.append(("follows", below, "that follow from these" if below > 1 else "that follows from these"))
     status = {s: sum(1 for _ in report.with_status(s)) for s in ("quiet", "not-assessed", "broken")}
-    tally = [*counts, ("passed", status["quiet"], "passed"), ("unknown", status["not-assessed"], "not checked")]
+    passed = "check passed" if status["quiet"] == 1 else "checks passed"
+    tally = [*counts, ("passed", status["quiet"], passed), ("unknown", status["not-assessed"], "not checked")]
     return [*tally, ("broken", status["broken"], "broken")] if status["broken"] else tally
 
 
