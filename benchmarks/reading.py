@@ -15,13 +15,14 @@ import platform
 import resource
 import socket
 import sqlite3
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,8 @@ def main() -> None:
         assert sum(len(p.steps) for p in ours.points.values()) == rows
         base = seconds
         show("advisor, SQLite by SQL", seconds, base)
+        times, ratio = beside_select(uri)
+        print(f"{'':42} processor: {times[0]:.2f} s, bare SELECT into NumPy {times[1]:.2f} s, {ratio:.2f} times")
         some = min(SOME, size.runs)
         seconds, _ = timed(lambda: plain_loop(uri, some))
         show(f"MLflow's client, SQLite ({some} runs, scaled)", seconds * size.runs / some, base)
@@ -89,6 +92,22 @@ def timed(what: Callable[[], Any]) -> tuple[float, Any]:
     start = time.perf_counter()
     result = what()
     return time.perf_counter() - start, result
+
+
+def beside_select(uri: str) -> tuple[tuple[float, float], float]:
+    """(seconds of the processor of our reading, of a bare SELECT of its rows by the same driver), and times; medians of three."""
+    dtype = [("run", "S32"), ("metric", "S64"), ("step", "i8"), ("value", "f8"), ("time", "i8")]
+    rows = []
+    for _ in range(3):
+        start = time.process_time()
+        read_experiment("all", tracking_uri=uri)
+        ours = time.process_time() - start
+        with closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as connection:
+            start = time.process_time()
+            np.fromiter(connection.execute("SELECT run_uuid, key, step, value, timestamp FROM metrics"), dtype=dtype)
+            rows.append((ours, time.process_time() - start))
+    ours, bare = (statistics.median(column) for column in zip(*rows, strict=True))
+    return (ours, bare), statistics.median(a / b for a, b in rows)
 
 
 def fill(uri: str, runs: int, metrics: int, points: int) -> None:
