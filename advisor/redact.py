@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote, unquote
 
-_USERINFO = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@]*:[^\s'\"]*)@")
-"""A password may hold a slash, and an @: database drivers take it so."""
+_USERINFO = re.compile(r"(?<=://)(?:[^/\s'\"]{0,512}|[^/\s'\":@]{0,128}:[^\s'\"]{0,384})@")
+"""A password may hold a slash, and an @: drivers take it so. Of bounded length, as a line of many addresses may be long."""
 _QUERY = re.compile(r"(?i)\b((?:ssl)?password|passwd|pwd|token|secret|api_key|access_key)=[^&;\s'\"]+")
 _ENVIRONMENT = re.compile(
     r"(?i)(token|password|passwd|passphrase|secret|credentials?|(api|access|private|secret|account)_?key)$"

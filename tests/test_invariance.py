@@ -37,7 +37,7 @@ ABSOLUTE = {
 }
 """Rules that rightly see the unit of a metric and which way up it is, and why."""
 LOSSES: tuple[Signal, ...] = ("train_loss", "train_eval_loss", "train_objective", "valid_loss")
-EVERY = 1 if ALL else 32
+EVERY = 1 if ALL else 48
 """Of how many studies one is asked."""
 
 

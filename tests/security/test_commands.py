@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,7 +41,8 @@ with open("said.json", "w") as file:
 
 
 @pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def study(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     parameters = {f"p{i:02}": {"role": "fixed", "value": text} for i, text in enumerate(HOSTILE)}

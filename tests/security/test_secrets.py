@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -19,6 +20,7 @@ import pytest
 from fault_servers import Postgres, TrackingServer
 
 from advisor.cli import main
+from advisor.redact import redact
 
 PASSWORD = "pl/anted:pa55@word"  # as hard to find in an address as it may be
 PLANTED = {
@@ -47,6 +49,8 @@ uri, token = os.environ["MLFLOW_TRACKING_URI"], os.environ["MLFLOW_TRACKING_TOKE
 if os.environ["ADVISOR_TRIAL"] == "1":
     raise SystemExit(f"cannot log to {uri} with Bearer {token}")
 if "PLANTED_HOOK" not in os.environ:
+    if os.environ["ADVISOR_TRIAL"] == "2":
+        raise SystemExit
     import mlflow
     mlflow.log_metric("val/loss", float(sys.argv[1]), step=5)
     raise SystemExit
@@ -92,6 +96,7 @@ class Breaks(Rule):
 _RUN = """
 import json, sys
 from advisor.cli import main
+from advisor.redact import redact
 statuses = []
 for words in json.loads(sys.argv[1]):
     try:
@@ -238,7 +243,6 @@ RAW = "postgresql://user:pl/anted:pa55@word@127.0.0.1:9/x"  # SQLAlchemy takes a
         (f"analyze x --tracking-uri {RAW}", {}),
         ("analyze x --tracking-uri postgresql://user:planted@127.0.0.1:port/x", {}),
         ("analyze x --tracking-uri postgresql://user:planted@127.0.0.1:9/x?nonsense=1&password=planted", {}),
-        ("analyze x --tracking-uri mysql+nonsense://user:planted@127.0.0.1:9/x", {}),
         ("analyze x --tracking-uri user:planted@127.0.0.1:9", {}),
         ("analyze x --all --tracking-uri http://user:planted@127.0.0.1:9", {}),
         ("history --tracking-uri http://user:planted@127.0.0.1:9", {}),
@@ -269,3 +273,28 @@ def test_no_error_tells_what_signs_in(
     assert "planted" not in said.replace("'planted'", "")  # the study's name
     assert "bug" not in said
     assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://me:a/b@c@host/db", "postgresql://***@host/db"),
+        ("see http://host:5000/#/experiments and me@host", "see http://host:5000/#/experiments and me@host"),
+        ("http://token@host, https://me:pw@host", "http://***@host, https://***@host"),
+        ("?sslpassword=x&sslmode=require", "?sslpassword=***&sslmode=require"),
+        ("Bearer tok3n-of-mine.", "Bearer ***."),
+        ("my tok3n-of-mines", "my tok3n-of-mines"),
+        ("a short one", "a short one"),
+    ],
+)
+def test_what_is_taken_out_of_a_text(text: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", " tok3n-of-mine\r\n")
+    monkeypatch.setenv("OTHER_SECRET", "short")
+    assert redact(text) == shown
+
+
+def test_a_long_line_of_addresses_takes_no_time() -> None:
+    line = "http://a:" * 20_000
+    began = time.process_time()
+    assert redact(line) == line
+    assert time.process_time() - began < 5
