@@ -19,9 +19,9 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from versions import checks
@@ -40,7 +40,7 @@ SERVERS = ("2.16.2", "2.22.5", "3.17.2", "3.0.1", "3.5.1", "3.9.0", "3.13.0")
 NEW_SQLALCHEMY = (3, 9)
 """From this MLflow on databases open with SQLAlchemy 2.1."""
 TORCHES = ("2.4.1", "2.7.1", "2.10.0", "2.15.0")
-NOTED = ("mlflow", "mlflow-skinny", "torch", "sqlalchemy", "lightning", "transformers", "optuna", "ray")
+NOTED = ("python", "mlflow", "mlflow-skinny", "torch", "sqlalchemy", "lightning", "transformers", "optuna", "ray")
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def cells() -> list[Cell]:
         ),
         *(
             Cell(f"transformers-{v}", packages=(f"transformers[torch]=={v}",), example=transformers)
-            for v in ("4.40.2", "5.23.0")
+            for v in ("4.41.2", "5.23.0")
         ),
         Cell("optuna-4.0.0", packages=("optuna==4.0.0",), tests=(optuna,)),
         Cell("optuna-5.0.0", packages=("optuna==5.0.0",), tests=(optuna, "tests/advisor/test_adaptive.py")),
@@ -115,7 +115,7 @@ def run_all(left: Sequence[Cell], keep: Path) -> None:
         return
     keep.mkdir(parents=True, exist_ok=True)
     wheel = build(CHECKOUT, keep / "wheel")
-    newest = prepare(Cell("newest"), wheel, keep)
+    newest = cache(lambda: prepare(Cell("newest"), wheel, keep))
     for cell in left:
         started = time.monotonic()
         result = run(cell, wheel, keep, newest)
@@ -140,7 +140,7 @@ def prepare(cell: Cell, wheel: Path, keep: Path) -> Place:
     return install(keep / "env" / cell.name, cell.python, wanted, keep / "work" / cell.name)
 
 
-def run(cell: Cell, wheel: Path, keep: Path, newest: Place) -> Result:
+def run(cell: Cell, wheel: Path, keep: Path, newest: Callable[[], Place]) -> Result:
     """Everything that is to be checked of the cell."""
     result = Result(cell.name, versions={"python": cell.python, "mlflow": cell.mlflow, "torch": cell.torch})
     try:
@@ -151,7 +151,7 @@ def run(cell: Cell, wheel: Path, keep: Path, newest: Place) -> Result:
     shutil.rmtree(place.folder, ignore_errors=True)
     result.versions = versions(place, NOTED)
     if cell.name.startswith("store-"):
-        _store(place, newest, result)
+        _store(place, newest(), result)
     elif cell.tests:
         words = [CHECKOUT / word if word.endswith(".py") else word for word in cell.tests]
         settings = ("-q", "-p", "no:cacheprovider", "--rootdir", CHECKOUT, "-c", CHECKOUT / "pyproject.toml")
@@ -159,7 +159,7 @@ def run(cell: Cell, wheel: Path, keep: Path, newest: Place) -> Result:
     else:
         _train(cell, place, result)
     if cell.name.startswith("mlflow-"):
-        _serve(place, newest, result)
+        _serve(place, newest(), result)
     shutil.rmtree(place.bin.parent)
     return result
 
@@ -226,8 +226,8 @@ def table(results: Sequence[Result]) -> str:
     rows = [("what", "installed beside it", "works", "does not work", "note"), ("---",) * 5]
     for result in results:
         kind, _, version = result.name.partition("-")
-        beside = ", ".join(f"{name} {found}" for name, found in result.versions.items() if name != kind)
-        good = ", ".join(name for name, why in result.checks.items() if not why)
+        beside = ", ".join(f"{name} {v}" for name, v in result.versions.items() if name != kind and name in NOTED)
+        good = "; ".join(name for name, why in result.checks.items() if not why)
         bad = "; ".join(f"{name}: {why}" for name, why in result.checks.items() if why)
         rows.append((f"{KINDS.get(kind, kind.capitalize())} {version}", beside, good, bad, "; ".join(result.notes)))
     return "\n".join(f"| {' | '.join(text.replace('|', '¦') for text in row)} |" for row in rows)

@@ -37,6 +37,7 @@ PATIENT = {
 }
 """For the long work with a server that has answered: one that hangs is given up after three minutes."""
 _NOISY = ("mlflow", "alembic", "urllib3", "sqlalchemy")
+_OLD_MLFLOW = "MLflow before 3.9 opens no database with SQLAlchemy 2.1; run: pip install 'sqlalchemy<2.1'"
 _RUNS_A_PAGE = 1000
 _THREADS = 8
 _WORTH_KEEPING = 20_000
@@ -69,6 +70,8 @@ def quiet_mlflow(settings: Mapping[str, str] | None = None) -> Iterator[None]:
 
 def one_line(error: BaseException) -> str:
     """What the error says, on one line of bearable length, without credentials."""
+    if isinstance(error, ImportError) and "from 'sqlalchemy" in str(error):
+        return _OLD_MLFLOW
     text = " ".join(redact(str(getattr(error, "orig", None) or error)).split()) or type(error).__name__
     return text if len(text) <= 300 else text[:297] + "..."
 
@@ -128,13 +131,9 @@ def explained(error: BaseException, location: Location, doing: str = "read") -> 
         )
     if location.kind == "server" and re.search(r"\b(404|405)\b|Failed to parse|not a valid JSON|Expecting value", text):
         return AdvisorError(f"{where} answers, but not as an MLflow tracking server does; is the address right?")
-    if isinstance(error, ImportError) and "from 'sqlalchemy" in text:
-        return AdvisorError(
-            f"cannot open {where}: the installed MLflow is older than the installed SQLAlchemy; "
-            "run: pip install 'sqlalchemy<2.1' (or take MLflow 3.9 or newer)"
-        )
     if isinstance(error, ImportError):
-        return AdvisorError(f"cannot open {where}: {text}; install the database's Python driver")
+        driver = "" if text == _OLD_MLFLOW else "; install the database's Python driver"
+        return AdvisorError(f"cannot open {where}: {text}{driver}")
     return AdvisorError(f"MLflow cannot {doing} {where}: {text}")
 
 
