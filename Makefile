@@ -2,7 +2,7 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+INSTALL := $(BIN)/python .ci/install
 # Where `advisor demo` writes its report.
 OUT ?= demo-out
 
@@ -28,15 +28,15 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install -c constraints.txt -e '.[demo]'
+	$(INSTALL) -c constraints.txt -e '.[demo]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install -c constraints.txt -e '.[dev]'
+	$(INSTALL) -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.demo $(VENV)/.docs
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install -c constraints.txt -e '.[docs]'
+	$(INSTALL) -c constraints.txt -e '.[docs]'
 	@touch $@
 
 demo: $(VENV)/.demo
@@ -95,7 +95,7 @@ check: lint types contracts
 
 wheel: $(VENV)/.dev
 	rm -rf dist
-	$(BIN)/python -m build --outdir dist . >/dev/null
+	$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
 	.ci/try-wheel "$(PYTHON)" dist/*.whl
 
 clean:
