@@ -13,6 +13,7 @@ from kill_base import write_source
 from kill_victims import VICTIMS
 from kills import once
 
+pytestmark = pytest.mark.xdist_group("kills")  # one process that has imported all
 ALONE = [command for command in VICTIMS if "server" not in command]
 
 

@@ -19,6 +19,7 @@ from fault_servers import CUT, FaultyProxy, Postgres, TrackingServer
 from advisor.errors import AdvisorError
 from advisor.tracking.store import read_experiment
 
+pytestmark = pytest.mark.xdist_group("reading")  # one server, one database
 needs_server = pytest.mark.skipif(
     importlib.util.find_spec("flask") is None, reason='needs MLflow\'s server: pip install "tuning-advisor[ui]"'
 )
