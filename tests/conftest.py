@@ -6,6 +6,7 @@ import copy
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,22 @@ def same_environment_for_each_test() -> Iterator[None]:
         for name in os.environ.keys() - before.keys():
             del os.environ[name]
         os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new SQLite store of MLflow's, to be copied: making one takes seconds."""
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    SqlAlchemyStore(f"sqlite:///{path}", str(path.parent)).engine.dispose()
+    return path
+
+
+@pytest.fixture
+def database(empty_store: Path, tmp_path: Path) -> str:
+    """Address of a new SQLite store, `mlflow.db` in the test's folder."""
+    return f"sqlite:///{shutil.copy(empty_store, tmp_path / 'mlflow.db')}"
 
 
 CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)

@@ -1,31 +1,41 @@
-"""A real SQLite store for each test, copied from one that MLflow set up once, and spools in the test's own folder."""
+"""A real SQLite store for each test, copied from one that MLflow set up once, and spools beside it."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
+from places import Places
 from torch import nn
 
+from advisor_logging import process
 from advisor_pytorch import TuningLogger
 
 
 @pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
+def places(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Places:
+    return Places(tmp_path_factory, empty_store)
 
 
 @pytest.fixture
-def uri(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Where a test has a store, the folder that it lies in: the same for one test after another, as far as may be."""
+    if "uri" not in request.fixturenames:
+        yield tmp_path
+        return
+    places: Places = request.getfixturevalue("places")
+    yield places.take()
+    places.give_back()
+
+
+@pytest.fixture
+def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Address of a store; the working directory and the spools lie beside it."""
-    shutil.copy(empty_store, tmp_path / "mlflow.db")
+    monkeypatch.setattr(process, "_OF_ONE_RUN", {*process._OF_ONE_RUN, "PYTEST_CURRENT_TEST"})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ADVISOR_SPOOL", str(tmp_path / "spool"))
     monkeypatch.setattr("mlflow.tracking._tracking_service.utils._tracking_uri", None)  # what a test sets ends with it

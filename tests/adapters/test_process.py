@@ -49,12 +49,18 @@ from advisor_pytorch import TuningLogger
 model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 with TuningLogger(
-    model, optimizer, params={}, objective="val/error", experiment="test", tracking_uri=sys.argv[1], close_timeout_s=20.0
+    model, optimizer, params={}, objective="val/error", experiment="test", tracking_uri=sys.argv[1], close_timeout_s=300.0
 ) as log:
     optimizer.step()
     log.evaluate({"val/error": 0.5})
 """
 ROOT = Path(contract.__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _no_idle_shipper() -> None:
+    """Each test starts its own."""
+    process._dismiss_idle()
 
 
 def pid(log: TuningLogger) -> int:
@@ -145,8 +151,8 @@ def test_what_changes_between_runs_is_honoured(
     assert [run.info.run_id for run in runs(uri)] == [first.run_id]
     assert [run.info.run_id for run in runs(uri, "named")] == [second.run_id]
     assert [run.info.run_id for run in runs(other, "named")] == [third.run_id]
-    assert ends(pid(first), 10), "one that does not fit any more is let go"
-    assert ends(pid(second), 10)
+    assert ends(pid(first), 60), "one that does not fit any more is let go"
+    assert ends(pid(second), 60)
     (idle,) = process._idle
     assert idle.fits(process.Surroundings.now(other))
     shutil.copy(empty_store, tmp_path / "new.db")
@@ -182,7 +188,7 @@ def test_an_idle_shipper_ends_with_its_trainer_and_never_serves_a_fork(uri: str,
             assert is_running(shipper)
             assert is_running(child)
             os.kill(trainer.pid, signal.SIGKILL)
-            assert ends(shipper, 10)
+            assert ends(shipper, 60)
             assert is_running(child)
         finally:
             os.kill(child, signal.SIGKILL)
@@ -229,7 +235,7 @@ def test_a_shipper_that_dies_is_said_to_have_died(uri: str, tmp_path: Path) -> N
     shipper.write_text(broken)
     began = time.monotonic()
     said = run_script(tmp_path, uri, checkout, checkout / "adapters")
-    assert time.monotonic() - began < 20, "nobody waits for the dead"
+    assert time.monotonic() - began < 150, "nobody waits for the dead"
     (folder,) = (tmp_path / "spool").iterdir()
     assert "the delivering process ended with exit status 1: ImportError: no http://***@host" in said
     assert f"points are kept in {folder}" in said
@@ -242,7 +248,7 @@ def test_an_idle_shipper_leaves_after_a_while_and_is_replaced(
 ) -> None:
     monkeypatch.setattr(process, "STANDBY_S", 0.5)
     first = make_run(start, train, uri)
-    assert ends(pid(first), 10)
+    assert ends(pid(first), 60)
     second = make_run(start, train, uri)
     assert pid(second) != pid(first)
     assert len(runs(uri)) == 2

@@ -37,9 +37,9 @@ def log_study(client, name, rates, *, status="FINISHED", metric="val_loss"):
 
 
 @pytest.fixture(scope="module")
-def uri(tmp_path_factory):
+def uri(tmp_path_factory, empty_store):
     """A store with a study whose best learning rates lie at the top of what was tried, and some odd experiments."""
-    uri = f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}"
+    uri = f"sqlite:///{shutil.copy(empty_store, tmp_path_factory.mktemp('store') / 'mlflow.db')}"
     client = MlflowClient(uri)
     log_study(client, "plain", [10 ** (-5 + 0.25 * i) for i in range(12)])
     log_study(client, "running", [0.1, 0.2], status=None)

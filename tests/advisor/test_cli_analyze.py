@@ -23,11 +23,10 @@ RATES = [10 ** (-5 + 0.25 * i) for i in range(12)]
 
 
 @pytest.fixture
-def uri(tmp_path, monkeypatch):
+def uri(database, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    log_study(MlflowClient(uri), "plain", RATES)
-    return uri
+    log_study(MlflowClient(database), "plain", RATES)
+    return database
 
 
 def test_log_to_mlflow_puts_the_report_beside_the_trials(uri, capsys):

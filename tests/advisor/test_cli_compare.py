@@ -1,6 +1,7 @@
 """`advisor compare` on a real MLflow store: how its sides are named, what it says, how it fails."""
 
 import json
+import shutil
 
 import pytest
 from mlflow.entities import Metric
@@ -28,8 +29,8 @@ def log(client, name, values, shift=0.0):
 
 
 @pytest.fixture(scope="module")
-def uri(tmp_path_factory):
-    uri = f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}"
+def uri(tmp_path_factory, empty_store):
+    uri = f"sqlite:///{shutil.copy(empty_store, tmp_path_factory.mktemp('store') / 'mlflow.db')}"
     client = MlflowClient(uri)
     log(client, "one", ONE)
     log(client, "b:two", ONE, shift=0.3)

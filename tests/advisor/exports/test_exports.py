@@ -113,10 +113,10 @@ def test_optuna_gets_the_trials_so_far_and_those_to_run_next():
         assert dict(params) == pytest.approx(wanted)
 
 
-def test_an_experiment_is_the_history_of_an_optuna_study(tmp_path, capsys):
+def test_an_experiment_is_the_history_of_an_optuna_study(database, tmp_path, capsys):
     optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    uri = database
     client = MlflowClient(uri)
     experiment = client.create_experiment("e")
     for momentum, rate, result in ((0.9, 0.01, 0.5), (0.75, 0.02, math.nan), (0.9, 5.0, 0.6), (0.5, 0.04, 0.7)):

@@ -47,9 +47,9 @@ def train(spec: StudySpec, uri: str, **where: str) -> None:
 
 
 @pytest.fixture
-def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def uri(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
-    return f"sqlite:///{tmp_path / 'mlflow.db'}"
+    return database
 
 
 @pytest.mark.parametrize("where", [{}, {"experiment": "shared"}])

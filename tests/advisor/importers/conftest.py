@@ -18,16 +18,6 @@ from advisor.tracking.store import read_experiment
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new store, to be copied: making one takes seconds."""
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    SqlAlchemyStore(f"sqlite:///{path}", str(path.parent)).engine.dispose()
-    return path
-
-
 @pytest.fixture
 def uri(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     folder = tmp_path / "store"

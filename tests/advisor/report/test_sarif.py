@@ -131,19 +131,20 @@ def test_the_same_study_gives_the_same_bytes() -> None:
     assert render_sarif(make_report(make_study(30))) == render_sarif(make_report(make_study(30)))
 
 
-def test_the_command_writes_it_beside_the_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_writes_it_beside_the_findings(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from mlflow.tracking import MlflowClient
 
     from tests.advisor.test_cli import log_study
 
     monkeypatch.chdir(tmp_path)
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    log_study(MlflowClient(uri), "plain", [10 ** (-5 + 0.25 * i) for i in range(12)])
+    log_study(MlflowClient(database), "plain", [10 ** (-5 + 0.25 * i) for i in range(12)])
     study = "study: plain\nobjective: {metric: val_loss, direction: minimize}\nparameters:\n"
     study += "  lr: {low: 1e-5, high: 1e-2, scale: log}\n"
     Path("study.yaml").write_text(study)
     with pytest.raises(SystemExit) as ended:
-        main(["analyze", "plain", "--tracking-uri", uri, "--study", "study.yaml", "-q", "--fail-on", "note"])
+        main(["analyze", "plain", "--tracking-uri", database, "--study", "study.yaml", "-q", "--fail-on", "note"])
     assert ended.value.code == 1
     run = valid(Path("advisor-report/findings.sarif").read_text("utf-8"))
     found = {
