@@ -3,15 +3,18 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -50,6 +53,32 @@ def start_server() -> Iterator[Callable[[str], str]]:
         process.terminate()
     for process in running:
         process.wait(20)
+
+
+class Served(NamedTuple):
+    """A database, and the address of the tracking server in front of it."""
+
+    database: str
+    address: str
+
+
+@pytest.fixture(scope="session")
+def tracking_server(start_server: Callable[[str], str], empty_store: Path, tmp_path_factory: Any) -> Served:
+    database = f"sqlite:///{shutil.copy(empty_store, tmp_path_factory.mktemp('server') / 'mlflow.db')}"
+    return Served(database, start_server(database))
+
+
+@pytest.fixture
+def serve(tracking_server: Served) -> Callable[[str | Path], Served]:
+    """Puts a copy of a database behind a tracking server: the tests share one, since a start takes many seconds."""
+
+    def put(database: str | Path) -> Served:
+        paths = [str(uri).removeprefix("sqlite:///") for uri in (database, tracking_server.database)]
+        with closing(sqlite3.connect(paths[0])) as given, closing(sqlite3.connect(paths[1])) as behind:
+            given.backup(behind)  # as a transaction, which the server takes notice of
+        return tracking_server
+
+    return put
 
 
 def fill(tracking_uri: str) -> None:
@@ -95,8 +124,8 @@ def fill(tracking_uri: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def odd_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("odd") / "mlflow.db"
+def odd_database(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path:
+    path = Path(shutil.copy(empty_store, tmp_path_factory.mktemp("odd") / "mlflow.db"))
     fill(f"sqlite:///{path}")
     return path
 

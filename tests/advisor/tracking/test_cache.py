@@ -11,6 +11,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,8 +55,8 @@ def add_run(uri: str, number: int, *, status: str | None = "FINISHED") -> str:
 
 
 @pytest.fixture(scope="module")
-def four_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("cache") / "mlflow.db"
+def four_runs(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path:
+    path = Path(shutil.copy(empty_store, tmp_path_factory.mktemp("cache") / "mlflow.db"))
     for number in range(4):
         add_run(f"sqlite:///{path}", number)
     return path
@@ -100,7 +101,7 @@ def read(request: pytest.FixtureRequest) -> Iterator[tuple[str, Callable[[], Exp
         through = Location("other", uri)
         yield uri, lambda: client.read(through, "study", filter=None, system_metrics=False, on_progress=lambda *_: None)
     else:
-        address = request.getfixturevalue("start_server")(uri) if way == "server" else uri
+        uri, address = request.getfixturevalue("serve")(uri) if way == "server" else (uri, uri)
         yield uri, lambda: read_experiment("study", tracking_uri=address)
 
 
@@ -323,13 +324,13 @@ def test_processes_at_once_agree(store: str) -> None:
 
 
 def test_answers_that_are_cut_off_are_asked_for_again(
-    store: str, start_server: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    store: str, serve: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(cache.SETTING, "off")
     long = MlflowClient(store)
     odd = long.search_runs([long.get_experiment_by_name("study").experiment_id], "params.lr = '3'")[0].info.run_id
     long.log_batch(odd, [Metric("loss", s, START + s, s) for s in range(100, 300)])
-    address = start_server(store)
+    address = serve(store).address
     by_sql = read_experiment("study", tracking_uri=store)
     for rows in (1, 39, 40, 41, 100, 241, 25_000):
         monkeypatch.setattr(bulk, "_ROWS", rows)

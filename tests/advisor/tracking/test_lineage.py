@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,12 +42,12 @@ def fill(uri: str) -> None:
 
 
 @pytest.fixture(params=["sqlite", "files", "server", "postgresql"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def store(
+    request: pytest.FixtureRequest, tmp_path: Path, database: str, empty_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    database = f"sqlite:///{tmp_path / 'mlflow.db'}"
     if request.param == "server":
-        start: Callable[[str], str] = request.getfixturevalue("start_server")
-        uri = start(database)
+        uri = request.getfixturevalue("serve")(empty_store).address
     elif request.param == "postgresql":
         uri = request.getfixturevalue("empty_postgres")
     else:
@@ -82,9 +81,8 @@ def test_studies_are_found_and_follow_from_each_other(store: str) -> None:
     assert "2 runs are of other studies in this experiment" in " ".join(shared.own.warnings)
 
 
-def test_a_circle_ends_and_another_objective_is_left_out(tmp_path: Path) -> None:
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    client = MlflowClient(uri)
+def test_a_circle_ends_and_another_objective_is_left_out(database: str) -> None:
+    uri, client = database, MlflowClient(database)
     other = Objective(metric="loss", direction="maximize")
     experiment(client, "one", spec("one", "two"), runs=((0.1, "one"), (0.2, "one")))
     experiment(client, "two", spec("two", "one", 2), runs=((0.3, "two"), (0.4, "two")))
@@ -96,15 +94,14 @@ def test_a_circle_ends_and_another_objective_is_left_out(tmp_path: Path) -> None
     assert sorted(len(g) for g in lineages(places(uri)))[-1] == 3
 
 
-def test_without_a_study_file_all_runs_are_of_the_study(tmp_path: Path) -> None:
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    experiment(MlflowClient(uri), "mixed", runs=((0.1, "a"), (0.2, "b"), (0.3, None)))
-    assert len(read_study("mixed", tracking_uri=uri).trials) == 3
+def test_without_a_study_file_all_runs_are_of_the_study(database: str) -> None:
+    experiment(MlflowClient(database), "mixed", runs=((0.1, "a"), (0.2, "b"), (0.3, None)))
+    assert len(read_study("mixed", tracking_uri=database).trials) == 3
 
 
 @pytest.mark.parametrize("tagged", [True, False])
-def test_a_study_without_runs_yet_has_no_trials_of_another_one(tmp_path: Path, capsys, tagged: bool) -> None:
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+def test_a_study_without_runs_yet_has_no_trials_of_another_one(database: str, capsys, tagged: bool) -> None:
+    uri = database
     runs = tuple((x, "r2" if tagged else None) for x in (0.1, 0.3, 0.5, 0.7))
     experiment(MlflowClient(uri), "e", spec("r2", None, 2), spec("r3", "r2", 3), runs=runs)
     if not tagged:  # nobody says whose the runs are: they are of the study that is asked for

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
@@ -24,13 +25,11 @@ TAGS = {
 
 
 @pytest.fixture(params=["sqlite", "files", "server"])
-def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def uri(request: pytest.FixtureRequest, tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
-    where = {"sqlite": f"sqlite:///{tmp_path}/mlflow.db", "files": str(tmp_path / "runs")}
     if request.param == "server":
-        start: Callable[[str], str] = request.getfixturevalue("start_server")
-        return start(where["sqlite"])
-    return where[request.param]
+        return str(request.getfixturevalue("serve")(empty_store).address)
+    return str(request.getfixturevalue("database") if request.param == "sqlite" else tmp_path / "runs")
 
 
 def trial(client: MlflowClient, experiment: str) -> str:
@@ -96,9 +95,8 @@ def test_an_experiment_of_reports_alone_has_no_trials(uri: str) -> None:
         read_experiment("bare", tracking_uri=uri)
 
 
-def test_runs_have_a_page_where_the_store_is_a_server(start_server: Callable[[str], str], tmp_path: Path) -> None:
-    database = f"sqlite:///{tmp_path}/mlflow.db"
-    address = start_server(database)
+def test_runs_have_a_page_where_the_store_is_a_server(serve: Callable[[Path], Any], empty_store: Path) -> None:
+    database, address = serve(empty_store)
     id = MlflowClient(address).create_experiment("sweep")
     assert runs_url("sweep", tracking_uri=address) == f"{address}/#/experiments/{id}/runs/"
     secret = address.replace("http://", "http://me:secret@")

@@ -9,6 +9,7 @@ import pickle
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,19 +30,10 @@ START = 1_600_000_000_000
 Rows = Sequence[tuple[int, int, dict[str, float]]]
 
 
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("empty") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
-
-
 @pytest.fixture
-def store(tmp_path: Path, empty: Path) -> str:
-    shutil.copy(empty, tmp_path / "mlflow.db")
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    MlflowClient(uri).create_experiment("study", artifact_location=(tmp_path / "artifacts").as_uri())
-    return uri
+def store(tmp_path: Path, database: str) -> str:
+    MlflowClient(database).create_experiment("study", artifact_location=(tmp_path / "artifacts").as_uri())
+    return database
 
 
 def ship(
@@ -182,8 +174,8 @@ def test_what_only_the_store_has_is_kept(store: str, tmp_path: Path) -> None:
         assert column(read, run_id, "val/error")[0][-2:] == [1199, 1300]
 
 
-def test_a_tracking_server_gives_it(store: str, tmp_path: Path, start_server: Callable[[str], str]) -> None:
-    address = start_server(store)
+def test_a_tracking_server_gives_it(store: str, tmp_path: Path, serve: Callable[[str], Any]) -> None:
+    store, address = serve(store)
     proxied = MlflowClient(address).create_experiment("proxied", artifact_location="mlflow-artifacts:/proxied")
     run_id = ship(store, tmp_path / "spool", *training(range(1500)))
     (path,) = (tmp_path / "artifacts").rglob("curves.parquet")

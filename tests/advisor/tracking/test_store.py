@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -167,19 +168,19 @@ class _Portal(FaultyProxy):
         return 200, [("Content-Type", "text/html")], b"<html>Please sign in</html>"
 
 
-def test_a_server_gives_the_same(odd_database: Path, start_server: Callable[[str], str]) -> None:
+def test_a_server_gives_the_same(odd_database: Path, serve: Callable[[Path], Any]) -> None:
     from mlflow import MlflowClient
     from mlflow.entities import Metric
 
-    address = start_server(f"sqlite:///{odd_database}")
-    long = MlflowClient(f"sqlite:///{odd_database}")
+    database, address = serve(odd_database)
+    long = MlflowClient(database)
     id = long.create_experiment("long")
     for start in (0, 5000):
         run = long.create_run(id, start_time=start + 1).info.run_id
         for n in range(0, 3000 if start else 1500, 500):
             values = [Metric("loss", 0.5 * s, start + s, start + s) for s in range(n, n + 500)]
             long.log_batch(run, metrics=[*values, Metric("few", n, start + n, n)])
-    by_sql = read_experiment("long", tracking_uri=str(odd_database))
+    by_sql = read_experiment("long", tracking_uri=database)
     assert len(by_sql.points["loss"].steps) == 4500  # more than a server's charts are given
     same(by_sql, read_experiment("long", tracking_uri=address))
     proxy = _Portal(int(address.rpartition(":")[2]))
@@ -190,21 +191,21 @@ def test_a_server_gives_the_same(odd_database: Path, start_server: Callable[[str
     assert proxy.pages > 0
     long.delete_experiment(id)
 
-    by_sql = read_experiment("odd", tracking_uri=str(odd_database))
+    by_sql = read_experiment("odd", tracking_uri=database)
     same(by_sql, read_experiment("odd", tracking_uri=address))
-    assert list_experiments(address) == list_experiments(str(odd_database)) == ("Default", "odd", "other study")
+    assert list_experiments(address) == list_experiments(database) == ("Default", "odd", "other study")
     assert "there are: odd, Default, other study" in refused("no experiment named 'Odds'", "Odds", tracking_uri=address)
     refused("was deleted", "gone", tracking_uri=address)
     refused("is not one that MLflow understands", "odd", tracking_uri=address, filter="lr >")
 
 
 def test_a_server_is_asked_for_many_histories_at_once(
-    odd_database: Path, start_server: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    odd_database: Path, serve: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlflow import MlflowClient
 
     monkeypatch.delattr(MlflowClient, "get_metric_history")  # one history at a time
-    address = start_server(f"sqlite:///{odd_database}")
+    address = serve(odd_database).address
     told: list[tuple[int, int]] = []
     read = read_experiment("odd", tracking_uri=address, on_progress=lambda *p: told.append(p))
     same(read, read_experiment("odd", tracking_uri=str(odd_database)))

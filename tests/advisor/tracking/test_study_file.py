@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from advisor import contract
@@ -46,8 +44,8 @@ def test_what_cannot_be_read_is_no_study_file() -> None:
 
 
 @pytest.mark.parametrize("parameters", [2, 300])
-def test_experiments_keep_the_file_of_each_of_their_studies(tmp_path: Path, parameters: int) -> None:
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+def test_experiments_keep_the_file_of_each_of_their_studies(database: str, parameters: int) -> None:
+    uri = database
     first, second = _spec("first", parameters), _spec("second", 2)
     for spec in (first, second):
         Ledger(locate(uri), "shared", spec)
