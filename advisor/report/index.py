@@ -93,7 +93,7 @@ def print_index(outcomes: Sequence[Outcome], console: Console) -> None:
         )
         console.print(_encodable(line, console), soft_wrap=True, highlight=False, markup=False, emoji=False)
     said = [f"{WORDS[state].lower()}: {n:,}" for state, n in tally(outcomes)]
-    console.print(f"{count(len(outcomes), 'experiment')}; {', '.join(said)}.", highlight=False)
+    console.print(f"{count(len(outcomes), 'experiment')}; {', '.join(said)}.", soft_wrap=True, highlight=False)
 
 
 def _short(o: Outcome) -> str:

@@ -55,7 +55,7 @@ def uri(tmp_path_factory):
     uri = f"sqlite:///{folder / 'mlflow.db'}"
     client = MlflowClient(uri)
     for name in ("plain", HOSTILE, "A/b", "a b", "fatal"):
-        log_study(client, name, RATES)
+        log_study(client, name, RATES if name == "plain" else RATES[:3])
     client.create_experiment("empty")
     run = client.create_run(client.create_experiment("riddle"))
     client.log_metric(run.info.run_id, "zorp", 1.0)
@@ -81,7 +81,8 @@ def test_one_page_lists_all_and_nothing_stops_the_others(uri, analysed, tmp_path
     assert ended.stderr.count("\n") == 1
     assert re.search(r"fatal +its process died: it was killed", ended.stdout, re.I)
     assert "cannot tell which metric is the objective" in ended.stdout
-    assert len([line for line in ended.stdout.splitlines() if line]) == 8 + 2
+    lines = [line for line in ended.stdout.splitlines() if line]
+    assert len(lines) == 8 + 2, ended.stdout
     links = _links(out)
     assert {"plain", "A/b", "a b"} < set(links)
     assert len(links) == len(set(links.values())) == 4
