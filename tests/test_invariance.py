@@ -1,5 +1,6 @@
 """What must not change a verdict: the order of the runs, the unit of the objective, which way up it is, a point logged twice.
 
+Of order a rule may only see whether later trials follow earlier results, as those of a sampler that learns do: it weakens findings.
 Recorded studies and simulated ones, some in `make test`, all in `make test-slow`. That every way of reading a store gives the same
 study is shown in `tests/advisor/tracking`: test_store (SQL, client, server, files), test_sidecar and test_cache.
 """

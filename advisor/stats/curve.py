@@ -17,6 +17,8 @@ FEWEST = 6
 _WINDOW = 0.1
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
 _HUGE = 1e100
+_ROUNDING = 2 * float(np.finfo(np.float32).eps)
+"""Of second differences, as a share of the values: most losses and accuracies were computed as 32-bit numbers."""
 LATE_POINTS = 5
 """Fewest points of the second half, or of the end, that a line is laid through."""
 _UNKNOWN_INFLATION = 2.0
@@ -181,9 +183,9 @@ def _width(n: int) -> int:
 
 
 def _scatter(y: FloatArray) -> float:
-    """As `noise`; where most second differences vanish (a metric on a coarse grid), their root mean square instead."""
+    """As `noise`; where most second differences are rounding alone (a metric on a coarse grid), their root mean square instead."""
     robust = noise(y)
-    if robust > 0:
+    if robust > _ROUNDING * np.abs(y).max():
         return robust
     second = y[:-2] - 2 * y[1:-1] + y[2:]
     return float(np.sqrt(np.mean(second**2) / 6))

@@ -75,3 +75,14 @@ def test_the_scatter_of_noise_that_wanders_is_not_what_a_cubic_leaves_of_it(lag)
     rng, at = np.random.default_rng(0), np.arange(1, 61) / 60
     found = [late_scatter(at, autocorrelated(rng, 60, lag))[0] ** 2 * (1 - lag**2) for _ in range(200)]
     assert 0.8 < np.mean(found) < 1.35
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-3, 1 / 3])
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_rounding_is_no_noise_by_which_a_coarse_metric_rises(unit: float, kind: type) -> None:
+    counted = np.array([88, 87, 86, 86, 86, 86, 86, 86, 84, 86])
+    whole, rise = end_rise(counted.astype(np.float64)), end_rise((counted * unit).astype(kind).astype(np.float64))
+    assert whole is not None
+    assert rise is not None
+    assert rise.p == pytest.approx(whole.p, rel=1e-3)
+    assert rise.p > 0.05
