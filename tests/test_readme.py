@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("readme")  # they share the trainings
 CHECKOUT = Path(__file__).parents[1]
 README = (CHECKOUT / "README.md").read_text()
 BIN = Path(sys.executable).parent
