@@ -81,7 +81,7 @@ def cells() -> list[Cell]:
         *(Cell(f"torch-{version}", torch=version) for version in TORCHES),
         *(Cell(f"python-{version}", python=version, torch=TORCHES[-1]) for version in ("3.12", "3.13")),
         *(
-            Cell(f"lightning-{v}", packages=(f"lightning=={v}", "scikit-learn"), example=lightning)
+            Cell(f"lightning-{v}", packages=(f"lightning=={v}", "scikit-learn", "setuptools<81"), example=lightning)
             for v in ("2.2.5", "2.6.6")
         ),
         *(
