@@ -13,7 +13,7 @@ from advisor import contract
 from advisor.errors import AdvisorError, NothingToJudge
 from advisor.readings.kinds import is_batch_size
 from advisor.space import BoolArray, FloatArray, IntArray, Value, words_of
-from advisor.spec import Direction, Objective, StudySpec
+from advisor.spec import MAX_NAME, Direction, Objective, StudySpec
 from advisor.study import CurveBlock, Status, Study, Trial
 from advisor.tracking import axes, declared, infer, names, stated
 from advisor.tracking.probes import without_probes
@@ -372,7 +372,8 @@ def _space(
     block = blocks[aim.metric]
     ends = [int(c.steps[-1]) for t in trials if len(c := block.curve(t.index))]
     steps = infer.infer_max_steps([t.fact("max_train_steps") for t in trials], ends)
-    base = spec or StudySpec(study=experiment.name, objective=aim, trials=len(trials))
+    name = (experiment.name or "study")[: MAX_NAME - 100]  # with room for what the next studies are called
+    base = spec or StudySpec(study=name, objective=aim, trials=len(trials))
     if base.max_train_steps is None:
         base = base.model_copy(update={"max_train_steps": steps})
     return base.model_copy(update={"objective": aim, "parameters": {**known, **guessed}}), outside

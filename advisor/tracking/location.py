@@ -141,7 +141,10 @@ def _database_path(uri: str) -> Path:
             f"{uri!r} has too few or too many slashes; write sqlite:///relative.db or sqlite:////absolute.db"
         )
     path = Path(written)
-    return path if path.exists() or "%" not in written else Path(unquote(written))
+    try:
+        return path if path.exists() or "%" not in written else Path(unquote(written))
+    except OSError as error:  # a name that is too long
+        raise AdvisorError(f"cannot read {written[:100]!r}: {error.strerror or error}") from None
 
 
 def _is_drive(uri: str) -> bool:

@@ -23,8 +23,8 @@ from advisor.errors import AdvisorError
 
 FACTOR = float(os.environ.get("ADVISOR_FUZZ", "1"))
 """How many times the usual number of cases; above 1 they are other ones each time."""
-DEADLINE_S = 30.0
-"""For a case that takes well below a second on an idle machine."""
+DEADLINE_S = 120.0
+"""For a case that takes well below a second on an idle machine; others may be at work on this one."""
 LONGEST_LINE = 1500
 """Characters of an error; what it is about may be as long as anybody likes."""
 _TURNS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")

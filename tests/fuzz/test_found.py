@@ -20,8 +20,9 @@ from advisor.importers.flat import Layout
 from advisor.report.figures.curves import _step_scale
 from advisor.report.model import TrialCurve
 from advisor.tracking.infer import parse_params
-from tests.fuzz import sources
+from tests.fuzz import sources, stores
 from tests.fuzz.outcome import advisor
+from tests.fuzz.stores import Odd
 
 STUDY = (
     "study: {}\nobjective: {{metric: m, direction: minimize}}\nparameters: {{lr: {{low: 0.1, high: 1}}}}\ntrials: 1\n"
@@ -198,3 +199,13 @@ def test_steps_where_floats_lie_far_apart() -> None:
     curve = TrialCurve(trial="t", steps=steps, values=[1.0, 0.5])
     assert len(_step_scale([curve], "linear", 0).ticks()) >= 1
     assert np.isfinite(_step_scale([curve], "linear", 0)(steps[1]))
+
+
+@pytest.mark.parametrize("name", ["", "x" * 10_000])
+def test_an_experiment_without_a_name_or_with_one_of_pages(name: str, empty_store: Path, tmp_path: Path) -> None:
+    what = Odd(
+        0, 3, {"val/loss": ["falling"]}, {"lr": ["log"]}, {}, {}, ["FINISHED"], ["active"], "", name, False, False
+    )
+    path = stores.write(empty_store, tmp_path, what)
+    words = ("analyze", stores.ID, "--tracking-uri", f"sqlite:///{path}", "--out", str(tmp_path / "out"))
+    assert advisor(*words, folder=tmp_path, writes=("out",)).status == 0

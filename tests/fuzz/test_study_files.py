@@ -68,13 +68,13 @@ def ask(words: tuple[str, ...], content: bytes) -> None:
         advisor(*(str(file) if word == "FILE" else word for word in words), folder=folder)
 
 
-@cases(1600)
+@cases(1300)
 @given(st.sampled_from(COMMANDS), st.one_of(twisted(SPEC), twisted(PLAIN)))
 def test_a_study_file_with_something_wrong(words: tuple[str, ...], tree: Any) -> None:
     ask(words, written(tree))
 
 
-@cases(1600)
+@cases(1300)
 @given(st.sampled_from(COMMANDS[:2]), damaged(written(SPEC)))
 def test_a_damaged_study_file(words: tuple[str, ...], content: bytes) -> None:
     ask(words, content)
@@ -166,7 +166,7 @@ def checked(kind: str, spec: StudySpec, exported: str) -> None:
         assert read["parameters"]["plain"]["values"] == list(spec.parameters["plain"].options)
 
 
-@cases(1500)
+@cases(1000)
 @given(st.sampled_from(KINDS), st.booleans(), st.lists(text, min_size=6, max_size=6))
 def test_words_in_an_export_stay_words(kind: str, points: bool, texts: list[str]) -> None:
     spec = hostile(texts)
@@ -180,7 +180,7 @@ def test_words_in_an_export_stay_words(kind: str, points: bool, texts: list[str]
             checked(kind, spec, outcome.out)
 
 
-@cases(200)
+@cases(100)
 @given(st.lists(text, min_size=6, max_size=6))
 def test_words_in_a_command_stay_single_words(texts: list[str]) -> None:
     spec = hostile(texts)
