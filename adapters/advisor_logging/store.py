@@ -28,6 +28,8 @@ class Found(NamedTuple):
     """Time of its latest point, 0 without one."""
     end_ms: int | None
     """When it ended; None while it runs."""
+    sidecar: str
+    """The tag that names its curves at full resolution."""
 
 
 class Store:
@@ -75,7 +77,7 @@ class Store:
                 return None
             found = begun[0]
         newest = max((metric.timestamp for metric in found.data._metric_objs), default=0)
-        return Found(newest, found.info.end_time)
+        return Found(newest, found.info.end_time, found.data.tags.get(contract.TAG_SIDECAR, ""))
 
     def _begun(self, experiment: str, run: Mapping[str, Any]) -> list[Any]:
         mark = f"tags.`{contract.TAG_SPOOL}` = '{run['spool']}'"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from advisor.redact import reason, redact
+from advisor_logging import sidecar
 from advisor_logging.shipper import Shipper, lock
 from advisor_logging.spool import (
     EVENT,
@@ -231,7 +232,9 @@ def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
         raise NotDelivered(f"{redact(uri)} is out of reach ({reason(error)})") from None
     last_ms = spool.last_ms or 0
     if spool.end is not None:
-        return found is not None and bool(run["ends_run"]) and found.end_ms == spool.end["time_ms"]
+        ended = found is not None and bool(run["ends_run"]) and found.end_ms == spool.end["time_ms"]
+        # The sidecar comes last: whoever was killed before it has not delivered all.
+        return ended and found is not None and sidecar.file_name(run) in found.sidecar
     if found is not None and found.newest_ms > 0 and _is_whole(found, last_ms):
         return True
     if spool.host in ("", socket.gethostname()):

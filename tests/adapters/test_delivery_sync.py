@@ -214,6 +214,17 @@ def test_what_a_killed_process_left_of_a_delivered_spool_is_removed(left: Callab
     assert MlflowClient(uri).get_experiment_by_name("test") is None
 
 
+def test_a_delivery_that_was_killed_before_its_last_word_is_finished(
+    left: Callable[..., Path], uri: str, tmp_path: Path, only_run: OnlyRun
+) -> None:
+    folder = left("first")
+    shutil.copytree(folder, tmp_path / "again" / "first")
+    assert run_sync(folder).exit_code == 0
+    MlflowClient(uri).delete_tag(only_run().info.run_id, contract.TAG_SIDECAR)
+    assert run_sync(tmp_path / "again").exit_code == 0
+    assert contract.TAG_SIDECAR in only_run().data.tags
+
+
 def test_the_module_delivers_as_the_command_does(left: Callable[..., Path], only_run: OnlyRun) -> None:
     folder = left("by hand")
     command = [sys.executable, "-m", "advisor_logging"]
