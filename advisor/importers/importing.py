@@ -101,7 +101,7 @@ def import_runs(
             tally.skipped += len(group) - len(waiting)
             tally.progress()
             if waiting:
-                _write(writer, name, waiting, there, aim, names, tally)
+                _write(writer, name, group, there, aim, names, tally)
     if tally.unreadable and not (tally.written or tally.completed or tally.skipped):
         more = f" ({len(tally.unreadable) - 1:,} more could not be read either)" if len(tally.unreadable) > 1 else ""
         raise AdvisorError(tally.unreadable[0] + more)
@@ -143,7 +143,10 @@ def _write(
 ) -> None:
     def readable() -> Iterator[NewRun]:
         same = Counter(run.name for run in group)
+        # Names and stand-ins for times are those of all runs, so that an import that was cut off goes on as it began.
         for number, run in enumerate(group):
+            if _unchanged(run, there):
+                continue
             shown = run.name if same[run.name] == 1 else f"{run.experiment}/{run.name}"
             known = there.get(_source(run))
             try:

@@ -121,6 +121,16 @@ def test_runs_of_one_name_in_one_experiment_are_told_apart(uri: str) -> None:
     assert set(stored(uri, "all")) == {"a/r", "b/r"}
 
 
+def test_an_import_that_was_cut_off_goes_on_as_it_began(uri: str, tmp_path: Path) -> None:
+    curves = Curves()
+    curves.add("loss", 1, 0.5, 0)
+    runs = [Found(str(i), ("test", str(i)), "e", lambda: Content(curves.points())) for i in range(3)]
+    import_runs(runs[:1], tracking_uri=uri)
+    import_runs(runs, tracking_uri=uri)
+    starts = [run.started for run in read_experiment("e", tracking_uri=uri).runs]
+    assert len(set(starts)) == 3
+
+
 def test_facts_among_the_parameters(uri: str) -> None:
     params = {"trainer": {"max_steps": 100}, "data": {"batch_size": "32"}, "seed": 7, "other": {"seed": 8}}
     import_runs([found("r", POINTS, params=params), found("s", POINTS, params={"max_steps": -1})], tracking_uri=uri)
