@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from advisor.causes import explain
+from advisor.contract.redact import redact
 from advisor.finding import MissingData, Verdict
-from advisor.redact import redact
 from advisor.rule import Rule
 from advisor.study import Study
 

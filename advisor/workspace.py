@@ -99,7 +99,7 @@ def _folder(experiment: Listed) -> str:
 def _analyze(chosen: Chosen, *, out: Path, given: Sequence[str], options: dict[str, Any]) -> Outcome:
     """Analyse one experiment and write its report."""
     from advisor.analysis import analyze
-    from advisor.redact import redact
+    from advisor.contract.redact import redact
     from advisor.report.index import Outcome, outcome
     from advisor.report.save import save_report
 

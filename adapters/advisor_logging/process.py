@@ -24,7 +24,7 @@ from typing import NamedTuple, Self
 
 import advisor
 import advisor_logging
-from advisor.redact import one_line
+from advisor.contract.redact import one_line
 
 STANDBY_S = 300.0
 """How long an idle shipper, with its 200 MB and more, waits for the next run before it ends."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from advisor.redact import one_line, redact
+from advisor.contract.redact import one_line, redact
 from advisor_logging.bound import DEFAULT_MB, VARIABLE, DiskBound, limit_from_environment
 from advisor_logging.process import ShipperProcess, hire
 from advisor_logging.shipper import LINGER_S

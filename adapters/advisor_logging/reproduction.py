@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TypedDict
 
-from advisor.redact import redact, redact_assignments
+from advisor.contract.redact import redact, redact_assignments
 
 DIFF_CHARACTERS = 1_000_000
 GIT_TIMEOUT_S = 20.0

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor import contract
-from advisor.redact import one_line, reason
+from advisor.contract.redact import one_line, reason
 from advisor_logging import sidecar
 from advisor_logging.reproduction import gather
 from advisor_logging.spool import (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from advisor.redact import reason, redact
+from advisor.contract.redact import reason, redact
 from advisor_logging import sidecar
 from advisor_logging.shipper import Shipper, lock
 from advisor_logging.spool import (

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from advisor.redact import one_line
+from advisor.contract.redact import one_line
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from advisor.redact import one_line
+from advisor.contract.redact import one_line
 from advisor_pytorch.steps.device import Value, keep
 from advisor_pytorch.validation import is_name
 

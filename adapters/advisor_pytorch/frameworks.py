@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from advisor.redact import one_line
+from advisor.contract.redact import one_line
 from advisor_pytorch.logger import TuningLogger
 from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_what_is_sought

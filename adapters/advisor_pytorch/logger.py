@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import torch
 
 from advisor import contract
-from advisor.redact import is_secret, one_line
+from advisor.contract.redact import is_secret, one_line
 from advisor_logging.manifest import About
 from advisor_logging.outcome import Direction, Outcome
 from advisor_logging.recorder import NEW_RUN, Recorder, RunSettings

@@ -18,8 +18,8 @@ from advisor.cli.imports import import_
 from advisor.cli.init import init
 from advisor.cli.run import run
 from advisor.cli.sync import sync
+from advisor.contract.redact import redact
 from advisor.errors import AdvisorError
-from advisor.redact import redact
 from advisor.version import __version__
 
 _MOST = 1200

@@ -265,7 +265,7 @@ def _state(plan: Launch, summary: Summary, seed: int) -> str:
 
 def _conclude(plan: Launch, summary: Summary, seed: int) -> None:
     """What came out, and the command that reads it."""
-    from advisor.redact import redact
+    from advisor.contract.redact import redact
 
     state, left = _state(plan, summary, seed), summary.total - len(summary.outcomes)
     click.echo(f"{len(summary.outcomes)} of {summary.total} trainings have ended{': ' + state if state else ''}.")

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from advisor.contract.redact import redact
 from advisor.errors import AdvisorError
-from advisor.redact import redact
 from advisor.report.changes import changes
 from advisor.report.live import LiveReport
 

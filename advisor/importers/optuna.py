@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from advisor import contract
+from advisor.contract.redact import redact
 from advisor.errors import AdvisorError
 from advisor.importers import extras, files
 from advisor.importers.runs import Content, Curves, Found, as_step, as_value
 from advisor.importers.space import declared_study
-from advisor.redact import redact
 from advisor.tracking.client import one_line
 from advisor.tracking.runs import RunStatus
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from advisor import contract
+from advisor.contract.redact import redact
 from advisor.errors import AdvisorError
 from advisor.launch.claims import HEARTBEAT_S
 from advisor.launch.endings import Ending, Endings
@@ -30,7 +31,6 @@ from advisor.launch.record import (
     UnansweredError,
 )
 from advisor.launch.sources import Source, check, source_of
-from advisor.redact import redact
 from advisor.space import Value
 from advisor.spec import StudySpec
 from advisor.tracking.location import default_for_writing, locate

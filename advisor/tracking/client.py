@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from advisor import contract
+from advisor.contract.redact import redact
 from advisor.errors import AdvisorError
-from advisor.redact import redact
 from advisor.tracking import bulk, cache, collect
 from advisor.tracking.location import Kind, Location, require_local
 from advisor.tracking.lookup import Listed, choose

@@ -11,8 +11,8 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
+from advisor.contract.redact import redact
 from advisor.errors import AdvisorError
-from advisor.redact import redact
 
 Kind = Literal["sqlite", "files", "server", "database", "other"]
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from advisor.contract.redact import redact
 from advisor.errors import AdvisorError
-from advisor.redact import redact
 from advisor.space import BoolArray
 from advisor.tracking import cache, collect, rows
 from advisor.tracking.location import Location

@@ -35,7 +35,16 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         {"Worked examples": sorted(worked.nav())},
         {"Rules": ["rules/index.md", *reference.rules_nav()]},
         {"Plans": ["plans/index.md", *reference.plans_nav()]},
-        {"Reference": ["study.md", "commands.md", "signals.md", "optimizers.md", "threat-model.md", "compatibility.md"]},
+        {
+            "Reference": [
+                "study.md",
+                "commands.md",
+                "signals.md",
+                "optimizers.md",
+                "threat-model.md",
+                "compatibility.md",
+            ]
+        },
         {"Writing rules": ["own-rules.md", "contributing.md"]},
     ]
     return config

@@ -54,7 +54,7 @@ with TuningLogger(
     optimizer.step()
     log.evaluate({"val/error": 0.5})
 """
-ROOT = Path(contract.__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -214,7 +214,7 @@ def copy_of_packages(folder: Path) -> Path:
 def test_the_shipper_is_of_the_trainers_version_and_imports_nothing_from_its_folder(uri: str, tmp_path: Path) -> None:
     checkout = copy_of_packages(tmp_path / "checkout")
     shipper = checkout / "adapters" / "advisor_logging" / "shipper.py"
-    names = checkout / "advisor" / "contract.py"
+    names = checkout / "advisor" / "contract" / "__init__.py"
     names.write_text(names.read_text() + '\nTAG_GIT_COMMIT = "commit.of.another.version"\n')
     shipper.write_text(shipper.read_text().replace("def main(", "def start(", 1))
     process_py = shipper.with_name("process.py")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.redact import is_secret, redact_arguments
+from advisor.contract.redact import is_secret, redact_arguments
 from advisor_logging import reproduction
 
 

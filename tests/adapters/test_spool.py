@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.redact import redact
+from advisor.contract.redact import redact
 from advisor_logging import sidecar, spool
 from advisor_logging.outcome import Outcome
 from advisor_logging.spool import Acknowledged, Position

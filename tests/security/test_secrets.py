@@ -20,7 +20,7 @@ import pytest
 from fault_servers import Postgres, TrackingServer
 
 from advisor.cli import main
-from advisor.redact import redact
+from advisor.contract.redact import redact
 
 PASSWORD = "pl/anted:pa55@word"  # as hard to find in an address as it may be
 PLANTED = {
@@ -96,7 +96,7 @@ class Breaks(Rule):
 _RUN = """
 import json, sys
 from advisor.cli import main
-from advisor.redact import redact
+from advisor.contract.redact import redact
 statuses = []
 for words in json.loads(sys.argv[1]):
     try:

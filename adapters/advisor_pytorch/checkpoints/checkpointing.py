@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from advisor.redact import one_line
+from advisor.contract.redact import one_line
 from advisor_logging import manifest
 from advisor_logging.checkpoints import Checkpoints
 from advisor_logging.manifest import About, Checkpoint

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from advisor.redact import one_line
+from advisor.contract.redact import one_line
 
 
 class Stateful(Protocol):

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from advisor import contract
-from advisor.redact import one_line
+from advisor.contract.redact import one_line
 from advisor_logging.recorder import Chunk
 from advisor_logging.table import Row, Table, tables_of
 from advisor_pytorch.distributed import facts as ranks

@@ -16,7 +16,7 @@ from importlib import metadata
 import torch
 
 from advisor import contract
-from advisor.redact import redact_arguments
+from advisor.contract.redact import redact_arguments
 from advisor_pytorch.facts import architecture, data, machine
 from advisor_pytorch.facts.optimizers import describe_further, hyperparameters
 

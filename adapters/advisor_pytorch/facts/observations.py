@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from advisor import contract
-from advisor.redact import one_line
+from advisor.contract.redact import one_line
 from advisor_logging.table import Table
 from advisor_pytorch.facts import architecture, bystanders, data, machine, schedules
 from advisor_pytorch.facts import given as facts

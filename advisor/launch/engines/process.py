@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from advisor.contract.redact import redact
 from advisor.errors import AdvisorError
-from advisor.redact import redact
 
 GRACE_S = 10.0
 """How long a process that was asked to stop may take before it is killed."""
