@@ -77,16 +77,6 @@ def setting(value: Value | None, digits: int = 4) -> str:
     return trimmed(float(value), digits)
 
 
-def share(part: float) -> str:
-    """A share as per cent, never rounded to none or all of it."""
-    percent = 100 * part
-    if 0 < percent < 1:
-        return "under 1%"
-    if 99 < percent < 100:
-        return "over 99%"
-    return f"{percent:.0f}%"
-
-
 def count(n: int, noun: str, plural: str | None = None) -> str:
     """A number with its noun: `1 trial`, `12 trials`."""
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
@@ -115,9 +105,10 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-_EXPONENT = re.compile(r"(?<![\w.+-])(-?\d+(?:\.\d+)?)e([+-])0*(\d+)(?![\w.]*\w)")
-"""A number as Python writes it, 1e-05, that stands by itself: no part of a name."""
-_MINUS_ZERO = re.compile(r"(?<![\w.])-(?=0(?:\.0*)?%)")
+_BEFORE = r"(?<![^\s(\[±~≈<≤≥>×–…])"
+_EXPONENT = re.compile(_BEFORE + r"(-?\d+(?:\.\d+)?)e([+-])0*(\d+)(?=[.,:;!?]?(?:[\s)\]]|$)|[%–…])")
+"""A number as Python writes it, 1e-05, that is a word of its own: lr=1e-05 and 1e-05/seed-1 are names."""
+_MINUS_ZERO = re.compile(_BEFORE + r"-(?=0(?:\.0*)?%)")
 
 
 def numerals(text: str) -> str:

@@ -23,10 +23,10 @@ from advisor.report.text import (
     numerals,
     sentence,
     setting,
-    share,
     shorten,
     spelled,
 )
+from advisor.spec_yaml import share
 from tests.templates.hostile import CORPUS, hostile_report
 
 
@@ -74,6 +74,18 @@ def test_numbers_of_messages_read_like_the_others_and_names_stay_as_they_are() -
         "between 1e-5 and 3.5e6, or 2.e-04 of lr1.e-04_seed42 and run-1e-05."
     )
     assert numerals("-0.0%, -0.04%, 3-0.0% from -1e-08") == "0.0%, -0.04%, 3-0.0% from -1e-8"
+    assert sentence("lr (1e-05 to 0.001) [1e-05, 3e-05]: 1e-05–1e+03, 1e-07%") == (
+        "lr (1e-5 to 0.001) [1e-5, 3e-5]: 1e-5–1e3, 1e-7%."
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lr=1e-05", "lr:1e-05,wd:1e-04", "run 1e-05/seed-1", "1e-05_a", "-1e-05-b", "“1e-05”", "1e-05,adam", "a|-0%"],
+)
+def test_numbers_that_are_part_of_a_name_stay_as_they_are(name: str) -> None:
+    said = f"Trial {name} diverged, as did {name}; see {name}."
+    assert sentence(said) == said
 
 
 def test_small_words() -> None:
