@@ -254,6 +254,16 @@ def short(value: Value | None) -> str:
     return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", str(value))[:80]
 
 
+def share(part: float) -> str:
+    """A share as per cent, never rounded to none or all of it."""
+    percent = 100 * part
+    if 0 < percent < 1:
+        return "under 1%"
+    if 99 < percent < 100:
+        return "over 99%"
+    return f"{percent:.0f}%"
+
+
 def _entry(key: str, value: Any, *, flow: bool = False) -> str:
     if isinstance(value, dict | list | tuple) and flow:
         body = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=10**6, sort_keys=False)

@@ -12,7 +12,7 @@ from advisor.history.model import Judgement, Outcome
 from advisor.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials, SpreadWithin
 from advisor.readings import failures, repeats
 from advisor.spec import Objective
-from advisor.spec_yaml import short
+from advisor.spec_yaml import share, short
 from advisor.stats import distributions as stats
 from advisor.study import Study, Trial
 
@@ -104,7 +104,7 @@ def _share(study: Study, expects: ShareOfTrials) -> Said:
         limit = (expects.value or 0.0) * (1 if study.minimize else -1)
         count = sum(bool(study.feasible[t.index]) and study.costs[t.index] <= limit for t in ended)
         what = f"are as good as {short(expects.value)}"
-    said = f"{count} of {len(ended)} trials {what} ({count / len(ended):.0%})"
+    said = f"{count} of {len(ended)} trials {what} ({share(count / len(ended))})"
     most, least = expects.at_most, expects.at_least
     if most is not None:
         anyway = float(stats.binom.cdf(math.floor(most * len(ended) + 1e-9), len(ended), expects.was))
@@ -112,8 +112,8 @@ def _share(study: Study, expects: ShareOfTrials) -> Said:
         anyway = float(stats.binom.sf(math.ceil((least or 0.0) * len(ended) - 1e-9) - 1, len(ended), expects.was))
     if anyway > 0.5:
         return "cannot tell", f"{said}; so few trials would show that as often as not without any change"
-    share = count / len(ended)
-    kept = (most is None or share <= most + 1e-9) and (least is None or share >= least - 1e-9)
+    part = count / len(ended)
+    kept = (most is None or part <= most + 1e-9) and (least is None or part >= least - 1e-9)
     return ("kept" if kept else "not kept"), said
 
 
@@ -147,7 +147,7 @@ def in_words(prediction: Prediction, objective: Objective) -> str:
 
 
 def _probability(probability: float | None) -> str:
-    return "" if probability is None else f", {probability:.0%} likely"
+    return "" if probability is None else f", {share(probability)} likely"
 
 
 def _phrase(prediction: Prediction, objective: Objective) -> str:
@@ -164,7 +164,7 @@ def _phrase(prediction: Prediction, objective: Objective) -> str:
         what = "fail" if expects.of == "failed" else f"have {metric} of {better} {short(expects.value)}"
         most = "at most" if expects.at_most is not None else "at least"
         bound = expects.at_most if expects.at_most is not None else expects.at_least or 0.0
-        return f"{most} {bound:.0%} of the trials {what} (it was {expects.was:.0%})"
+        return f"{most} {bound:.0%} of the trials {what} (it was {share(expects.was)})"
     if isinstance(expects, SpreadWithin):
         upper = "" if expects.high is None else f" and at most {expects.high:.3g}"
         return f"seeds differ by at least {expects.low:.3g}{upper} (standard deviation)"

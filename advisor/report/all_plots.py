@@ -18,7 +18,8 @@ from advisor.report.figures.isolation import isolation_figure
 from advisor.report.figures.parallel import parallel_figure
 from advisor.report.headline import best_positions
 from advisor.report.model import NormHistogram, Report
-from advisor.report.text import clean, count, number, setting, share
+from advisor.report.text import clean, count, number, setting
+from advisor.spec_yaml import share
 
 
 @dataclass(frozen=True)

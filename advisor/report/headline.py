@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from advisor.finding import Finding, Goal
 from advisor.report.diff import describe
 from advisor.report.model import Report
-from advisor.report.text import capital, clean, count, listed, number, setting, share, shorten, spelled
+from advisor.report.text import capital, clean, count, listed, number, setting, shorten, spelled
+from advisor.spec_yaml import share
 
 _ABOUT: dict[Goal, str] = {
     "pipeline": "the training pipeline",

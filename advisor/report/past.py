@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from advisor.history import History, HitRate, Outcome, Round, in_words
 from advisor.report.text import count, listed, number
 from advisor.spec import StudySpec
+from advisor.spec_yaml import share
 
 SIGNS = {"kept": "passed", "not kept": "broken", "cannot tell": "unknown"}
 """The icon of each judgement."""
@@ -49,8 +50,8 @@ def rate(found: HitRate) -> str:
     judged = found.kept + found.not_kept
     parts = []
     if judged and found.rate is not None:
-        stated = f", predicted {found.stated:.0%}" if found.stated is not None else ""
-        parts.append(f"{found.kept} of {judged} kept ({found.rate:.0%}{stated})")
+        stated = f", predicted {share(found.stated)}" if found.stated is not None else ""
+        parts.append(f"{found.kept} of {judged} kept ({share(found.rate)}{stated})")
     if found.cannot_tell:
         parts.append(f"{found.cannot_tell} cannot be told")
     return f"{found.rule}: {'; '.join(parts)}"

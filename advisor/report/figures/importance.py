@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from advisor.report.figures.scale import Scale
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt
 from advisor.report.plotted import Importance, Importances
-from advisor.report.text import clean, count, listed, number, share, shorten
+from advisor.report.text import clean, count, listed, number, shorten
+from advisor.spec_yaml import share
 
 NOISE = 0.05
 """As in the rule `space-interaction`: from here on all differences may be noise."""

@@ -10,7 +10,8 @@ from advisor.report.figures.scale import Scale, objective_limits, reaching, span
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, bar, dots, fmt, left_margin, text_width
 from advisor.report.model import Report
 from advisor.report.plotted import Isolation, Slice
-from advisor.report.text import clean, number, share, shorten
+from advisor.report.text import clean, number, shorten
+from advisor.spec_yaml import share
 
 SURE = 0.01
 """P-value, adjusted for all hyperparameters, from which on a difference is called one."""

@@ -4,7 +4,7 @@ import pytest
 from history_studies import round_of
 
 from advisor.finding import Finding, Verdict
-from advisor.history.judge import outcomes
+from advisor.history.judge import in_words, outcomes
 from advisor.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials, SpreadWithin
 
 RATES = (1e-3, 3e-3, 2e-2, 5e-2)
@@ -53,6 +53,14 @@ def test_shares():
     better = ShareOfTrials(of="better", value=0.3, at_least=0.8, was=0.5)
     assert judged(better, [0.2] * 18 + [0.4] * 2, rates=many)[0] == "kept"
     assert judged(better, [0.2] * 12 + [0.4] * 8, rates=many)[0] == "not kept"
+
+
+@pytest.mark.parametrize(("probability", "said"), [(0.997, "over 99%"), (0.003, "under 1%"), (0.91, "91%")])
+def test_nothing_uncertain_is_said_to_be_certain(probability, said):
+    expects = ShareOfTrials(of="failed", at_most=0.1, was=0.998)
+    failing = Prediction(rule="failed-trials", expects=expects, probability=probability)
+    objective = round_of(RATES, (0.3,) * 4, low=1e-3, high=0.1).spec.objective
+    assert in_words(failing, objective) == f"at most 10% of the trials fail (it was over 99%), {said} likely"
 
 
 def test_a_share_that_would_have_come_anyway_tells_nothing():
