@@ -74,9 +74,15 @@ class Domain(BaseModel):
         return self
 
     def _check_limits(self) -> None:
+        if self.limits is None:
+            return
         least, most = self.reach
-        if self.limits is not None and not least < most:
+        if self.choices is not None or self.type in ("categorical", "bool"):
+            raise ValueError("limits are of a number; choices have none")
+        if not least < most:
             raise ValueError(f"the limits must rise, not go from {least:g} to {most:g}")
+        if self.type == "int" and any(end is not None and not end.is_integer() for end in self.limits):
+            raise ValueError(f"the limits of an int parameter must be whole numbers, not {least:g} to {most:g}")
         if self.low is not None and self.high is not None and not (least <= self.low and self.high <= most):
             raise ValueError(f"the range {self.low:g} to {self.high:g} goes past the limits, {least:g} to {most:g}")
 

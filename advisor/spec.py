@@ -63,6 +63,12 @@ class Parameter(Domain):
             raise ValueError("a fixed parameter needs a value")
         if self.type == "int" and isinstance(self.value, float) and not self.value.is_integer():
             raise ValueError(f"an int parameter cannot have the value {self.value:g}")
+        if (
+            self.value is not None
+            and not isinstance(self.value, str)
+            and not self.reach[0] <= self.value <= self.reach[1]
+        ):
+            raise ValueError(f"the value {self.value:g} lies past the limits, {self.reach[0]:g} to {self.reach[1]:g}")
         if self.role != "fixed" and self.searched_in is not None:
             raise ValueError("only a fixed parameter takes searched_in")
         if self.role not in ("fixed", "derived"):

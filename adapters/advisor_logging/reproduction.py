@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TypedDict
 
-from advisor.contract.redact import redact, redact_assignments
+from advisor.contract.redact import redact_code
 
 DIFF_CHARACTERS = 1_000_000
 GIT_TIMEOUT_S = 20.0
@@ -76,7 +76,7 @@ def _is_dirty(root: Path) -> bool:
 def _diff(root: Path) -> str:
     """The difference to the commit, after a line for whatever is missing in it."""
     new, left_out = _untracked(root)
-    diff = redact_assignments(redact(_diff_with(root, new)))
+    diff = redact_code(_diff_with(root, new))
     notes = [f"[not in this diff, since they are large or many: {', '.join(left_out[:20])}]\n"] if left_out else []
     if len(diff) > DIFF_CHARACTERS:
         notes.append(f"[cut off: the diff has {len(diff)} characters]\n")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from advisor import shell
 from advisor.cli.options import SEVERITIES, reaches, tracking_option
 from advisor.errors import AdvisorError
 
@@ -105,7 +105,9 @@ def analyze(
         analyze_all(experiment or "*", out, jobs, fail_on, quiet=quiet, given=given, options=options)
         return
     if experiment is None:
-        raise click.UsageError("Missing argument 'EXPERIMENT'", click.get_current_context())
+        raise click.UsageError("Missing argument 'EXPERIMENT' (or --all)", click.get_current_context())
+    if jobs is not None:
+        raise AdvisorError("--jobs goes with --all: drop it, or add --all")
     if watch and fail_on is not None:
         raise AdvisorError("--watch goes on until it is stopped, so that --fail-on says nothing; leave one of them out")
     from advisor.analysis import analyze as run
@@ -115,7 +117,7 @@ def analyze(
 
     def make(*, shown: bool = True) -> Report:
         with progress(enabled=shown and not quiet) as tell:
-            command = shlex.join(["advisor", "analyze", experiment, *given])
+            command = shell.line(["advisor", "analyze", experiment, *given])
             return run(experiment, study=study_file, command=command, on_progress=tell, **options)
 
     def keep(report: Report) -> str | None:
@@ -147,7 +149,7 @@ def _refuse_of_one(given: dict[str, object]) -> None:
     """Refuse options that mean one experiment beside --all."""
     for option, value in given.items():
         if value:
-            raise AdvisorError(f"{option} is of one experiment; leave it or --all out")
+            raise AdvisorError(f"{option} goes with a single experiment: drop it, or drop --all")
 
 
 def _silent(text: str) -> None:

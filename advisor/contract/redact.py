@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
-_USERINFO = re.compile(r"(?<=://)(?:[^/\s'\"]{0,512}|[^/\s'\":@]{0,128}:[^\s'\"]{0,384})@")
-"""A password may hold a slash, and an @: drivers take it so. Of bounded length, as a line of many addresses may be long."""
-_QUERY = re.compile(r"(?i)\b((?:ssl)?password|passwd|pwd|token|secret|api_key|access_key)=[^&;\s'\"]+")
+_USERINFO = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@]{0,128}:(?!\d{1,5}[/?#])[^\s'\"]{0,2048})@")
+"""A password may hold a slash, and an @: drivers take it so. Then it is of bounded length, as a line may hold many addresses."""
+_NAMED = r"((?:ssl)?password|passwd|pwd|token|secret|api_key|access_key)=[^&;\s'\"]+"
+_ASSIGNED = re.compile(rf"(?i)\b{_NAMED}")
+_QUERY = re.compile(rf"(?i)(?<=[?&;]){_NAMED}")
 _ENVIRONMENT = re.compile(
     r"(?i)(token|password|passwd|passphrase|secret|credentials?|(api|access|private|secret|account)_?key)$"
 )
@@ -24,19 +27,24 @@ def redact(text: str) -> str:
     That is the `user:password@` of URIs, a `password=...` of their queries, and the values of this process's environment variables
     that are called passwords, tokens or keys, or are the password of an address there.
     """
-    for value in _values():
-        text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "***", text)
-    return _QUERY.sub(r"\1=***", _USERINFO.sub("***@", text))
+    return _ASSIGNED.sub(r"\1=***", _without_values_and_userinfo(text))
 
 
-def _values() -> list[str]:
-    """What is secret in the environment, as it stands and as addresses quote it, the longest first."""
-    found = {form for value in _given() for form in (value, quote(value, safe=""), unquote(value))}
-    return sorted((value for value in found if len(value) >= _FEWEST), key=lambda value: (-len(value), value))
+def _without_values_and_userinfo(text: str) -> str:
+    values = _values(tuple(os.environ.items()))
+    return _USERINFO.sub("***@", values.sub("***", text) if values is not None else text)
 
 
-def _given() -> Iterator[str]:
-    for name, value in os.environ.items():
+@lru_cache(maxsize=2)
+def _values(environment: tuple[tuple[str, str], ...]) -> re.Pattern[str] | None:
+    """What is secret in the environment, as it stands and as addresses quote it, the longest first; None for nothing."""
+    found = {form for value in _given(environment) for form in (value, quote(value, safe=""), unquote(value))}
+    longest = sorted((value for value in found if len(value) >= _FEWEST), key=lambda value: (-len(value), value))
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest))})(?!\w)") if longest else None
+
+
+def _given(environment: tuple[tuple[str, str], ...]) -> Iterator[str]:
+    for name, value in environment:
         if _ENVIRONMENT.search(name):
             yield value.strip()
         elif "://" in value:
@@ -73,14 +81,17 @@ def is_secret(name: str) -> bool:
 _ASSIGNMENT = re.compile(r"""([\w.-]+)(["']?\s*[:=]\s*)(["'])([^"'\n]{4,})\3""")
 
 
-def redact_assignments(text: str) -> str:
-    """Code or configuration with the texts that it assigns to passwords, keys or tokens replaced by `***`."""
+def redact_code(text: str) -> str:
+    """As `redact`, of code or configuration: of what it assigns to passwords, keys and tokens only quoted texts go.
+
+    A change of code that holds no secret stays as it is: `def f(token=None)` is none.
+    """
 
     def hide(found: re.Match[str]) -> str:
         name, between, quote, _ = found.groups()
         return f"{name}{between}{quote}***{quote}" if is_secret(name) else found.group()
 
-    return _ASSIGNMENT.sub(hide, text)
+    return _ASSIGNMENT.sub(hide, _QUERY.sub(r"\1=***", _without_values_and_userinfo(text)))
 
 
 def redact_arguments(arguments: Sequence[str]) -> list[str]:

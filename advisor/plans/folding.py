@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -95,7 +96,8 @@ def _nothing_to_change(study: Study, said: Sequence[Verdict], base: StudySpec) -
     wanted: list[PlanName] = ["exploit"] if exploit.ready(study, said) else []
     wanted += ["rounds"] if base.final_train_steps else []
     asked = [RunPlan(plan=plan_name, why="nothing is left to change") for plan_name in wanted]
-    for made in (explore(study, said, base), *(catalogue.PLANS[ask.plan](ask, study, base) for ask in asked)):
+    plans = (catalogue.PLANS[ask.plan](ask, study, base) for ask in asked)
+    for made in chain((explore(study, said, base),), plans):
         if isinstance(made, StudySpec):
             sampler = Sampler(kind=made.sampler.kind, seed=base.round)
             return [checked(made.model_copy(update={"study": name, "sampler": sampler}))]
@@ -230,7 +232,10 @@ class _Draft:
         try:
             after = checked(change.apply(self.current))
         except ValidationError:
-            self._defer(finding, f"its change of {_target(change)} contradicts one of higher priority")
+            past = self.current.parameters.get(_target(change))
+            limited = past is not None and past.limits is not None
+            why = "goes past its declared limits" if limited else "contradicts one of higher priority"
+            self._defer(finding, f"its change of {_target(change)} {why}")
             return False
         if after == self.current:
             return False

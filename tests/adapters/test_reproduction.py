@@ -86,6 +86,14 @@ def test_what_is_too_large_is_named(repository: Path, monkeypatch: pytest.Monkey
     assert "111" not in diff
 
 
+def test_a_change_of_code_without_secrets_applies(repository: Path) -> None:
+    (repository / "model.py").write_text("def f(name, token=None):\n    return g(name, token=token, size=1)\n")
+    subprocess.run(["git", "add", "."], cwd=repository, check=True)
+    diff = reproduction.gather([repository])["git_diff"]
+    assert "def f(name, token=None):" in diff
+    assert "token=token, size=1" in diff
+
+
 def test_secrets_in_code_are_not_kept(repository: Path) -> None:
     (repository / "train.py").write_text('WANDB_API_KEY = "abcdef"\nmax_tokens = "4096"\nurl = "http://me:pw@host/x"\n')
     (repository / "config.json").write_text('{"password": "swordfish", "tokenizer": "gpt2"}\n')

@@ -82,6 +82,8 @@ def test_every_integer_gets_its_share(scale):
         ({"low": 0.0, "high": float("inf")}, "finite"),
         ({"low": 1.0, "high": 2.0, "limits": (None, 1.5)}, "goes past the limits, -inf to 1.5"),
         ({"low": 1.0, "high": 2.0, "limits": (3.0, 1.0)}, "limits must rise"),
+        ({"choices": (1, 2), "limits": (1.0, 2.0)}, "choices have none"),
+        ({"type": "int", "low": 1, "high": 2, "limits": (0.5, 9.0)}, "must be whole numbers"),
     ],
 )
 def test_contradictions_are_refused(fields, message):

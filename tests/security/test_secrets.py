@@ -203,10 +203,9 @@ def test_no_command_writes_what_signs_in(world: World, database: str) -> None:
     assert world.run(train) == [0]
     assert "cannot log to" in world.said  # the last words of a training that failed, for all to read
     printed = list(folder.glob("advisor-runs/planted/*.log"))
-    assert any(
-        form in log.read_text() for log in printed for form in FORMS
-    )  # what a training prints is its own affair,
-    assert (folder / "advisor-runs" / "planted").stat().st_mode & 0o077 == 0  # and nobody else's
+    # What a training prints is its own affair, and nobody else's.
+    assert any(form in log.read_text() for log in printed for form in FORMS)
+    assert (folder / "advisor-runs" / "planted").stat().st_mode & 0o077 == 0
     for log in printed:
         log.unlink()
 
@@ -281,6 +280,8 @@ def test_no_error_tells_what_signs_in(
         ("postgresql://me:a/b@c@host/db", "postgresql://***@host/db"),
         ("see http://host:5000/#/experiments and me@host", "see http://host:5000/#/experiments and me@host"),
         ("http://token@host, https://me:pw@host", "http://***@host, https://***@host"),
+        (f"postgresql://iam:{'x' * 900}@host/db", "postgresql://***@host/db"),
+        ("http://localhost:5000/#/models/foo@champion", "http://localhost:5000/#/models/foo@champion"),
         ("?sslpassword=x&sslmode=require", "?sslpassword=***&sslmode=require"),
         ("Bearer tok3n-of-mine.", "Bearer ***."),
         ("my tok3n-of-mines", "my tok3n-of-mines"),

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from studies import make_study
 
@@ -86,6 +88,11 @@ def test_no_change_goes_past_declared_limits_and_they_stay():
     assert (wide.parameters["lr"].low, wide.parameters["lr"].high) == (1e-6, 0.1)
     fixed = FixParameter(parameter="lr", value=0.01, why="it matters little").apply(wide)
     assert wider(high=10.0).apply(fixed).parameters["lr"].high == 0.1
+    beyond = FixParameter(parameter="lr", value=0.5, why="others do")
+    within = make_study([{"lr": 10.0 ** -(i + 1)} for i in range(6)], {"val/loss": [[1.0]] * 6})
+    limited = replace(within, spec=within.spec.with_parameter("lr", narrow))
+    (put_off,) = plan(limited, [found("fixed", "infeasible", beyond)]).deferred
+    assert put_off.reason == "its change of lr goes past its declared limits"
 
 
 def test_a_scale_that_was_set_stays_when_an_end_moves_later():
