@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -23,46 +24,44 @@ def each(
 ) -> Iterator[Result]:
     """The results of `work` on each task, as they come.
 
-    work: a function that can be pickled, as its tasks and results. died: makes the result of a task whose process ended under it,
-    given the exit status, -9 for the signal 9.
+    work: a function that can be pickled, as its tasks and results. jobs: processes; fewer where the system grants no more. died:
+    makes the result of a task whose process ended under it, given the exit status, -9 for the signal 9; None: there was no process.
     """
-    left = iter(tasks)
+    idle: list[_Worker] = []
     busy: dict[Connection, tuple[_Worker, Task]] = {}
     try:
-        for task in left:
-            worker = _Worker(work)
-            busy[worker.ask(task)] = worker, task
-            if len(busy) == jobs:
-                break
+        for task in tasks:
+            while len(busy) >= jobs or ((worker := _next(idle)) is None and busy):
+                yield from _results(busy, idle, died)
+            if worker is None:
+                yield died(task, None)
+                continue
+            try:
+                busy[worker.ask(work, task)] = worker, task
+            except OSError:
+                yield died(task, worker.end())
         while busy:
-            for pipe in wait(list(busy)):
-                assert isinstance(pipe, Connection)
-                worker, task = busy.pop(pipe)
-                result, worker = _result(worker, task, work, died)
-                yield result
-                if (following := next(left, None)) is not None:
-                    busy[worker.ask(following)] = worker, following
-                else:
-                    worker.end()
+            while idle:
+                idle.pop().end()
+            yield from _results(busy, idle, died)
     finally:
-        for worker, _ in busy.values():
+        for worker in (*idle, *(worker for worker, _ in busy.values())):
             worker.end()
 
 
 class _Worker:
-    """A process that works on one task at a time."""
+    """A process that works on one task at a time. Raises OSError where there can be none."""
 
-    def __init__(self, work: Callable[..., Any]) -> None:
+    def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would inherit the threads' locks of whoever calls
         self._pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
         self.process.start()
         theirs.close()
-        self._pipe.send(work)
 
-    def ask(self, task: object) -> Connection:
-        """Give it a task; where the result, or the end of the process, will show."""
-        self._pipe.send(task)
+    def ask(self, work: Callable[[Task], Any], task: Task) -> Connection:
+        """Give it a task; where the result, or the end of the process, will show. Raises OSError where it has ended."""
+        self._pipe.send((work, task))
         return self._pipe
 
     def answer(self) -> Any:
@@ -78,23 +77,42 @@ class _Worker:
         return self.process.exitcode
 
 
-def _result(
-    worker: _Worker, task: Task, work: Callable[[Task], Result], died: Callable[[Task, int | None], Result]
-) -> tuple[Result, _Worker]:
-    """The result of the task, and who takes the next one: another process where this one died."""
-    try:
-        return worker.answer(), worker
-    except (EOFError, OSError):
-        return died(task, worker.end()), _Worker(work)
+def _next(idle: list[_Worker]) -> _Worker | None:
+    """Who takes the next task; None where the system grants no process more."""
+    if idle:
+        return idle.pop()
+    with suppress(OSError):
+        return _Worker()
+    return None
+
+
+def _results(
+    busy: dict[Connection, tuple[_Worker, Task]], idle: list[_Worker], died: Callable[[Task, int | None], Result]
+) -> Iterator[Result]:
+    """The next results; whose process lives becomes idle."""
+    for pipe in wait(list(busy)):
+        assert isinstance(pipe, Connection)
+        worker, task = busy.pop(pipe)
+        try:
+            result: Result = worker.answer()
+        except (EOFError, OSError):
+            result = died(task, worker.end())
+        else:
+            idle.append(worker)
+        yield result
 
 
 def _serve(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever interrupts ends this process by its pipe
-    # The processors are taken by the processes: libraries of linear algebra, which are imported by the next line, use one each.
+    # The processors are taken by the processes: libraries of linear algebra, which the work imports, use one each.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    try:
-        work = pipe.recv()
-        while True:
-            pipe.send(work(pipe.recv()))
-    except (EOFError, OSError):
-        return
+    while True:
+        try:
+            work, task = pipe.recv()
+        except (EOFError, OSError):
+            return
+        result = work(task)
+        try:
+            pipe.send(result)
+        except OSError:
+            return

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from advisor import shell
 from advisor.errors import AdvisorError, NothingToJudge
 from advisor.workers import each
 
@@ -55,17 +56,24 @@ def analyze_all(
     from advisor.whole_files import write
 
     found = choose(pattern, options.get("tracking_uri"))
-    try:
+    with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
-        outcomes: list[Outcome] = []
-        for outcome in each(partial(_analyze, out=out, given=given, options=options), found, jobs=jobs, died=_died):
-            outcomes.append(outcome)
-            on_progress("Analysing experiments", len(outcomes), len(found))
+    outcomes: list[Outcome] = []
+    for outcome in each(partial(_analyze, out=out, given=given, options=options), found, jobs=jobs, died=_died):
+        outcomes.append(outcome)
+        on_progress("Analysing experiments", len(outcomes), len(found))
+    with _writing(out):
         write({out / INDEX: encodable(render_index(outcomes))})
+    return in_order(outcomes)
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         reason = error.strerror or str(error)
         raise AdvisorError(f"cannot write to {str(out)!r}: {reason}; give another folder by --out") from None
-    return in_order(outcomes)
 
 
 def choose(pattern: str, tracking_uri: str | None) -> list[Chosen]:
@@ -104,7 +112,7 @@ def _analyze(chosen: Chosen, *, out: Path, given: Sequence[str], options: dict[s
     from advisor.report.save import save_report
 
     try:
-        report = analyze(chosen.asked, command=shlex.join(["advisor", "analyze", chosen.asked, *given]), **options)
+        report = analyze(chosen.asked, command=shell.line(["advisor", "analyze", chosen.asked, *given]), **options)
         save_report(report, out / chosen.folder)
         return outcome(chosen.name, chosen.folder, report)
     except NothingToJudge as nothing:
@@ -118,5 +126,7 @@ def _analyze(chosen: Chosen, *, out: Path, given: Sequence[str], options: dict[s
 def _died(chosen: Chosen, status: int | None) -> Outcome:
     from advisor.report.index import Outcome
 
+    if status is None:
+        return Outcome(chosen.name, "broken", "the system would start no process for it; try fewer --jobs")
     why = "it was killed, perhaps for want of memory; try fewer --jobs" if status == -9 else f"exit status {status}"
     return Outcome(chosen.name, "broken", f"its process died: {why}")
