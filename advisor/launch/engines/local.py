@@ -78,7 +78,8 @@ def begin(task: Task) -> Running:
     try:
         task.file.parent.mkdir(parents=True, exist_ok=True)
         task.log.parent.mkdir(parents=True, exist_ok=True)
-        write({task.file: task.text})
+        # A folder of many trials is swept once, by the launcher; a training that a power cut ended is given its file anew.
+        write({task.file: task.text}, durable=False, sweeps=False)
         return Running(task.words, task.environment, task.log, task.timeout_s)
     except OSError as error:
         raise not_written(task.log.parent, error) from None

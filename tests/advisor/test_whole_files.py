@@ -1,0 +1,27 @@
+"""How files are replaced; what kills and full disks leave of them is in tests/trust."""
+
+from pathlib import Path
+
+import pytest
+
+from advisor.whole_files import UNFINISHED, write
+
+
+def test_a_file_keeps_its_mode_and_a_new_one_has_that_of_its_time(tmp_path: Path) -> None:
+    secret, shared, plain = tmp_path / "secret", tmp_path / "shared", tmp_path / "plain"
+    for path, mode in ((secret, 0o600), (shared, 0o664)):
+        path.write_text("old")
+        path.chmod(mode)
+    plain.touch()
+    write({secret: "new", shared: "new", tmp_path / "new": "new"})
+    modes = [path.stat().st_mode & 0o777 for path in (secret, shared, tmp_path / "new")]
+    assert modes == [0o600, 0o664, plain.stat().st_mode & 0o777]
+    assert {path.read_text() for path in (secret, shared, tmp_path / "new")} == {"new"}
+
+
+@pytest.mark.parametrize("sweeps", [True, False])
+def test_what_killed_processes_left_is_removed_where_that_is_asked_for(tmp_path: Path, sweeps: bool) -> None:
+    left = tmp_path / f".a.1{UNFINISHED}"
+    left.touch()
+    write({tmp_path / "a": "new"}, durable=False, sweeps=sweeps)
+    assert left.exists() is not sweeps
