@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from advisor.launch.engines.process import Ended
+from advisor.launch.given import make_private
 from advisor.tracking.location import Location
 from advisor.whole_files import sweep, write
 
@@ -51,11 +52,11 @@ class Endings:
 
     def keep(self, ending: Ending) -> None:
         """Note it: it is this launcher's to record until `close`."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = self._lock or _locked(self.folder / f".{uuid.uuid4().hex}.lock")
+        make_private(self.folder)
+        self._lock = self._lock or _new_lock(self.folder)
         self._mine.add(ending.name)
         file = self._file(ending.name)
-        write({file: json.dumps({"keeper": self._lock[0].name, **asdict(ending)})})
+        write({file: json.dumps({"keeper": self._lock[0].name, **asdict(ending)})}, sweeps=False)
 
     def forget(self, name: str) -> None:
         """Drop the note: the record has it."""
@@ -77,13 +78,15 @@ class Endings:
         """Those whose launcher keeps them no more; what one left that was killed before it kept any is removed."""
         self.others = False
         for lock in self.folder.glob(".*.lock"):
-            _is_held(lock)
+            _held_or_removed(lock)
         sweep(self.folder)
         for file in sorted(self.folder.glob(f"*{self._suffix}")):
             with suppress(ValueError, TypeError, KeyError, OSError):  # OSError: another launcher was faster
                 found = json.loads(file.read_text(encoding="utf-8"))
-                if _is_held(self.folder / Path(str(found.pop("keeper"))).name):
+                if _held_or_removed(self.folder / Path(str(found.pop("keeper"))).name):
                     self.others = True
+                    continue
+                if not file.exists():  # its launcher has recorded it meanwhile
                     continue
                 points = {int(step): (float(value), int(at)) for step, (value, at) in found.pop("points").items()}
                 yield Ending(**{**found, "ended": Ended(**found["ended"]), "points": points})
@@ -92,15 +95,20 @@ class Endings:
         return self.folder / f"{name}{self._suffix}"
 
 
-def _locked(path: Path) -> tuple[Path, int]:
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-    # Where the file system has no locks nobody can tell who lives, and endings are recorded twice rather than lost.
-    with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return path, descriptor
+def _new_lock(folder: Path) -> tuple[Path, int]:
+    """A file that is locked until its descriptor is closed."""
+    while True:
+        path = folder / f".{uuid.uuid4().hex}.lock"
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        # Where the file system has no locks nobody can tell who lives, and endings are recorded twice rather than lost.
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return path, descriptor
+        os.close(descriptor)  # another launcher took it for a dead one's before it was locked
 
 
-def _is_held(path: Path) -> bool:
+def _held_or_removed(path: Path) -> bool:
     """Whether a launcher holds the lock; the file of one that does not is removed."""
     try:
         descriptor = os.open(path, os.O_RDWR)

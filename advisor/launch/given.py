@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -100,3 +101,10 @@ def folder_of(base: Path | None, study: str) -> Path:
     return (OUT if base is None else base) / (
         name if name == study else f"{name}-{hashlib.sha256(study.encode()).hexdigest()[:6]}"
     )
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, or close the one that is there, to all but its owner: what trainings print may hold a password."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(PermissionError):  # it is another account's, or the file system has no modes
+        folder.chmod(0o700)

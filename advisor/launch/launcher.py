@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.launch.engines.local import not_written
-from advisor.launch.given import check
+from advisor.launch.given import check, make_private
 from advisor.launch.ledger import Ledger
 from advisor.launch.plan import Launch, Summary, Tell
 from advisor.launch.stopping import Asked
@@ -17,7 +17,7 @@ def launch(plan: Launch, ledger: Ledger, tell: Tell) -> Summary:
     """
     check(plan.spec, plan.words)
     try:
-        plan.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what trainings print may hold a password
+        make_private(plan.folder)
     except OSError as error:
         raise not_written(plan.folder, error) from None
     summary = Summary(plan.source.total, maximize=plan.spec.objective.direction == "maximize")

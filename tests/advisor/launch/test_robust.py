@@ -1,5 +1,6 @@
 """What goes wrong while trainings run: the store goes away, launchers die, machines fall silent, runs are deleted."""
 
+import fcntl
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ from advisor.launch.endings import Ending, Endings
 from advisor.launch.engines import Ended
 from advisor.launch.engines.local import Local
 from advisor.launch.engines.slurm import Slurm
-from advisor.launch.given import environment_of, from_anywhere
+from advisor.launch.given import environment_of, from_anywhere, make_private
 from advisor.launch.ledger import TAKEN
 from advisor.launch.sources import Adaptive, Listed
 from advisor.spec import Objective, Parameter, Sampler, StudySpec
@@ -179,6 +180,53 @@ def test_what_a_living_launcher_keeps_is_its_own_to_record(training):
     living.close()  # it has given up, and lives on
     assert Background(plan(training, spec)).end() == {(0, 0): "infeasible"}
     assert begun(training) == []
+
+
+def test_nobody_takes_an_ending_from_a_launcher_that_is_about_to_record_it(tmp_path):
+    store, over, taken = locate(str(tmp_path / "mlflow.db")), threading.Event(), []
+
+    def look():
+        other = Endings(tmp_path, store, "e")
+        while not over.is_set():
+            taken.extend(other.left())
+
+    lookers = [threading.Thread(target=look) for _ in range(2)]
+    for looker in lookers:
+        looker.start()
+    mine = Endings(tmp_path, store, "e")
+    for i in range(100):
+        mine.keep(Ending(f"trial-{i}", "run", Ended(0)))
+        mine.forget(f"trial-{i}")
+    over.set()
+    for looker in lookers:
+        looker.join()
+    assert taken == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_that_is_taken_for_a_dead_launcher_s_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
+    store = locate(str(tmp_path / "mlflow.db"))
+    mine, other = Endings(tmp_path, store, "e"), Endings(tmp_path, store, "e")
+    flock, looks = fcntl.flock, []
+
+    def late(descriptor, operation):
+        if not looks:
+            looks.append(operation)
+            assert list(other.left()) == []
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    mine.keep(Ending("trial-0", "run", Ended(0)))
+    assert list(other.left()) == []
+    assert other.others
+
+
+def test_the_folder_is_closed_to_others_also_where_it_was_there_before(tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    folder.chmod(0o755)
+    make_private(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_run_that_is_deleted_meanwhile_stops_nobody_else(training):
