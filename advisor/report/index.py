@@ -85,7 +85,7 @@ def tally(outcomes: Sequence[Outcome]) -> list[tuple[State, int]]:
 
 
 def print_index(outcomes: Sequence[Outcome], console: Console) -> None:
-    """A line for each experiment, the worst first; names are printed as they are."""
+    """A line for each experiment, the worst first; long names are cut, and none works upon the terminal."""
     width = max((len(_short(o)) for o in outcomes), default=0)
     for o in in_order(outcomes):
         line = Text(

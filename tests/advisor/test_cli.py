@@ -148,7 +148,8 @@ parameters:
         (["plain", "--out", "mine.yaml"], "mine.yaml"),
         (["plain", "--direction", "up"], "up"),
         (["plain", "--filter", "params."], "filter"),
-        ([], "EXPERIMENT"),
+        (["plain", "--jobs", "2"], "--jobs goes with --all"),
+        ([], "Missing argument 'EXPERIMENT' (or --all)"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(advisor, uri, tmp_path, arguments, message):

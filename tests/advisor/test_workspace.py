@@ -110,7 +110,7 @@ def test_names_are_chosen_by_pattern_and_the_status_is_that_of_the_worst(uri, tm
 @pytest.mark.parametrize("option", [("--watch",), ("--log-to-mlflow",), ("--study", "study.yaml")])
 def test_options_of_one_experiment_are_refused(option, tmp_path, capsys):
     assert _run("--tracking-uri", f"sqlite:///{tmp_path}/none.db", *option) == 2
-    assert "is of one experiment" in capsys.readouterr().err
+    assert f"{option[0]} goes with a single experiment: drop it, or drop --all" in capsys.readouterr().err
     assert not os.listdir(tmp_path)
 
 
