@@ -152,7 +152,8 @@ def check_writable(location: Location) -> None:
     """
     path = require_local(location)
     if path.with_name(path.name + "-journal").exists():
-        with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=_WAIT_S)) as connection:
+        uri = f"{path.resolve().as_uri()}?mode=rw"  # lest a database be made where there is none any more
+        with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True, timeout=_WAIT_S)) as connection:
             connection.execute("SELECT name FROM sqlite_master").fetchone()
     with connect(location) as connection:
         (version,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()

@@ -21,6 +21,7 @@ from advisor.errors import AdvisorError
 from advisor.tracking import client, postgres
 from advisor.tracking.location import Location, locate
 from advisor.tracking.runs import Experiment
+from advisor.tracking.sqlite import check_writable
 from advisor.tracking.store import list_experiments, read_experiment
 
 START_S = 1_600_000_000.0
@@ -403,6 +404,36 @@ def test_points_still_in_a_write_ahead_log_are_read(odd_database: Path, tmp_path
     assert runs[1].params["name"] == "just written"
     assert path.read_bytes() == before
     writer.close()
+
+
+CUT_OFF = """
+import os, sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA cache_size = 10")
+database.execute("BEGIN")
+database.execute("UPDATE experiments SET name = 'half'")
+database.execute(
+    "CREATE TABLE half AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) "
+    "SELECT hex(randomblob(200)) FROM n"
+)
+os._exit(9)
+"""
+
+
+def test_a_write_that_was_cut_off_is_taken_back_before_the_next_and_makes_no_other_file(
+    empty_store: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a ?b=c #d %41 é"
+    folder.mkdir()
+    path = Path(shutil.copy(empty_store, folder / "mlflow.db"))
+    before = trace(folder)
+    assert subprocess.run([sys.executable, "-c", CUT_OFF, path], check=False).returncode == 9
+    assert (folder / "mlflow.db-journal").stat().st_size
+    check_writable(Location("sqlite", path=path))
+    assert trace(tmp_path) == {
+        folder.name: b"",
+        **{f"{folder.name}/{name}": content for name, content in before.items()},
+    }
 
 
 def test_reading_files_leaves_no_trace(odd_files: Path, tmp_path: Path) -> None:
