@@ -115,9 +115,8 @@ def read_yaml(path: Path) -> Any:
     try:
         return yaml.load(read_bytes(path, MAX_YAML_BYTES), Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        first = (
-            str(error).splitlines()[0] if str(error) else type(error).__name__
-        )  # some of PyYAML's own, of `!!bool x`
+        # PyYAML stumbles itself over some files: `!!bool x` is a KeyError.
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise AdvisorError(f"{printable(path)} is not YAML: {first[:120]}") from None
 
 

@@ -76,6 +76,7 @@ def _absorbed(x: FloatArray, degree: int, lag: float) -> float:
     if lag <= 0:
         return float(degree + 1)
     band = np.array([[1.0], [-lag]]) * np.ones(len(x))
+    # blas.dtbsv solves (1 - lag * shift) x = column, an AR(1) filter.
     before, after = (
         np.stack([blas.dtbsv(1, band, column, lower=1) for column in columns], axis=1)
         for columns in (basis.T, basis[::-1].T)

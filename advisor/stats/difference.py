@@ -153,10 +153,10 @@ def repeats_needed(gain: float, sd: float, *, level: float = 0.05, power: float 
 
 
 def _power(size: float, n: int, level: float) -> float:
+    from scipy.stats import nct  # takes long, and few studies ask for it
+
     freedom = 2 * n - 2
     limit = float(stats.t.ppf(1 - level, freedom))
-    from scipy.stats import nct
-
     value = float(nct.sf(limit, freedom, size * math.sqrt(n / 2)))
     return value if math.isfinite(value) else float(stats.norm.sf(limit - size * math.sqrt(n / 2)))
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 from scipy import special
+from scipy.optimize import brentq
 
 from advisor.space import FloatArray, IntArray
 
@@ -144,8 +145,6 @@ class normal_range:
 
     @classmethod
     def isf(cls, q: float, k: int) -> float:
-        from scipy.optimize import brentq
-
         return float(brentq(lambda x: cls.sf(x, k) - q, 0.0, 40.0, xtol=1e-13))
 
 
