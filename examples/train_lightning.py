@@ -80,7 +80,7 @@ def main() -> None:
     """Train one trial."""
     args = parse_arguments()
     torch.set_num_threads(1)  # so small a network gains nothing from more
-    pl.seed_everything(args.seed, verbose=False)
+    pl.seed_everything(args.seed)
     train, valid = load()
     # Only what a study may vary belongs here: two trials that differ in their seed alone are the same trial twice.
     names = ("learning_rate", "momentum", "weight_decay", "batch_size", "width")
