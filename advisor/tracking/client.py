@@ -22,7 +22,11 @@ from advisor.tracking.lookup import Listed, choose
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.sidecar import Full, Source, longest, prefer, read_sidecars
 
-_ALWAYS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"}
+_ALWAYS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ALLOW_FILE_STORE": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # with the password in it
+}
 IMPATIENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "4",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",

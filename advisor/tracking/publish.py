@@ -44,7 +44,7 @@ def publish(
     location = locate(tracking_uri)
     with store.opened(location) as client:
         found = choose(experiment, store.list_experiments(location), location)
-        with store.quiet_mlflow({**store.PATIENT, "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}):
+        with store.quiet_mlflow(store.PATIENT):
             run = _find(client, found.id)
             digest = hashlib.sha256(json.dumps([files, tags], sort_keys=True).encode("utf-8", "replace")).hexdigest()
             changed = run is None or run.data.tags[contract.TAG_REPORT] != digest

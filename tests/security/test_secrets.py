@@ -143,10 +143,15 @@ class World:
             texts[f"name of {path}"] = str(path).encode()
             if path.is_file() and not path.is_symlink():
                 texts[str(path)] = path.read_bytes()
-        return [f"{form} in {where}" for where, text in texts.items() for form in FORMS if form.encode() in text]
+        return [
+            f"{form} in {where}: {text[max(0, at - 300) : at + 100]!r}"
+            for where, text in texts.items()
+            for form in FORMS
+            if (at := text.find(form.encode())) >= 0
+        ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def database() -> Iterator[str]:
     """A PostgreSQL store that a user with a password signs in to; its address, which MLflow has set up."""
     if Postgres.binaries() is None:
