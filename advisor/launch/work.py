@@ -66,7 +66,6 @@ class Work:
         """What had ended before this call, also what an earlier launcher could not record."""
         try:
             self._ledger.take_over(self._endings)
-            self._ledger.take_in_orphans()
         except LaterError as error:
             raise _unanswered(error) from None
         self._read()
@@ -74,8 +73,9 @@ class Work:
         self._tell(self._summary, f"{had} of {self._summary.total} had ended before." if had else "")
 
     def _read(self) -> None:
-        """Take over what the record says of jobs that ended, whoever trained them."""
+        """Take over what the record says of jobs that ended, whoever trained them, also those that lost their launcher."""
         try:
+            self._ledger.take_in_orphans()
             entries = self._ledger.entries()
         except LaterError as error:
             raise _unanswered(error) from None

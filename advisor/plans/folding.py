@@ -155,10 +155,10 @@ class _Draft:
         """The change, or what the plan that it asks for makes of it; one with a study of its own waits for the stage's end."""
         if not isinstance(change, RunPlan):
             return (change,)
-        made = catalogue.PLANS[change.plan](change, self.study, self.current)
-        if not isinstance(made, StudySpec):
-            return made
         try:
+            made = catalogue.PLANS[change.plan](change, self.study, self.current)
+            if not isinstance(made, StudySpec):
+                return made
             checked(made)
         except ValidationError:
             self._defer(finding, f"the study that the plan {change.plan!r} makes of it contradicts itself")

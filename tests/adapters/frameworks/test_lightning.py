@@ -208,9 +208,9 @@ def test_one_run_with_lightnings_own_logger_and_a_second_fit_goes_on_in_it(
 
 
 def test_another_store_than_that_of_lightnings_logger_is_a_run_of_its_own(
-    loaders: Any, start: Any, only_run: OnlyRun, uri: str, tmp_path: Path
+    loaders: Any, start: Any, only_run: OnlyRun, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    other = f"sqlite:///{tmp_path / 'other.db'}"
+    other = f"sqlite:///{tmp_path_factory.mktemp('other') / 'other.db'}"  # MLflow keeps stores open in this process
     trainer(start(), logger=MLFlowLogger("test", tracking_uri=other), max_epochs=1).fit(Module(), *loaders)
     assert only_run().data.tags[contract.TAG_STATUS] == "complete"
 

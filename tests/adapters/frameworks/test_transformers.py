@@ -139,10 +139,11 @@ def test_another_store_than_that_of_the_active_run_gets_a_run_of_its_own(
     data: Any,
     start: Any,
     only_run: OnlyRun,
-    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'other.db'}")
+    # Of no other test: MLflow keeps stores open in this process.
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path_factory.mktemp('other') / 'other.db'}")
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "other")
     Trainer(model, arguments(report_to="mlflow"), train_dataset=data, callbacks=[start()]).train()
     run = only_run()
