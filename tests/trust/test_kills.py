@@ -17,7 +17,11 @@ pytestmark = pytest.mark.xdist_group("kills")  # one process that has imported a
 ALONE = [command for command in VICTIMS if "server" not in command]
 
 
-@pytest.mark.parametrize("command", ALONE)
+# What a killed launcher or shipper leaves at work goes on by itself, at a time that depends on the machine.
+SLOW = ("run", "sync")
+
+
+@pytest.mark.parametrize("command", [pytest.param(c, marks=[pytest.mark.slow] * (c in SLOW)) for c in ALONE])
 def test_a_few_kills(command: str) -> None:
     seen = once(command, VICTIMS[command], kills=4, seed=0)
     assert seen.clean, seen
