@@ -17,6 +17,9 @@ from tests.fuzz.inputs import damaged, text
 from tests.fuzz.outcome import advisor, cases, place
 from tests.fuzz.stores import ID, Odd, odd
 
+# Hypothesis draws constants from all modules that are imported, so that which cases these are depends on what else is tested.
+whole = pytest.mark.slow
+
 OPTIONS = st.one_of(
     st.just([]),
     st.sampled_from(
@@ -67,6 +70,7 @@ def _no_constant(text: str) -> Any:
     raise AssertionError(f"{text} is no JSON")
 
 
+@whole
 @cases(110)
 @given(odd, OPTIONS)
 def test_an_analysis(empty_store: Path, what: Odd, options: list[str]) -> None:
@@ -90,6 +94,7 @@ OTHERS = (
 )
 
 
+@whole
 @cases(60)
 @given(st.sampled_from(OTHERS), odd)
 def test_other_commands_that_read(empty_store: Path, words: tuple[str, ...], what: Odd) -> None:
@@ -100,6 +105,7 @@ def test_other_commands_that_read(empty_store: Path, words: tuple[str, ...], wha
         advisor(*given, "--tracking-uri", f"sqlite:///{path}", folder=folder)
 
 
+@whole
 @cases(40)
 @given(st.data())
 def test_a_damaged_store(empty_store: Path, data: st.DataObject) -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from advisor.report.figures.curves import curve_path
-from advisor.report.figures.scale import Scale, padded
+from advisor.report.figures.scale import HUGE, Scale, padded
 from advisor.report.figures.svg import WIDTH, Figure, Frame, dots, left_margin
 from advisor.report.model import Report
 from advisor.report.plotted import CloseUp
@@ -23,8 +23,9 @@ _RIGHT = WIDTH - 12.0
 def close_up_figure(report: Report, close: CloseUp) -> Figure:
     """The points and the line between them, with the step marked."""
     values = np.array([math.nan if v is None else v for v in close.values])
-    finite = values[np.isfinite(values)]
+    finite = values[np.abs(values) < HUGE]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    drawn = [v if v is not None and abs(v) < HUGE else None for v in close.values]
     log = low > 0 and high > _WIDE * float(np.median(finite))
     frame = Frame()
     bottom = frame.height - _BOTTOM
@@ -36,8 +37,8 @@ def close_up_figure(report: Report, close: CloseUp) -> Figure:
     frame.x_axis("step", bottom)
     frame.vertical_labels([(frame.x(close.step), close.label)], _TOP, bottom)
     index = next((i for i, r in enumerate(report.figures.trials) if r.id == close.trial), "")
-    frame.add("path", "crv s0", d=curve_path(close.steps, close.values, frame.x, frame.y), data_t=str(index))
-    seen = [(s, v) for s, v in zip(close.steps, close.values, strict=True) if v is not None]
+    frame.add("path", "crv s0", d=curve_path(close.steps, drawn, frame.x, frame.y), data_t=str(index))
+    seen = [(s, v) for s, v in zip(close.steps, drawn, strict=True) if v is not None]
     frame.add("path", "knots", d=dots((frame.x(s), frame.y(v)) for s, v in seen))
     row = report.figures.by_id.get(close.trial)
     caption = _caption(close, values, shorten(clean(row.name if row else close.trial), 40))
