@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from advisor.cli import main
+
 Advisor = Callable[..., tuple[int, str, str]]
 """Runs the command line: (exit status, standard output, standard error)."""
 Refused = Callable[..., str]
 """Runs what cannot be done, and gives the line that says why."""
+
+
+def status_of(*arguments: object) -> int:
+    """The exit status of the command line, run in this process."""
+    try:
+        main([str(a) for a in arguments])
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import status_of
 from mlflow.entities import Metric
 from mlflow.tracking import MlflowClient
 
 from advisor import __version__
-from advisor.cli import main
 from advisor.spec_yaml import load
 
 
@@ -54,11 +54,7 @@ def advisor(capsys, tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
     def run(*arguments):
-        status = 0
-        try:
-            main([str(a) for a in arguments])
-        except SystemExit as ended:
-            status = ended.code or 0
+        status = status_of(*arguments)
         said = capsys.readouterr()
         return status, said.out, said.err
 

@@ -4,10 +4,10 @@ import json
 import shutil
 
 import pytest
+from commands import status_of
 from mlflow.entities import Metric
 from mlflow.tracking import MlflowClient
 
-from advisor.cli import main
 from advisor.comparison import Comparison
 
 ONE = {
@@ -42,11 +42,7 @@ def advisor(capsys, uri):
     """Runs `advisor compare`: (exit status, standard output, standard error)."""
 
     def run(*arguments):
-        status = 0
-        try:
-            main(["compare", *map(str, arguments), "--tracking-uri", uri])
-        except SystemExit as ended:
-            status = ended.code
+        status = status_of("compare", *arguments, "--tracking-uri", uri)
         said = capsys.readouterr()
         return status, said.out, said.err
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import status_of
 from mlflow.tracking import MlflowClient
 
 from advisor.cli import main
@@ -36,11 +37,7 @@ class Killer(Rule):
 
 
 def _run(*arguments: str) -> int:
-    try:
-        main(["analyze", "--all", *arguments])
-    except SystemExit as ended:
-        return int(ended.code or 0)
-    return 0
+    return status_of("analyze", "--all", *arguments)
 
 
 def _links(out: Path) -> dict[str, str]:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from commands import status_of
 from hypothesis import HealthCheck, settings
 
-from advisor.cli import main
 from advisor.errors import AdvisorError
 
 FACTOR = float(os.environ.get("ADVISOR_FUZZ", "1"))
@@ -71,7 +71,7 @@ def advisor(*words: str, folder: Path, writes: tuple[str, ...] = ()) -> Outcome:
     """
     before = _tree(folder)
     with _guarded(folder), _streams() as read:
-        status = _status(words)
+        status = status_of(*words)
         outcome = Outcome(status, *read())
     after = _tree(folder)
     changed = {path for path in before.keys() | after.keys() if after.get(path) != before.get(path)}
@@ -80,14 +80,6 @@ def advisor(*words: str, folder: Path, writes: tuple[str, ...] = ()) -> Outcome:
     assert not stray, f"wrote {stray[:5]}: {outcome}"
     check_text(outcome)
     return outcome
-
-
-def _status(words: tuple[str, ...]) -> int:
-    try:
-        main(list(words))
-    except SystemExit as left:
-        return int(left.code or 0)
-    return 0
 
 
 def check_text(outcome: Outcome) -> None:

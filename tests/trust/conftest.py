@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import Advisor, Refused
+from commands import Advisor, Refused, status_of
 from faults import small_disk
 
 
@@ -39,8 +39,6 @@ def store(studied: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def advisor(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Advisor:
     """Runs the command line in a folder of the test's own: (exit status, standard output, standard error)."""
-    from advisor.cli import main
-
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("MLFLOW_")]:
         monkeypatch.delenv(name)
@@ -48,11 +46,7 @@ def advisor(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyt
 
     def run(*arguments: object) -> tuple[int, str, str]:
         capsys.readouterr()
-        status = 0
-        try:
-            main([str(a) for a in arguments])
-        except SystemExit as ended:
-            status = int(ended.code or 0)
+        status = status_of(*arguments)
         said = capsys.readouterr()
         return status, said.out, said.err
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Advisor, status_of
 from imports import Points, assert_same, dump, stored
 
-from advisor.cli import main
 from advisor.tracking.store import read_experiment
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -27,20 +27,13 @@ def uri(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> s
     return uri
 
 
-Advisor = Callable[..., tuple[int, str, str]]
-
-
 @pytest.fixture
 def advisor(capsys: pytest.CaptureFixture[str], uri: str) -> Advisor:
     """Runs the command line on the store: (exit status, standard output, standard error)."""
 
     def run(*arguments: Any) -> tuple[int, str, str]:
         capsys.readouterr()
-        status = 0
-        try:
-            main([str(a) for a in arguments])
-        except SystemExit as ended:
-            status = int(ended.code or 0)
+        status = status_of(*arguments)
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 

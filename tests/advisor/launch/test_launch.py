@@ -11,11 +11,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from commands import status_of
 from mlflow.entities import ViewType
 from mlflow.tracking import MlflowClient
 
 from advisor import contract
-from advisor.cli import main
 from advisor.errors import AdvisorError
 from advisor.launch import Ledger, jobs
 from advisor.spec_yaml import loads
@@ -100,13 +100,7 @@ def advisor_run(folder, capfd):
     """`advisor run` in this process, to its end: its status, output and errors."""
 
     def run(trials: int, *options: str, command: tuple[str, ...] = ()) -> tuple[int, str, str]:
-        try:
-            main(words(folder, trials, *options, command=command))
-        except SystemExit as ended:
-            status = ended.code
-        else:
-            status = 0
-        return status, *capfd.readouterr()
+        return status_of(*words(folder, trials, *options, command=command)), *capfd.readouterr()
 
     return run
 
