@@ -6,13 +6,14 @@ import json
 import os
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import psutil
 
-from advisor.importers.writer import TAG_SOURCE
+from advisor.importers.writer import TAG_SOURCE, UNFINISHED
 
 Words = tuple[Sequence[str], Mapping[str, str]]
 VOLATILE = ("mlflow.user", "mlflow.source.name", "mlflow.source.type", "advisor.launch")
@@ -53,44 +54,51 @@ class Killed:
     def files(self) -> set[str]:
         return below(self.folder / "tmp") | below(self.folder / "state")
 
+    def copy(self, to: Path) -> None:
+        """The database as it is: opening it would take back what a killed process left half written."""
+        for suffix in ("", "-journal"):
+            if (source := self.store.with_name(self.store.name + suffix)).exists():
+                shutil.copy(source, to.with_name(to.name + suffix))
+
+    def runs(self) -> dict[str, object]:
+        """What the store has of the experiment now."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as place:
+            self.copy(copy := Path(place) / "copy.db")
+            with closing(sqlite3.connect(copy)) as database:
+                return runs(database)
+
     def result(self) -> Mapping[str, object]:
-        found = runs(self.store, "e")
+        found = self.runs()
         self.wanted = self.wanted or dict(found)
         return found
 
     def torn(self) -> int:
         """Runs that say that they are whole, and are not."""
-        return sum(run != self.wanted.get(name) for name, run in runs(self.store, "e").items())
+        return sum(run != self.wanted.get(name) for name, run in self.runs().items())
 
 
 def below(folder: Path) -> set[str]:
-    # Locks on opening a store are sixteen at most, whatever happens.
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.match("advisor-*-?.lock")}
+    # Locks on opening a store are sixteen at most, whatever happens; a file of eight letters is Python's trial of the folder.
+    ours = (path for path in folder.rglob("*") if not path.match("advisor-*-?.lock") and not path.match("tmp/????????"))
+    return {str(path.relative_to(folder)) for path in ours}
 
 
-def runs(store: Path, experiment: str) -> dict[str, object]:
-    """All that a SQLite store has of the runs of an experiment that are neither deleted nor said to be unfinished, by name."""
-    copy = store.with_name("copy.db")  # as it is: opening it would take back what a killed process left half written
-    for suffix in ("", "-journal"):
-        if (source := store.with_name(store.name + suffix)).exists():
-            shutil.copy(source, copy.with_name(copy.name + suffix))
-    with closing(sqlite3.connect(copy)) as database:
-        query = (
-            "SELECT r.run_uuid, r.name, r.status, r.start_time, r.end_time FROM runs r JOIN experiments e USING (experiment_id) "
-            "WHERE e.name = ? AND r.lifecycle_stage = 'active' ORDER BY r.start_time, r.run_uuid"
-        )
-        found: dict[str, object] = {}
-        for id, name, *facts in database.execute(query, (experiment,)).fetchall():
-            parts = [facts]
-            for table in ("params", "tags", "metrics", "latest_metrics"):
-                rows = database.execute(f"SELECT * FROM {table} WHERE run_uuid = ?", (id,)).fetchall()
-                parts.append(sorted([c for c in row if c != id] for row in rows if not set(row) & set(VOLATILE)))
-            if facts[0] == "RUNNING" or (experiment == "e" and TAG_SOURCE not in dict(parts[2])):
-                continue
-            number = sum(other.split("#")[0] == name for other in found)
-            found[f"{name}#{number}" if number else name] = json.dumps(parts, default=str)
-    for path in store.parent.glob("copy.db*"):
-        path.unlink()
+def runs(database: sqlite3.Connection) -> dict[str, object]:
+    """All that a store has of the runs of the experiment that are neither deleted nor said to be unfinished, by name."""
+    query = (
+        "SELECT r.run_uuid, r.name, r.status, r.start_time, r.end_time FROM runs r JOIN experiments e USING (experiment_id) "
+        "WHERE e.name = 'e' AND r.lifecycle_stage = 'active' ORDER BY r.start_time, r.run_uuid"
+    )
+    found: dict[str, object] = {}
+    for id, name, *facts in database.execute(query).fetchall():
+        parts = [facts]
+        for table in ("params", "tags", "metrics", "latest_metrics"):
+            rows = database.execute(f"SELECT * FROM {table} WHERE run_uuid = ?", (id,)).fetchall()
+            parts.append(sorted([c for c in row if c != id] for row in rows if not set(row) & set(VOLATILE)))
+        if facts[0] == "RUNNING" or dict(parts[2]).get(TAG_SOURCE, UNFINISHED).startswith(UNFINISHED):
+            continue
+        number = sum(other.split("#")[0] == name for other in found)
+        found[f"{name}#{number}" if number else name] = json.dumps(parts, default=str)
     return found
 
 

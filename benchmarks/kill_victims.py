@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from kill_base import Killed, Words, below, write_source
 from kill_run import running
 from kills import Victim
 
+from advisor.contract import TAG_SIDECAR
 from advisor.importers.writer import TAG_SOURCE
 
 # --- import ---------------------------------------------------------------------------------------------------------------------
@@ -43,6 +45,11 @@ class ImportToServer(Import):
     @property
     def store(self) -> Path:
         return self._database
+
+    def copy(self, to: Path) -> None:
+        """As the database stands between two requests: the server may be at work on the last one of a killed client."""
+        with closing(sqlite3.connect(self.store)) as database, closing(sqlite3.connect(to)) as other:
+            database.backup(other)
 
     def renew(self) -> None:
         from mlflow.tracking import MlflowClient
@@ -162,6 +169,11 @@ class Sync(Killed):
         more = {"ADVISOR_SPOOL": str(self.folder / "spools")}
         return ["sync", "--tracking-uri", f"sqlite:///{self.store}"], self.environment(**more)
 
+    def torn(self) -> int:
+        """Runs that say that they are whole, and are not; the curves at full resolution come after that."""
+        wanted = {name: _without_sidecar(run) for name, run in self.wanted.items()}
+        return sum(_without_sidecar(run) != wanted.get(name) for name, run in self.runs().items())
+
     def result(self) -> Mapping[str, object]:
         import pyarrow.parquet as pq
 
@@ -171,6 +183,11 @@ class Sync(Killed):
 
     def files(self) -> set[str]:
         return super().files() | below(self.folder / "spools")
+
+
+def _without_sidecar(run: object) -> object:
+    facts, params, tags, *points = json.loads(str(run))
+    return facts, params, [tag for tag in tags if tag[0] != TAG_SIDECAR], *points
 
 
 # --- all of them ----------------------------------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ SEGMENT_BYTES = 8 << 20
 """A new segment begins beyond this size; acknowledged segments make room for what comes."""
 RESERVE_BYTES = 256 << 10
 """Room that is held on the disk and given up when it is full, for evaluations, tags and the end of the run."""
+GONE = "*.delivered"
+"""Folders that were spools and are being removed."""
 
 STEPS, EVALUATION, EVENT = 0, 1, 2
 """Kinds of frames: rows that are to be windowed · rows kept as they are · a JSON object."""
@@ -228,7 +230,7 @@ def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -
 
 
 def remove(folder: Path) -> None:
-    """Delete a spool that was delivered: `run.json` last, which says so, should this be cut off in the middle; never raises."""
+    """Delete a spool that was delivered; never raises. `run.json` and then the folder's name say so, should this be cut off."""
     run = folder / "run.json"
     with contextlib.suppress(OSError, ValueError):
         write_json(run, {**read_json(run), "delivered": True})
@@ -236,6 +238,9 @@ def remove(folder: Path) -> None:
         if path != run:
             with contextlib.suppress(OSError):
                 path.unlink()
+    if not folder.match(GONE):
+        with contextlib.suppress(OSError):
+            folder = folder.rename(f"{folder}{GONE[1:]}")
     shutil.rmtree(folder, ignore_errors=True)
 
 

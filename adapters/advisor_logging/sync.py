@@ -18,6 +18,7 @@ from advisor_logging import sidecar
 from advisor_logging.shipper import Shipper, lock
 from advisor_logging.spool import (
     EVENT,
+    GONE,
     Position,
     read_acknowledged,
     read_frames,
@@ -82,6 +83,9 @@ def find(paths: Sequence[Path]) -> list[Path]:
     """The spools that `paths` are or hold, in the order of their names. Raises ValueError for a path without one."""
     found: list[Path] = []
     for path in paths:
+        for emptied in path.glob(GONE):
+            with contextlib.suppress(OSError):
+                emptied.rmdir()
         here = [path] if (path / "run.json").is_file() else sorted(p.parent for p in path.glob("*/run.json"))
         if not here:
             raise ValueError(f"{path} holds no spool" if path.exists() else f"there is no folder {path}")

@@ -13,7 +13,7 @@ from advisor.importers.writer import (
     RENEWED_TAGS,
     TAG_SOURCE,
     TAG_STATE,
-    TAG_UNFINISHED,
+    UNFINISHED,
     Imported,
     NewPoints,
     NewRun,
@@ -61,7 +61,7 @@ class ClientWriter:
                 if tag in tags and found.tags.get(tag) != tags[tag]:
                     self._client.set_experiment_tag(id, tag, tags[tag])
             for run in list(self._runs(id)) if found else ():
-                if TAG_UNFINISHED in run.data.tags and TAG_SOURCE not in run.data.tags:
+                if run.data.tags.get(TAG_SOURCE, "").startswith(UNFINISHED):
                     self._client.delete_run(run.info.run_id)
             with ThreadPoolExecutor(self._threads, thread_name_prefix="advisor-write") as pool:
                 waiting = iter(runs)
@@ -95,12 +95,11 @@ class ClientWriter:
         if run.continues is not None:
             return run, self._complete(run.continues, run)
         source = source_text(run.source)
-        tags = {**run.tags, TAG_UNFINISHED: source}
+        tags = {**run.tags, TAG_SOURCE: UNFINISHED + source}
         id = self._client.create_run(experiment, start_time=run.started_ms, tags=tags, run_name=run.name).info.run_id
         count = self._send(id, run.params, ((m, p, set()) for m, p in run.points.items()))
         self._end(id, run)
         self._client.set_tag(id, TAG_SOURCE, source)
-        self._client.delete_tag(id, TAG_UNFINISHED)
         return run, count
 
     def _complete(self, id: str, run: NewRun) -> int:

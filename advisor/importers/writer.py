@@ -23,9 +23,9 @@ from advisor.tracking.location import Location, default_for_writing, locate
 from advisor.tracking.runs import RunStatus
 
 TAG_SOURCE = "advisor.imported_from"
-"""JSON list that tells what a run was imported from: written last, so a run without it was left unfinished."""
-TAG_UNFINISHED = "advisor.importing"
-"""The same, while the run is being written: an import that finds it starts the run again."""
+"""JSON list that tells what a run was imported from; while the run is being written, `UNFINISHED` stands before it."""
+UNFINISHED = "unfinished "
+"""An import that finds a run of such a source writes it again."""
 TAG_STATE = "advisor.imported_state"
 """What the source looked like when the run was imported: an import that finds another text completes the run."""
 RENEWED_TAGS = (contract.TAG_STUDY_FILE,)

@@ -12,7 +12,7 @@ from scipy.ndimage import median_filter
 from advisor.finding import Advise, SetSchedule
 from advisor.readings.ends import rate_at_end
 from advisor.space import FloatArray
-from advisor.stats.curve import noise, smoothed
+from advisor.stats.curve import HUGE, noise, smoothed
 from advisor.stats.distributions import norm, p_of_ranks
 from advisor.study import Signal, Study, Trial
 
@@ -21,7 +21,6 @@ FEWEST = 10
 _DRAWS = 500
 _FEWEST_AROUND = 8
 _COURSE = 9
-_HUGE = 1e100
 _ALONG = 0.05
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss")
 
@@ -51,7 +50,7 @@ def around_best(costs: FloatArray) -> Around | None:
     n = len(costs)
     if n < FEWEST:
         return None
-    y = np.clip(costs, -_HUGE, _HUGE)
+    y = np.clip(costs, -HUGE, HUGE)
     size = min(n, max(n // 2, _FEWEST_AROUND))
     start = min(max(int(np.argmin(y)) - size // 2, 0), n - size)
     part = y[start : start + size]

@@ -14,9 +14,10 @@ from advisor.space import FloatArray
 
 FEWEST = 6
 """Points below which a curve's noise, and so a rise of it, cannot be told."""
+HUGE = 1e100
+"""Values beyond are infinite: only a training that blew up has them, and sums of squares of all others are finite."""
 _WINDOW = 0.1
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
-_HUGE = 1e100
 _ROUNDING = 2 * float(np.finfo(np.float32).eps)
 """Of second differences, as a share of the values: most losses and accuracies were computed as 32-bit numbers."""
 LATE_POINTS = 5
@@ -130,7 +131,7 @@ def _rise(costs: FloatArray, at: int | None, given: float | None = None, given_e
     n = len(costs)
     if n < FEWEST:
         return None
-    y = np.clip(costs, -_HUGE, _HUGE)
+    y = np.clip(costs, -HUGE, HUGE)
     width = _width(n)
     stride = _stride(width)
     levels = _levels(y, width)
@@ -170,7 +171,7 @@ def change_since(values: FloatArray, index: int) -> Change | None:
     n = len(values)
     if n < FEWEST:
         return None
-    y = np.clip(values, -_HUGE, _HUGE)
+    y = np.clip(values, -HUGE, HUGE)
     width = _width(n)
     first = min(max(index - width // 2, 0), n - width)
     before, after = _median(y[first : first + width]), _median(y[-width:])

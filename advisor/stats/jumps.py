@@ -18,10 +18,10 @@ from scipy.ndimage import median_filter
 from advisor.space import BoolArray, FloatArray, IntArray
 from advisor.stats import distributions as stats
 from advisor.stats import wandering
+from advisor.stats.curve import HUGE
 
 FEWEST = 20
 """Points below which a series does not show what moves are usual for it."""
-_HUGE = 1e100
 _TENFOLD = 10.0
 _BLOWN_UP = 3.0
 """Times its start from which on a loss has blown up. Ours."""
@@ -144,7 +144,7 @@ def _scaled(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
     fell, blew_up = start > _TENFOLD * float(known.min()), float(known[first:].max(initial=start)) > _BLOWN_UP * start
     if (values > 0).all() and (fell or blew_up):
         return np.log(values), True
-    return np.clip(values, -_HUGE, _HUGE), False
+    return np.clip(values, -HUGE, HUGE), False
 
 
 def _exp(value: float) -> float:
@@ -222,7 +222,7 @@ def early_rise(values: FloatArray, early: int, width: int) -> EarlyRise | None:
     if early < 2 or len(values) < 8:
         return None
     log = bool((values > 0).all())
-    y = np.log(values) if log else np.clip(values, -_HUGE, _HUGE)
+    y = np.log(values) if log else np.clip(values, -HUGE, HUGE)
     back = _exp if log else float
     start = float(y[0])
     noise = residuals(y)
@@ -239,7 +239,7 @@ def early_rise(values: FloatArray, early: int, width: int) -> EarlyRise | None:
         found.append((p, -float(reached[i]), i + 1, float(np.interp(math.log(0.05), np.log(_CHANCES), limits))))
     p, level, index, limit = min(found)
     gained = float(values[0]) - float(levels(values, 3).min())
-    rise = min(back(-level), _HUGE) - float(values[0])
+    rise = min(back(-level), HUGE) - float(values[0])
     share = rise / gained if gained > 0 else math.inf
     p = max(min(1.0, len(found) * p), wandering.chance_of_start(y, early))
     return EarlyRise(index, back(start), back(-level), share, p, back(start + limit))

@@ -10,6 +10,7 @@ from scipy.ndimage import uniform_filter1d
 
 from advisor.space import FloatArray, IntArray
 from advisor.stats import distributions as stats
+from advisor.stats.curve import HUGE
 
 FEWEST = 32
 """Points below which a series' spectrum cannot be told from a peak in it."""
@@ -19,7 +20,6 @@ _SHORTEST = 2.2
 """Points a period takes at least: shorter ones cannot be told from a simple zigzag, which noise of negative correlation makes."""
 _FINER = 4
 _HARMONICS = (1, 2, 4)
-_HUGE = 1e100
 _WINSOR = 4.0
 
 
@@ -81,7 +81,7 @@ def _prepare(values: FloatArray) -> FloatArray | None:
     """
     if len(values) < FEWEST:
         return None
-    y = np.clip(values, -_HUGE, _HUGE)
+    y = np.clip(values, -HUGE, HUGE)
     if y.min() > 0 and y[: len(y) // 10 + 1].max() > 10 * np.median(y):
         y = np.log(y)
     moves = np.diff(y[len(y) // 10 :])

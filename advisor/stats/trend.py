@@ -15,14 +15,13 @@ from scipy.ndimage import median_filter
 
 from advisor.space import BoolArray, FloatArray, IntArray
 from advisor.stats import distributions as stats
-from advisor.stats.curve import LATE_POINTS, late_scatter, noise
+from advisor.stats.curve import HUGE, LATE_POINTS, late_scatter, noise
 
 FEWEST = 8
 """Evaluations below which a curve's end cannot be told from its noise."""
 _BINS = 200
 _TENFOLD = 10.0
 _DOUBTFUL = 6.0
-_HUGE = 1e100
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +187,7 @@ def left_to_floor(costs: FloatArray) -> float:
 
 def cost_after(steps: IntArray, costs: FloatArray, share: float) -> float:
     """The best cost of a curve, as `read_end` reads it, once it has gained a further `share` of what the run gained."""
-    y = np.clip(costs, -_HUGE, _HUGE)
+    y = np.clip(costs, -HUGE, HUGE)
     best = int(np.argmin(y))
     if _is_tenfold(steps / max(float(steps[-1]), 1.0), y):
         return float(y[best] * (y[best] / y[: best + 1].max()) ** share)
@@ -208,8 +207,8 @@ def within_reach(best: FloatArray, first: float, *, reach: float) -> int:
     """
     if len(best) == 0:
         return 0
-    costs = np.clip(best, -_HUGE, _HUGE)
-    gained = float(np.clip(first, -_HUGE, _HUGE)) - float(costs[0])
+    costs = np.clip(best, -HUGE, HUGE)
+    gained = float(np.clip(first, -HUGE, HUGE)) - float(costs[0])
     return int(np.sum(costs - costs[0] <= reach * gained)) if gained > 0 else len(costs)
 
 
@@ -229,7 +228,7 @@ class _Prepared:
 def _prepare(steps: IntArray, costs: FloatArray) -> _Prepared | None:
     if len(costs) < FEWEST or steps[-1] <= 0 or steps[-LATE_POINTS] <= 0:
         return None
-    t, y = _thin(steps / float(steps[-1]), np.clip(costs, -_HUGE, _HUGE))
+    t, y = _thin(steps / float(steps[-1]), np.clip(costs, -HUGE, HUGE))
     best = int(np.argmin(y))
     if _is_tenfold(t, y):
         y = np.log(y)
@@ -283,7 +282,7 @@ def step_position(steps: IntArray, costs: FloatArray, *, total: float) -> tuple[
     """
     best = int(np.argmin(costs))
     late = max(min(len(costs) // 2, len(costs) - 10), 0)
-    sigma = noise(np.clip(costs[late:], -_HUGE, _HUGE))
+    sigma = noise(np.clip(costs[late:], -HUGE, HUGE))
     tied = costs <= costs[best] + (3 * sigma if math.isfinite(sigma) else 0.0)
     return float(steps[best]) / total, float(steps[int(np.argmax(tied))]) / total
 
@@ -298,7 +297,7 @@ def chance_of_at_least(hits: int, chances: FloatArray) -> float:
 
 def gain_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
     """Share of the gain from the first to the best of `costs` (n,) that only the steps beyond `after` brought; 0 without a gain."""
-    costs = np.clip(costs, -_HUGE, _HUGE)
+    costs = np.clip(costs, -HUGE, HUGE)
     gained = float(costs[0] - costs.min())
     before = costs[steps <= after]
     if gained <= 0 or not len(before):

@@ -14,6 +14,7 @@ from advisor.errors import AdvisorError, NothingToJudge
 from advisor.readings.kinds import is_batch_size
 from advisor.space import BoolArray, FloatArray, IntArray, Value, words_of
 from advisor.spec import MAX_NAME, Direction, Objective, StudySpec
+from advisor.stats.curve import HUGE
 from advisor.study import CurveBlock, Status, Study, Trial
 from advisor.tracking import axes, declared, infer, names, stated
 from advisor.tracking.probes import without_probes
@@ -226,6 +227,8 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray) -> tuple[Cur
     if len(steps):
         last = np.append((trials[1:] != trials[:-1]) | (steps[1:] != steps[:-1]), True)
         trials, steps, values, times = trials[last], steps[last], values[last], times[last]
+    if (huge := np.abs(values) > HUGE).any():
+        values = np.where(huge, np.copysign(np.inf, values), values)
     offsets = np.searchsorted(trials, np.arange(len(started) + 1)).astype(np.int64)
     return CurveBlock(steps, values, times - started[trials], offsets), stepless
 

@@ -214,6 +214,15 @@ def test_what_a_killed_process_left_of_a_delivered_spool_is_removed(left: Callab
     assert MlflowClient(uri).get_experiment_by_name("test") is None
 
 
+def test_nothing_is_left_of_a_spool_whose_removal_was_killed(left: Callable[..., Path]) -> None:
+    emptied = left("first").with_name("before.delivered")
+    emptied.mkdir()
+    half = left("second").rename(emptied.with_name("second.delivered"))
+    spool.write_json(half / "run.json", {**spool.read_json(half / "run.json"), "delivered": True})
+    assert run_sync(emptied.parent).exit_code == 0
+    assert list(emptied.parent.iterdir()) == []
+
+
 def test_a_delivery_that_was_killed_before_its_last_word_is_finished(
     left: Callable[..., Path], uri: str, tmp_path: Path, only_run: OnlyRun
 ) -> None:

@@ -64,28 +64,3 @@ def test_an_import_takes_back_what_a_killed_program_left_half_written(
     with closing(sqlite3.connect(store)) as database:
         assert database.execute("SELECT count(*) FROM sqlite_master WHERE name = 'half'").fetchone() == (0,)
     assert advisor("analyze", "e", "--tracking-uri", store)[0] == 0
-
-
-def test_a_run_that_was_whole_but_for_its_mark_is_no_unfinished_one(
-    tmp_path: Path, advisor: Advisor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An import through MLflow's client that was killed between the last two of its words, and then has more to import."""
-    from mlflow.tracking import MlflowClient
-
-    from advisor.importers.writer import TAG_UNFINISHED
-
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    (tmp_path / "mlruns").mkdir()
-    source = write_source(tmp_path / "source", 5, 2)
-    words = ["import", "csv", source, "--experiment", "e", "--tracking-uri", tmp_path / "mlruns"]
-    assert advisor(*words)[0] == 0
-    client = MlflowClient((tmp_path / "mlruns").as_uri())
-    experiment = client.get_experiment_by_name("e")
-    assert experiment is not None
-    first = client.search_runs([experiment.experiment_id])[0].info.run_id
-    client.set_tag(first, TAG_UNFINISHED, "x")
-    (source / "later.csv").write_text((source / "trial-0.csv").read_text())
-    assert advisor(*words)[0] == 0
-    there = {run.info.run_id for run in client.search_runs([experiment.experiment_id])}
-    assert first in there
-    assert len(there) == 3

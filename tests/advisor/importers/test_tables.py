@@ -24,6 +24,7 @@ import pytest
 
 from advisor.errors import AdvisorError
 from advisor.importers.tables import ImportSummary, import_tables
+from advisor.importers.writer import TAG_SOURCE, UNFINISHED
 from advisor.tracking.store import list_experiments, read_experiment
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
@@ -159,9 +160,8 @@ def test_through_a_server_as_well_and_again_only_what_is_missing(tmp_path: Path,
     client = MlflowClient(server)
     (id,) = [e.experiment_id for e in client.search_experiments() if e.name == "s/one"]
     unfinished = client.search_runs([id], "run_name = 't0'")[0]
-    source = unfinished.data.tags["advisor.imported_from"]
-    client.set_tag(unfinished.info.run_id, "advisor.importing", source)
-    client.delete_tag(unfinished.info.run_id, "advisor.imported_from")  # as a cut-off import leaves it
+    source = unfinished.data.tags[TAG_SOURCE]
+    client.set_tag(unfinished.info.run_id, TAG_SOURCE, UNFINISHED + source)  # as a cut-off import leaves it
     again = run_import(tmp_path, uri=server)
     assert (again.written, again.skipped) == (1, 5)
     check_stored(server)

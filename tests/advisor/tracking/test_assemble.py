@@ -63,6 +63,7 @@ def test_what_a_tuner_pruned_is_no_crash():
         ("FINISHED", None, 1.0, "complete"),
         ("FINISHED", None, math.nan, "diverged"),
         ("FINISHED", None, math.inf, "diverged"),
+        ("FINISHED", None, 1e101, "diverged"),
         ("FINISHED", "stopped", 1.0, "stopped"),
         ("FAILED", None, 1.0, "infeasible"),
         ("KILLED", None, 1.0, "stopped"),
