@@ -21,6 +21,8 @@ from advisor.tracking.probes import without_probes
 from advisor.tracking.runs import Experiment, Points, Run
 
 _PARENT_TAG = "mlflow.parentRunId"
+_FARTHEST = 2**53
+"""Steps beyond, such as times in nanoseconds, are not told apart by a 64-bit floating-point number."""
 
 
 def assemble(
@@ -208,7 +210,7 @@ def _blocks(experiment: Experiment, keep: IntArray) -> tuple[dict[str, CurveBloc
     warnings = []
     if without_steps:
         listed = ", ".join(sorted(without_steps)[:5])
-        warnings.append(f"Logged without steps, so the order of logging stands for them: {listed}.")
+        warnings.append(f"Logged without usable steps, so the order of logging stands for them: {listed}.")
     return blocks, warnings
 
 
@@ -220,7 +222,8 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray) -> tuple[Cur
     trials, steps, values, times = trials[order], points.steps[order], points.values[order], points.times[order]
     if not (kept := _differ(trials, steps, times, values)).all():
         trials, steps, values, times = trials[kept], steps[kept], values[kept], times[kept]
-    stepless = bool(len(steps) > len(started) and (steps == steps[0]).all() and len(np.unique(trials)) < len(steps))
+    constant = len(steps) > len(started) and (steps == steps[0]).all() and len(np.unique(trials)) < len(steps)
+    stepless = bool(constant or (len(steps) and max(-int(steps.min()), int(steps.max())) > _FARTHEST))
     if stepless:
         first = np.searchsorted(trials, trials)
         steps = np.arange(len(steps), dtype=np.int64) - first

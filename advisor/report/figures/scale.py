@@ -11,6 +11,7 @@ import numpy as np
 
 from advisor.space import FloatArray, along
 from advisor.space import Scale as SpaceScale
+from advisor.stats.curve import HUGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,6 @@ class Scale:
             return [(v, f"{v:.12g}") for v in below]
         values = _log_ticks(self.low, self.high, most) if self.log else _linear_ticks(self.low, self.high, most)
         return [(v, label) for v, label in zip(values, _labels(values, log=self.log), strict=True)]
-
-
-HUGE = 1e150
-"""Values from here on are drawn as infinite ones are: differences and squares of them are no numbers."""
 
 
 def _linear_ticks(low: float, high: float, most: int) -> list[float]:
@@ -129,7 +126,7 @@ def padded(low: float, high: float, *, log: bool, reverse: bool = False, by: flo
     if reverse and high < 1:
         turned = padded(1 - high, 1 - low, log=True, by=by)
         return Limits(1 - turned.high, 1 - turned.low, log=False, reverse=True)
-    if log and low > 0:
+    if log and low > 1 / HUGE:
         a, b = math.log10(low), math.log10(high)
         room = (b - a) * by or 0.2
         return Limits(10 ** (a - room), 10 ** (b + room), True)

@@ -45,10 +45,14 @@ def test_points_are_sorted_and_the_last_of_a_step_counts():
     assert study.cost_curve(study.trials[1]).values.tolist() == [5]
 
 
-def test_a_metric_logged_without_steps_has_the_order_of_logging():
-    study = assemble(experiment([run(0, lr=1)], val__loss=points((0, 0, 3, 110), (0, 0, 2, 120), (0, 0, 1, 130))))
+@pytest.mark.parametrize(("first", "between"), [(0, 0), (1_700_000_000 * 10**9, 10**9), (-(2**63), 1)])
+def test_a_metric_logged_without_usable_steps_has_the_order_of_logging(first, between):
+    """All at one step, or at times in nanoseconds."""
+    values = [(0, first + i * between, 3 - i, 110 + 10 * i) for i in range(3)]
+    study = assemble(experiment([run(0, lr=1)], val__loss=points(*values)))
     assert study.cost_curve(study.trials[0]).values.tolist() == [3, 2, 1]
-    assert "without steps" in study.warnings[0]
+    assert study.cost_curve(study.trials[0]).steps.tolist() == [0, 1, 2]
+    assert "without usable steps" in study.warnings[0]
 
 
 def test_what_a_tuner_pruned_is_no_crash():
