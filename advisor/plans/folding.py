@@ -82,6 +82,7 @@ def plan(study: Study, verdicts: Iterable[Verdict]) -> Plan:
     draft = _Draft(study, start, start, findings)
     for stage in in_order(study, findings):
         draft.add_stage(stage, [f for f in findings if f.goal in stage.goals])
+    draft.add_saved()
     specs = draft.specs or _nothing_to_change(study, said, draft.current)
     return Plan(specs=tuple(_with_notes(specs, draft.notes)), deferred=tuple(draft.deferred))
 
@@ -128,11 +129,14 @@ class _Draft:
     """Findings whose changes or advice are in the studies so far, or wait for such a finding."""
     asked: list[RunPlan] = field(default_factory=list)
     """The plan that the stage's study is made by, as each finding asks for it."""
+    saved: tuple[str, Sequence[Finding]] | None = None
+    """The goal and the findings of a stage that only fixed what hardly matters."""
 
     def add_stage(self, stage: Stage, findings: Sequence[Finding]) -> None:
         """Apply the findings' changes; if any took effect, they are a study of their own."""
         before = self.current
         subjects: list[str] = []
+        gains = False
         self.asked = []
         for finding in sorted(findings, key=lambda f: (_repeats(f), self._depth(f))):
             if finding.confidence < LEAST_CONFIDENCE:
@@ -145,11 +149,22 @@ class _Draft:
             changes = [c for asked in finding.changes for c in self._planned(finding, asked)]
             changed = [c for c in changes if self._apply(finding, c)]
             subjects = list(dict.fromkeys([*subjects, *map(_target, changed)]))
+            gains |= any(not (isinstance(c, FixParameter) and c.for_now) for c in changed)
             if changed or any(isinstance(c, Advise | RunPlan) for c in finding.changes):
                 self.settled.append(finding)
-        if self.asked or self.current != before or any(self._must_be_mended(f) for f in findings):
-            goal = f"{stage.title}: {', '.join(subjects) or 'see the notes, then repeat the study'}"
+        mended = any(self._must_be_mended(f) for f in findings)
+        if not (self.asked or self.current != before or mended):
+            return
+        goal = f"{stage.title}: {', '.join(subjects) or 'see the notes, then repeat the study'}"
+        if gains or self.asked or mended:
             self._add_study(REPEAT_GOAL if "trial variance" in subjects else goal, findings)
+        else:
+            self.saved = goal, findings
+
+    def add_saved(self) -> None:
+        """Searching less saves trials and gains nothing: it is a study of its own only where none comes after it."""
+        if self.saved is not None:
+            self._add_study(self.saved[0], ())
 
     def _planned(self, finding: Finding, change: Change) -> tuple[Change, ...]:
         """The change, or what the plan that it asks for makes of it; one with a study of its own waits for the stage's end."""
@@ -173,6 +188,7 @@ class _Draft:
         """The stage's study: the one that a plan designs, with the changes for the study after it, or the changes themselves."""
         made = catalogue.PLANS[self.asked[0].plan](self.asked[0], self.study, self.current) if self.asked else ()
         spec = made if isinstance(made, StudySpec) else self.current.model_copy(update={"goal": goal})
+        findings, self.saved = [*(self.saved[1] if self.saved else ()), *findings], None
         if self.specs:
             for finding in findings:
                 self._defer(finding, f"it comes after the goal “{self.specs[0].goal}”, which it would blur")

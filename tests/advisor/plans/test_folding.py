@@ -59,6 +59,21 @@ def test_each_goal_is_a_study_of_its_own_in_the_order_of_priority():
     assert file_names(made.specs) == ["1-search-the-right-space.yaml", "2-train-for-the-right-number-of-steps.yaml"]
 
 
+def test_what_hardly_matters_is_fixed_in_the_next_study_whatever_that_is_for():
+    fix = FixParameter(parameter="dropout", value=0.1, why="It hardly matters.", for_now=True)
+    flat = found("flat", "sampling", fix, severity="note")
+    made = plan(study(), [flat, found("still", "steps", STEPS)])
+    (spec,) = made.specs
+    assert spec.goal == "Train for the right number of steps: max_train_steps"
+    assert (list(spec.searched), spec.max_train_steps) == (["lr"], 900)
+    assert not made.deferred
+    (alone,) = plan(study(), [flat]).specs
+    assert alone.goal == "Search the right space: dropout"
+    first, second = plan(study(), [found("edge", "pipeline", wider()), flat, found("still", "steps", STEPS)]).specs
+    assert set(first.searched) == {"lr", "dropout"}
+    assert (list(second.searched), second.max_train_steps) == (["lr"], 900)
+
+
 def test_findings_of_one_goal_are_folded_into_one_study():
     made = plan(study(), [found("edge", "boundary", wider()), found("bad", "infeasible", wider(0.01, 0.3, "dropout"))])
     (spec,) = made.specs
