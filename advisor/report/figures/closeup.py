@@ -7,11 +7,12 @@ import math
 import numpy as np
 
 from advisor.report.figures.curves import curve_path
-from advisor.report.figures.scale import HUGE, Scale, padded
+from advisor.report.figures.scale import Scale, padded
 from advisor.report.figures.svg import WIDTH, Figure, Frame, dots, left_margin
 from advisor.report.model import Report
 from advisor.report.plotted import CloseUp
 from advisor.report.text import clean, count, number, shorten
+from advisor.stats.curve import HUGE
 
 _WIDE = 30
 """Ratio of the largest to the middle value from which positive values stand on a log scale."""
