@@ -20,6 +20,8 @@ _LEVEL = 0.01
 """Share of its peak by which a learning rate may vary and still be called constant: it passed through text and 32-bit floats."""
 _FALL = 0.1
 """Smallest fall from one logged learning rate to the next that is a step of a staircase."""
+_TINY = 1e-300
+"""Shares of a peak that is no higher are no numbers."""
 _IMPROVES = 1e-4
 """Smallest improvement that schedulers which watch a metric count as one, as a share of it, by the usual default."""
 _WORDS = frozenset(
@@ -55,11 +57,11 @@ class Schedule:
     @property
     def shares(self) -> FloatArray:
         """The logged learning rates as shares of their peak."""
-        return self.rates.values / max(float(self.rates.values.max()), 1e-300)
+        return self.rates.values / max(float(self.rates.values.max()), _TINY)
 
     def low_from(self, limit: float) -> tuple[int, int] | None:
         """(the last step at the peak, the first one from which the rate stays below `limit` of it); None if it does not."""
-        if len(self.rates) < FEWEST or not self.rates.values.max() > 0:
+        if len(self.rates) < FEWEST or not self.rates.values.max() > _TINY:
             return None
         high = np.flatnonzero(self.shares >= limit)
         if int(high[-1]) == len(self.rates) - 1:
@@ -72,7 +74,7 @@ class Schedule:
         if len(self.rates) < FEWEST:
             return np.empty(0)
         first = int(np.argmax(self.shares >= 1 - _LEVEL))
-        values = np.maximum(self.rates.values[first:], 1e-300)
+        values = np.maximum(self.rates.values[first:], _TINY)
         moves = values[1:] / values[:-1] - 1
         down = moves <= -_FALL
         level = np.abs(moves) <= _LEVEL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -154,10 +155,11 @@ def checked(kind: str, spec: StudySpec, exported: str) -> None:
             *("optuna", "tune"),
         }
         return
-    read = yaml.safe_load(exported)
     if kind == "algoperf":
+        read = json.loads(exported)
         assert all(set(of) == set(spec.parameters) for of in (read if isinstance(read, list) else [read]))
         return
+    read = yaml.safe_load(exported)
     top = {"wandb": {"name", "metric", "method", "parameters", "run_cap"}, "hydra": {"defaults", "hydra"}}
     assert set(read) <= top[kind]
     if kind == "wandb" and "plain" in read["parameters"]:
