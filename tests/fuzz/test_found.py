@@ -214,7 +214,10 @@ def test_an_experiment_without_a_name_or_with_one_of_pages(name: str, empty_stor
 @pytest.mark.parametrize(
     "metrics",
     [
-        {"val/loss": ["steps shuffled", "all huge", "all huge"]},
+        {
+            "val/loss": ["steps shuffled", "all huge", "all huge"],
+            **dict.fromkeys(("train/learning_rate", "loss", "system/gpu"), ["falling"]),
+        },
         {"val/loss": ["all huge", "tiny", "steps huge"]},
         {"val/loss": ["steps huge"]},
         {"val/loss": ["falling"], "lr": ["tiny"]},
@@ -224,7 +227,7 @@ def test_an_experiment_without_a_name_or_with_one_of_pages(name: str, empty_stor
 def test_numbers_at_the_ends_of_what_numbers_are(
     metrics: dict[str, list[str]], empty_store: Path, tmp_path: Path
 ) -> None:
-    what = Odd(1350, 3, metrics, {"lr": ["0.1"]}, {}, {}, ["FINISHED"], ["active"], "run", "study", False, False)
+    what = Odd(104290, 3, metrics, {"lr": ["0.1"]}, {}, {}, ["FINISHED"], ["active"], "run", "study", False, False)
     path = stores.write(empty_store, tmp_path, what)
     words = ("analyze", stores.ID, "--tracking-uri", f"sqlite:///{path}", "--out", str(tmp_path / "out"))
     assert advisor(*words, folder=tmp_path, writes=("out",)).status == 0
