@@ -9,7 +9,7 @@ OUT ?= demo-out
 # Two processes test at once: more threads than that wait for each other, and everything takes several times as long.
 test test-slow: export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test test-slow fuzz lint types contracts audit docs docs-site compat wheel check clean browser postgres
+.PHONY: help demo test test-slow fuzz lint types contracts audit docs docs-site compat wheel check clean browser postgres mariadb
 
 help:
 	@echo "make demo       tune a small network in two rounds and write a report (about two minutes)"
@@ -54,10 +54,15 @@ postgres:
 	|| { command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && { apt-get -qq update && apt-get -qq -y install postgresql >/dev/null; }; } \
 	|| echo "make: no PostgreSQL, so the tests that need it will be skipped"
 
+mariadb:
+	@command -v mariadbd >/dev/null 2>&1 || ls /usr/sbin/mariadbd >/dev/null 2>&1 \
+	|| { command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && { apt-get -qq update && apt-get -qq -y install mariadb-server >/dev/null; }; } \
+	|| echo "make: no MariaDB, so the tests that need it will be skipped"
+
 test: $(VENV)/.dev browser postgres
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
-test-slow: $(VENV)/.dev browser postgres
+test-slow: $(VENV)/.dev browser postgres mariadb
 	ADVISOR_TESTS=all $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 fuzz: export OMP_NUM_THREADS := 1

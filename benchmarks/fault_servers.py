@@ -1,4 +1,4 @@
-"""What a training logs to, made to fail: a real tracking server, a real PostgreSQL, and an HTTP proxy that gets in between."""
+"""What a training logs to, made to fail: a real tracking server, PostgreSQL and MariaDB, and an HTTP proxy that gets in between."""
 
 from __future__ import annotations
 
@@ -119,6 +119,66 @@ class Postgres:
     def _run(self, program: str, *arguments: object) -> None:
         command = [*self._as, str(self._binaries / program), *map(str, arguments)]
         subprocess.run(command, check=True, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+class MariaDB:
+    """A MariaDB server of its own, in a folder, run by somebody who is not root."""
+
+    @staticmethod
+    def server() -> str | None:
+        """Its program; None where it is not installed."""
+        return shutil.which("mariadbd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+    def __init__(self) -> None:
+        self._data, self.port = Path(tempfile.mkdtemp(prefix="advisor-mariadb-")), free_port()
+        self._as: list[str] = []
+        if os.getuid() == 0:
+            user = next(u for u in pwd.getpwall() if u.pw_name in ("mysql", "nobody"))
+            self._as = [f"--user={user.pw_name}"]
+            os.chown(self._data, user.pw_uid, user.pw_gid)
+        install = ["mariadb-install-db", "--no-defaults", *self._as, f"--datadir={self._data / 'data'}"]
+        install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
+        # Temporary tables too: where servers share a folder for them, one that starts deletes those of the others.
+        self._environment = {**os.environ, "TMPDIR": str(self._data)}
+        done = subprocess.run(install, check=False, cwd="/", capture_output=True, text=True, env=self._environment)
+        if done.returncode:
+            raise RuntimeError((done.stdout + done.stderr)[-4000:])
+        self._init = self._data / "init.sql"
+        self._init.write_text(
+            "CREATE DATABASE IF NOT EXISTS mlflow;\n"
+            "CREATE DATABASE IF NOT EXISTS other;\n"
+            "CREATE USER IF NOT EXISTS mlflow@'%' IDENTIFIED BY 'pa55word';\n"
+            "GRANT ALL ON *.* TO mlflow@'%' WITH GRANT OPTION;\n"
+        )
+        self._init.chmod(0o644)
+        self.start()
+        self.uri = f"mysql+pymysql://mlflow:pa55word@127.0.0.1:{self.port}/mlflow"
+
+    def start(self) -> None:
+        command = [str(self.server()), "--no-defaults", *self._as, f"--datadir={self._data / 'data'}"]
+        command += [f"--port={self.port}", "--bind-address=127.0.0.1", f"--socket={self._data / 'socket'}"]
+        command += [f"--init-file={self._init}", "--character-set-server=utf8mb4", "--skip-name-resolve"]
+        command += ["--innodb-flush-method=nosync", f"--pid-file={self._data / 'pid'}"]
+        self._process = subprocess.Popen(
+            command, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self._environment
+        )
+        until(lambda: self._answers() or self._process.poll() is not None, 120, "MariaDB answers")
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+                return bool(connection.recv(1))  # its greeting
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def remove(self) -> None:
+        """Stop it if it runs, and delete its data."""
+        self.stop()
+        shutil.rmtree(self._data, ignore_errors=True)
 
 
 FAULTS = ("500", "429", "reset", "slow", "500 after", "reset after")

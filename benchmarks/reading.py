@@ -22,12 +22,13 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fault_servers import Postgres
+from fault_servers import MariaDB, Postgres
 
 from advisor.importers.writer import NewPoints, NewRun, open_writer
 from advisor.tracking import cache
@@ -36,6 +37,7 @@ from advisor.tracking.store import read_experiment
 
 SOME = 20
 """Runs on which the slow ways are measured."""
+TABLES = ("experiments", "runs", "params", "tags", "metrics", "latest_metrics")
 
 
 def main() -> None:
@@ -60,15 +62,16 @@ def main() -> None:
         some = min(SOME, size.runs)
         seconds, _ = timed(lambda: plain_loop(uri, some))
         show(f"MLflow's client, SQLite ({some} runs, scaled)", seconds * size.runs / some, base)
-        if Postgres.binaries() is None or importlib.util.find_spec("psycopg") is None:
-            print("PostgreSQL: not measured, it needs initdb and: pip install 'tuning-advisor[postgres]'")
-        else:
-            with postgresql(f"{folder}/mlflow.db") as database:
-                seconds, ours = timed(lambda: read_experiment("all", tracking_uri=database))
+        for name, missing, served in SERVERS:
+            if reason := missing():
+                print(f"{name}: not measured, it needs {reason}")
+                continue
+            with served(f"{folder}/mlflow.db") as database:
+                seconds, ours = timed(partial(read_experiment, "all", tracking_uri=database))
                 assert sum(len(p.steps) for p in ours.points.values()) == rows
-                show("advisor, PostgreSQL by SQL", seconds, base)
-                slow, _ = timed(lambda: plain_loop(database, some))
-                show(f"MLflow's client, PostgreSQL ({some} runs, scaled)", slow * size.runs / some, base)
+                show(f"advisor, {name} by SQL", seconds, base)
+                slow, _ = timed(partial(plain_loop, database, some))
+                show(f"MLflow's client, {name} ({some} runs, scaled)", slow * size.runs / some, base)
         if importlib.util.find_spec("flask") is None:
             print("tracking server: not measured, it needs: pip install mlflow")
         else:
@@ -153,7 +156,6 @@ def postgresql(path: str) -> Iterator[str]:
     """A PostgreSQL server of its own with the rows of the SQLite file at `path`: its tracking URI."""
     import psycopg
 
-    tables = ("experiments", "runs", "params", "tags", "metrics", "latest_metrics")
     database = Postgres()
     try:
         with quiet_mlflow():
@@ -162,7 +164,7 @@ def postgresql(path: str) -> Iterator[str]:
             MlflowClient(database.uri)  # makes the tables
         with sqlite3.connect(path) as old, psycopg.connect(database.uri.replace("+psycopg2", "")) as new:
             new.execute("DELETE FROM experiments")
-            for table in tables:
+            for table in TABLES:
                 rows = old.execute(f"SELECT * FROM {table}")
                 names = [column[0] for column in rows.description]
                 flags = [i for i, name in enumerate(names) if name == "is_nan"]
@@ -175,6 +177,46 @@ def postgresql(path: str) -> Iterator[str]:
         yield database.uri
     finally:
         database.remove()
+
+
+@contextmanager
+def mariadb(path: str) -> Iterator[str]:
+    """As `postgresql`, a MariaDB server."""
+    import sqlalchemy
+
+    database = MariaDB()
+    try:
+        with quiet_mlflow():
+            from mlflow import MlflowClient
+
+            MlflowClient(database.uri)  # makes the tables
+        engine = sqlalchemy.create_engine(database.uri, poolclass=sqlalchemy.NullPool)
+        with sqlite3.connect(path) as old, engine.begin() as new:
+            new.exec_driver_sql("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")  # the first experiment has the id 0
+            new.exec_driver_sql("DELETE FROM experiments")
+            for table in TABLES:
+                rows = old.execute(f"SELECT * FROM {table}")
+                names = ", ".join(f"`{column[0]}`" for column in rows.description)
+                places = ", ".join(["%s"] * len(rows.description))
+                while some := rows.fetchmany(20_000):
+                    new.exec_driver_sql(f"INSERT INTO {table} ({names}) VALUES ({places})", some)
+        with engine.connect() as new:
+            new.exec_driver_sql(f"ANALYZE TABLE {', '.join(TABLES)}").close()
+        yield database.uri
+    finally:
+        database.remove()
+
+
+def lacks(server: object, programs: str, driver: str, extra: str) -> str:
+    """What a database's measurement needs, where something of it is not there."""
+    there = server is not None and importlib.util.find_spec(driver) is not None
+    return "" if there else f"{programs} and: pip install 'tuning-advisor[{extra}]'"
+
+
+SERVERS: tuple[tuple[str, Callable[[], str], Callable[[str], AbstractContextManager[str]]], ...] = (
+    ("PostgreSQL", lambda: lacks(Postgres.binaries(), "initdb", "psycopg", "postgres"), postgresql),
+    ("MariaDB", lambda: lacks(MariaDB.server(), "mariadbd", "pymysql", "mysql"), mariadb),
+)
 
 
 @contextmanager

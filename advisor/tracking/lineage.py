@@ -15,7 +15,7 @@ from advisor import contract
 from advisor.errors import AdvisorError
 from advisor.spec import Objective, StudySpec
 from advisor.study import Study
-from advisor.tracking import client, postgres, sqlite, study_file
+from advisor.tracking import client, mysql, postgres, sqlite, study_file
 from advisor.tracking.assemble import assemble
 from advisor.tracking.location import Location, locate
 from advisor.tracking.probes import kept
@@ -66,6 +66,9 @@ def _experiments(location: Location) -> list[tuple[str, dict[str, str]]]:
     elif postgres.is_possible(location):
         with postgres.connect(location) as database:
             rows = database.execute(_QUERY).fetchall()
+    elif mysql.is_possible(location):
+        with mysql.connect(location) as server:
+            rows = list(mysql.query(server, _QUERY))
     else:
         with client.opened(location) as opened:
             return client.experiment_tags(opened)

@@ -6,21 +6,18 @@ most of the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from advisor.contract.redact import redact
 from advisor.errors import AdvisorError
-from advisor.space import BoolArray
-from advisor.tracking import cache, collect, rows
+from advisor.tracking import collect, rows
 from advisor.tracking.location import Location
-from advisor.tracking.lookup import Listed, choose
-from advisor.tracking.runs import Experiment, Run
-from advisor.tracking.sidecar import prefer
+from advisor.tracking.lookup import Listed
+from advisor.tracking.runs import Experiment
 
 if TYPE_CHECKING:
     import psycopg
@@ -60,7 +57,7 @@ def is_possible(location: Location) -> bool:
 def list_experiments(location: Location) -> list[Listed]:
     """All experiments of the store, also deleted ones."""
     with connect(location) as connection:
-        return _listed(connection)
+        return _Database(connection).experiments()
 
 
 def read(
@@ -73,39 +70,15 @@ def read(
 ) -> Experiment:
     """The experiment of that name or id; see `store.read_experiment`."""
     with connect(location) as connection:
-        chosen = choose(experiment, _listed(connection), location)
-        found = _query(
-            connection,
-            "SELECT run_uuid, name, status, start_time, end_time, artifact_uri, user_id FROM runs WHERE experiment_id = %s "
-            "AND lifecycle_stage = 'active' ORDER BY start_time NULLS FIRST, run_uuid COLLATE \"C\"",
-            int(chosen.id),
-        )
-        if filter:
-            from advisor.tracking.filtering import matching
-
-            found = matching(lambda sql, key: _query(connection, sql.replace("?", "%s"), *key), found, filter)
-        ids = [row[0] for row in found]
-        runs = _runs(connection, found, ids)
-        latest = _latest(connection, ids)
-        sources = rows.sources(runs, [row[5] for row in found], latest)
-        kept, collector = cache.of_experiment(location, chosen.id), collect.Collector()
-        keys = rows.keys(runs, sources, latest, dict(_numbers(connection, ids)), system_metrics)
-        known = kept.fill(keys, collector)
-        _read_points(connection, ids, known, system_metrics, collector, on_progress)
-        full, warnings, unusable = rows.read_sidecars(sources, known, on_progress)
-        prefer(full, collector)
-        tags = _query(
-            connection,
-            "SELECT key, left(value, %s) FROM experiment_tags WHERE experiment_id = %s",
-            collect.MAX_TEXT,
-            int(chosen.id),
-        )
-        return Experiment(
-            name=chosen.name,
-            runs=runs,
-            points=kept.points(collector, worth=_WORTH_KEEPING, but=unusable),
-            tags=collect.keep_tags(dict(tags)),
-            warnings=warnings,
+        return rows.read(
+            _Database(connection),
+            location,
+            experiment,
+            filter=filter,
+            system_metrics=system_metrics,
+            on_progress=on_progress,
+            worth=_WORTH_KEEPING,
+            points_at_once=_POINTS_AT_ONCE,
         )
 
 
@@ -146,11 +119,7 @@ def _written(sql: str) -> str:
 
 def _check_schema(connection: Connection, location: Location) -> None:
     found = _query(connection, "SELECT version_num FROM alembic_version")
-    known = rows.known_versions()
-    if known and found and found[0][0] not in known:
-        raise AdvisorError(
-            f"{location.shown} was written by a newer MLflow than the one installed here; run: pip install --upgrade mlflow-skinny"
-        )
+    rows.check_version(found[0][0] if found else None, location.shown)
 
 
 def _explained(error: psycopg.Error, location: Location) -> AdvisorError:
@@ -168,102 +137,89 @@ def _explained(error: psycopg.Error, location: Location) -> AdvisorError:
     return AdvisorError(f"cannot read {where}: {' '.join(redact(str(error)).split())[:300]}")
 
 
-# --- experiment and runs --------------------------------------------------------------------------------------------------------
+# --- questions ------------------------------------------------------------------------------------------------------------------
 
 
-def _listed(connection: Connection) -> list[Listed]:
-    found = _query(connection, "SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id")
-    return [Listed(id=str(id), name=name, deleted=stage == "deleted") for id, name, stage in found]
+class _Database:
+    """A `rows.Database`."""
 
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
-def _runs(connection: Connection, found: Sequence[tuple[Any, ...]], ids: list[str]) -> tuple[Run, ...]:
-    params = _query(
-        connection,
-        "SELECT w.i - 1, p.key, left(p.value, %s) FROM wanted_run w JOIN params p ON p.run_uuid = w.id",
-        collect.MAX_TEXT,
-        ids,
-    )
-    params_of, tags_of = collect.text_maps(params, len(ids)), collect.text_maps(_tags(connection, ids), len(ids))
-    return tuple(
-        collect.make_run(
-            id=id, name=name, status=status, start_ms=start, end_ms=end, params=params_of[i], tags=tags_of[i]
+    def _query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        return _query(self._connection, sql, *values)
+
+    def experiments(self) -> list[Listed]:
+        return rows.listed(
+            self._query("SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id")
         )
-        for i, (id, name, status, start, end, *_) in enumerate(found)
-    )
 
+    def runs(self, experiment: int) -> list[tuple[Any, ...]]:
+        return self._query(
+            "SELECT run_uuid, name, status, start_time, end_time, artifact_uri, user_id FROM runs WHERE experiment_id = %s "
+            "AND lifecycle_stage = 'active' ORDER BY start_time NULLS FIRST, run_uuid COLLATE \"C\"",
+            experiment,
+        )
 
-def _tags(connection: Connection, ids: list[str]) -> list[tuple[Any, ...]]:
-    """The tags worth keeping; `collect.keep_tags` decides, this only keeps millions of others inside the database."""
-    essential = _query(
-        connection,
-        "SELECT w.i - 1, t.key, left(t.value, %s) FROM wanted_run w JOIN tags t ON t.run_uuid = w.id "
-        "WHERE t.key LIKE 'advisor.%%' OR t.key LIKE 'mlflow.source.%%' OR t.key = ANY(%s)",
-        collect.MAX_TEXT,
-        ids,
-        list(collect.MLFLOW_TAGS),
-    )
-    others = _query(
-        connection,
-        "SELECT i, key, value FROM (SELECT w.i - 1 AS i, t.key AS key, left(t.value, %s) AS value, "
-        'row_number() OVER (PARTITION BY w.i ORDER BY t.key COLLATE "C") AS place FROM wanted_run w '
-        "JOIN tags t ON t.run_uuid = w.id WHERE t.key NOT LIKE 'mlflow.%%' AND t.key NOT LIKE 'advisor.%%') AS own "
-        "WHERE place <= %s",
-        collect.MAX_TEXT,
-        ids,
-        collect.MAX_TAGS,
-    )
-    return essential + others
+    def execute(self, sql: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
+        return self._query(sql.replace("?", "%s"), *values)
+
+    def experiment_tags(self, experiment: int) -> list[tuple[Any, ...]]:
+        return self._query(
+            "SELECT key, left(value, %s) FROM experiment_tags WHERE experiment_id = %s", collect.MAX_TEXT, experiment
+        )
+
+    def params(self, ids: list[str]) -> list[tuple[Any, ...]]:
+        return self._query(
+            "SELECT w.i - 1, p.key, left(p.value, %s) FROM wanted_run w JOIN params p ON p.run_uuid = w.id",
+            collect.MAX_TEXT,
+            ids,
+        )
+
+    def tags(self, ids: list[str]) -> list[tuple[Any, ...]]:
+        essential = self._query(
+            "SELECT w.i - 1, t.key, left(t.value, %s) FROM wanted_run w JOIN tags t ON t.run_uuid = w.id "
+            "WHERE t.key LIKE 'advisor.%%' OR t.key LIKE 'mlflow.source.%%' OR t.key = ANY(%s)",
+            collect.MAX_TEXT,
+            ids,
+            list(collect.MLFLOW_TAGS),
+        )
+        others = self._query(
+            "SELECT i, key, value FROM (SELECT w.i - 1 AS i, t.key AS key, left(t.value, %s) AS value, "
+            'row_number() OVER (PARTITION BY w.i ORDER BY t.key COLLATE "C") AS place FROM wanted_run w '
+            "JOIN tags t ON t.run_uuid = w.id WHERE t.key NOT LIKE 'mlflow.%%' AND t.key NOT LIKE 'advisor.%%') AS own "
+            "WHERE place <= %s",
+            collect.MAX_TEXT,
+            ids,
+            collect.MAX_TAGS,
+        )
+        return essential + others
+
+    def latest(self, ids: list[str]) -> list[rows.Latest]:
+        return self._query(
+            "SELECT w.i - 1, m.key, coalesce(m.timestamp, 0), m.step, m.value FROM wanted_run w "
+            "JOIN latest_metrics m ON m.run_uuid = w.id",
+            ids,
+        )
+
+    def added(self, ids: list[str]) -> list[tuple[Any, ...]]:
+        """The numbers of points."""
+        return self._query(
+            "SELECT w.i - 1, count(*) FROM wanted_run w JOIN metrics m ON m.run_uuid = w.id GROUP BY 1",
+            ids,
+        )
+
+    def points(self, metrics: Mapping[str, int], ids: list[str]) -> rows.Block:
+        return _points(self._connection, list(metrics), ids)
 
 
 # --- points ---------------------------------------------------------------------------------------------------------------------
 
 
-def _latest(connection: Connection, ids: list[str]) -> list[rows.Latest]:
-    """The last point of each curve."""
-    return _query(
-        connection,
-        "SELECT w.i - 1, m.key, coalesce(m.timestamp, 0), m.step, m.value FROM wanted_run w "
-        "JOIN latest_metrics m ON m.run_uuid = w.id",
-        ids,
-    )
-
-
-def _numbers(connection: Connection, ids: list[str]) -> list[tuple[Any, ...]]:
-    """(run, how many points it has)."""
-    return _query(
-        connection,
-        "SELECT w.i - 1, count(*) FROM wanted_run w JOIN metrics m ON m.run_uuid = w.id GROUP BY 1",
-        ids,
-    )
-
-
-def _read_points(
-    connection: Connection,
-    ids: list[str],
-    known: BoolArray,
-    system_metrics: bool,
-    collector: collect.Collector,
-    on_progress: Callable[[int, int], None],
-) -> None:
-    """Add the points of the runs that are not known to the collector."""
-    found = _query(
-        connection,
-        "SELECT DISTINCT m.key FROM wanted_run w JOIN latest_metrics m ON m.run_uuid = w.id",
-        [id for id, kept in zip(ids, known, strict=True) if not kept],
-    )
-    keys = sorted(key for (key,) in found)
-    metrics = [key for key in keys if system_metrics or not key.startswith(collect.SYSTEM_PREFIX)]
-    # A known run keeps its place, under no id.
-    unknown = ["" if kept else id for id, kept in zip(ids, known, strict=True)]
-    read = partial(_block, connection, metrics, unknown)
-    rows.gather(len(ids), metrics, read, collector, on_progress, points_at_once=_POINTS_AT_ONCE)
-
-
-def _block(connection: Connection, metrics: list[str], ids: list[str], start: int, stop: int) -> rows.Block:
-    """The points of the runs from `start` on, up to `stop`."""
+def _points(connection: Connection, metrics: list[str], ids: list[str]) -> rows.Block:
     query = """
         COPY (
-            SELECT (w.i - 1 + %s::bigint) * %s::bigint + k.i - 1, array_agg(m.step::bigint),
+            SELECT (w.i - 1) * %s::bigint + k.i - 1, array_agg(m.step::bigint),
                    array_agg(CASE WHEN m.is_nan OR m.value IS NULL THEN 'NaN'::float8 ELSE m.value::float8 END),
                    array_agg(coalesce(m.timestamp, 0)::bigint)
             FROM wanted_run w JOIN metrics m ON m.run_uuid = w.id
@@ -271,8 +227,7 @@ def _block(connection: Connection, metrics: list[str], ids: list[str], start: in
             GROUP BY 1
         ) TO STDOUT (FORMAT BINARY)
     """
-    given = (start, len(metrics), ids[start:stop], metrics)
-    with connection.cursor() as cursor, cursor.copy(_written(query), given) as copied:
+    with connection.cursor() as cursor, cursor.copy(_written(query), (len(metrics), ids, metrics)) as copied:
         data = b"".join(copied)
     curves = list(_curves(data))
     block = np.empty(sum(len(steps) for _, steps, _, _ in curves), dtype=rows.POINT)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from advisor import contract
+from advisor.errors import AdvisorError
 from advisor.space import BoolArray
 from advisor.tracking import cache, collect, sidecar
-from advisor.tracking.runs import Run
-from advisor.tracking.sidecar import Full, Source, longest
+from advisor.tracking.location import Location
+from advisor.tracking.lookup import Listed, choose
+from advisor.tracking.runs import Experiment, Run
+from advisor.tracking.sidecar import Full, Source, longest, prefer
 
 POINTS_AT_ONCE = 250_000
 """Points read by one query: a writer waits for one query to end, never for the whole reading."""
@@ -25,6 +28,103 @@ Block = np.ndarray[Any, Any]
 """Points, shape (n,)."""
 Latest = tuple[int, str, int, int, float | None]
 """The last point of a curve: its run, its metric, time in milliseconds, step and value."""
+Found = tuple[Any, ...]
+"""A run's id, name, status, start and end in milliseconds, artifact folder and user."""
+NAN = float(np.nextafter(collect.LARGEST, 0.0))
+"""Stands for NaN on the way from a database that knows none to NumPy; no metric is that large."""
+
+
+class Database(Protocol):
+    """What reading asks the server of a database; where it asks of runs by their ids, answers name them by their places."""
+
+    def experiments(self) -> list[Listed]:
+        """All experiments, also deleted ones."""
+
+    def runs(self, experiment: int) -> Sequence[Found]:
+        """The runs that were not deleted, in the order of their start."""
+
+    def execute(self, sql: str, values: tuple[str, ...]) -> Iterable[Any]:
+        """The rows of a query of `filtering`."""
+
+    def experiment_tags(self, experiment: int) -> Iterable[Any]:
+        """(key, value cut to `collect.MAX_TEXT`)."""
+
+    def params(self, ids: list[str]) -> Iterable[Any]:
+        """(run, key, value cut to `collect.MAX_TEXT`)."""
+
+    def tags(self, ids: list[str]) -> Iterable[Any]:
+        """As `params`; at least what `collect.keep_tags` keeps: this only keeps millions of others inside the database."""
+
+    def latest(self, ids: list[str]) -> Iterable[Latest]:
+        """The last point of each curve."""
+
+    def added(self, ids: list[str]) -> Iterable[Any]:
+        """(run, what changes with every point that is added to it, whatever its step)."""
+
+    def points(self, metrics: Mapping[str, int], ids: list[str]) -> Block:
+        """The points of the metrics, which come with their places."""
+
+
+def read(
+    database: Database,
+    location: Location,
+    experiment: str,
+    *,
+    filter: str | None,
+    system_metrics: bool,
+    on_progress: Callable[[int, int], None],
+    worth: int,
+    points_at_once: int,
+) -> Experiment:
+    """The experiment of that name or id; worth: see `Cache.points`, points_at_once: `gather`."""
+    chosen = choose(experiment, database.experiments(), location)
+    found = database.runs(int(chosen.id))
+    if filter:
+        from advisor.tracking.filtering import matching
+
+        found = matching(database.execute, found, filter)
+    ids = [row[0] for row in found]
+    runs = _runs(found, database.params(ids), database.tags(ids))
+    latest = list(database.latest(ids))
+    wanted = sources(runs, [row[5] for row in found], latest)
+    kept, collector = cache.of_experiment(location, chosen.id), collect.Collector()
+    known = kept.fill(keys(runs, wanted, latest, dict(database.added(ids)), system_metrics), collector)
+    names = {key for i, key, *_ in latest if not known[i]}
+    metrics = sorted(key for key in names if system_metrics or not key.startswith(collect.SYSTEM_PREFIX))
+    # A known run keeps its place, under no id.
+    unknown = ["" if skip else id for id, skip in zip(ids, known, strict=True)]
+    places = {name: i for i, name in enumerate(metrics)}
+
+    def block(start: int, stop: int) -> Block:
+        points = database.points(places, unknown[start:stop])
+        points["group"] += start * len(metrics)
+        return points
+
+    gather(len(ids), metrics, block, collector, on_progress, points_at_once=points_at_once)
+    full, warnings, unusable = read_sidecars(wanted, known, on_progress)
+    prefer(full, collector)
+    return Experiment(
+        name=chosen.name,
+        runs=runs,
+        points=kept.points(collector, worth=worth, but=unusable),
+        tags=collect.keep_tags(dict(database.experiment_tags(int(chosen.id)))),
+        warnings=warnings,
+    )
+
+
+def _runs(found: Sequence[Found], params: Iterable[Any], tags: Iterable[Any]) -> tuple[Run, ...]:
+    params_of, tags_of = collect.text_maps(params, len(found)), collect.text_maps(tags, len(found))
+    return tuple(
+        collect.make_run(
+            id=id, name=name, status=status, start_ms=start, end_ms=end, params=params_of[i], tags=tags_of[i]
+        )
+        for i, (id, name, status, start, end, *_) in enumerate(found)
+    )
+
+
+def listed(found: Iterable[Any]) -> list[Listed]:
+    """Experiments from (id, name, lifecycle stage)."""
+    return [Listed(id=str(id), name=name, deleted=stage == "deleted") for id, name, stage in found]
 
 
 def gather(
@@ -108,6 +208,15 @@ def read_sidecars(
         wanted, tracking_uri=None, limit=limit, reducing=False, on_progress=on_progress
     )
     return full, warnings, [i for i, source in enumerate(wanted) if source is not None and full[i] is None]
+
+
+def check_version(version: str | None, where: object) -> None:
+    """Refuse the schema of an MLflow that is newer than the installed one; None where the store does not say."""
+    known = known_versions()
+    if known and version is not None and version not in known:
+        raise AdvisorError(
+            f"{where} was written by a newer MLflow than the one installed here; run: pip install --upgrade mlflow-skinny"
+        )
 
 
 def known_versions() -> set[str]:

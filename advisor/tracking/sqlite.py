@@ -37,8 +37,6 @@ _WORTH_KEEPING = 250_000
 """Points that a database takes longer to give than a file to write."""
 _WAIT_S = 10.0
 """How long to wait for a program that is writing."""
-_NAN = float(np.nextafter(collect.LARGEST, 0.0))
-"""Stands for NaN on the way from SQLite, which would make it NULL, to NumPy; no metric is that large."""
 
 
 def list_experiments(location: Location) -> list[Listed]:
@@ -132,11 +130,7 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     if not {"experiments", "runs", "alembic_version"} <= tables:
         raise AdvisorError(f"{path} is a SQLite database but no MLflow store; pass the one that your runs log to")
     versions = connection.execute("SELECT version_num FROM alembic_version").fetchall()
-    known = rows.known_versions()
-    if known and versions and versions[0][0] not in known:
-        raise AdvisorError(
-            f"{path} was written by a newer MLflow than the one installed here; run: pip install --upgrade mlflow-skinny"
-        )
+    rows.check_version(versions[0][0] if versions else None, path)
     for table, columns in _TABLES.items():
         present = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
         if not columns <= present:
@@ -194,7 +188,7 @@ def _explained(error: sqlite3.Error, path: Path) -> AdvisorError:
 
 def _listed(connection: sqlite3.Connection) -> list[Listed]:
     found = connection.execute("SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id")
-    return [Listed(id=str(id), name=name, deleted=stage == "deleted") for id, name, stage in found]
+    return rows.listed(found)
 
 
 def _note_wanted_runs(connection: sqlite3.Connection, ids: Sequence[str]) -> None:
@@ -291,8 +285,8 @@ def _block(connection: sqlite3.Connection, metrics: int, start: int, stop: int) 
         CROSS JOIN wanted_metric k ON k.name = m.key
         WHERE w.i >= :start AND w.i < :stop AND NOT w.known
         """,
-        {"metrics": metrics, "nan": _NAN, "start": start, "stop": stop},
+        {"metrics": metrics, "nan": rows.NAN, "start": start, "stop": stop},
     )
     block = np.fromiter(points, dtype=rows.POINT)
-    block["value"][block["value"] == _NAN] = np.nan
+    block["value"][block["value"] == rows.NAN] = np.nan
     return block

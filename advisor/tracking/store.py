@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from advisor.errors import NothingToJudge
-from advisor.tracking import client, postgres, sqlite
+from advisor.tracking import client, mysql, postgres, sqlite
 from advisor.tracking.location import Location, locate
 from advisor.tracking.lookup import Listed
 from advisor.tracking.probes import without_reports
@@ -62,7 +62,7 @@ def _reader(location: Location) -> ModuleType:
     """The module that reads this kind of store fastest."""
     if location.kind == "sqlite":
         return sqlite
-    return postgres if postgres.is_possible(location) else client
+    return next((module for module in (postgres, mysql) if module.is_possible(location)), client)
 
 
 def _silent(done: int, of: int) -> None:

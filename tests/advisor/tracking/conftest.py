@@ -158,6 +158,34 @@ def odd_postgres() -> Iterator[str]:
         yield uri
 
 
+@contextmanager
+def a_mariadb() -> Iterator[str]:
+    """A MariaDB server of its own with an empty database: its tracking URI."""
+    from fault_servers import MariaDB
+
+    if MariaDB.server() is None or importlib.util.find_spec("pymysql") is None:
+        pytest.skip("needs MariaDB: mariadbd is not there, or pymysql is not installed")
+    mariadb = MariaDB()
+    try:
+        yield mariadb.uri
+    finally:
+        mariadb.remove()
+
+
+@pytest.fixture
+def empty_mariadb() -> Iterator[str]:
+    with a_mariadb() as uri:
+        yield uri
+
+
+@pytest.fixture(scope="session")
+def odd_mariadb() -> Iterator[str]:
+    """What `odd_database` holds, in MariaDB."""
+    with a_mariadb() as uri:
+        fill(uri)
+        yield uri
+
+
 @pytest.fixture(scope="session")
 def odd_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("files") / "mlruns"

@@ -18,7 +18,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
-from advisor.tracking import bulk, cache, client, points_file, postgres, sqlite
+from advisor.tracking import bulk, cache, client, mysql, points_file, postgres, sqlite
 from advisor.tracking.collect import Collector
 from advisor.tracking.location import Location
 from advisor.tracking.runs import Experiment
@@ -27,14 +27,14 @@ from advisor.tracking.store import read_experiment
 from .test_store import same
 
 START = 1_600_000_000_000
-WAYS = ("sqlite", "client", "server", "postgresql")
+WAYS = ("sqlite", "client", "server", "postgresql", "mariadb")
 
 
 @pytest.fixture(autouse=True)
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own, for which every run is worth keeping."""
     monkeypatch.setenv(cache.SETTING, str(tmp_path / "cache"))
-    for module in (sqlite, client, postgres):
+    for module in (sqlite, client, postgres, mysql):
         monkeypatch.setattr(module, "_WORTH_KEEPING", 1)
     return tmp_path / "cache"
 
@@ -90,9 +90,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def read(request: pytest.FixtureRequest) -> Iterator[tuple[str, Callable[[], Experiment]]]:
     """A store with four runs, and what reads it in one of the ways."""
     way = request.param
-    if way == "postgresql":
-        pytest.importorskip("psycopg")
-        uri = request.getfixturevalue("empty_postgres")
+    if way in ("postgresql", "mariadb"):
+        if way == "postgresql":
+            pytest.importorskip("psycopg")
+        uri = request.getfixturevalue("empty_postgres" if way == "postgresql" else "empty_mariadb")
         for number in range(4):
             add_run(uri, number)
     else:
@@ -142,7 +143,7 @@ def test_only_what_is_new_is_read_and_all_is_the_same(
     assert len(again().runs) == 6
 
 
-@pytest.mark.parametrize("read", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("read", ["sqlite", "postgresql", "mariadb"], indirect=True)
 def test_a_database_tells_of_a_point_between_others_too(read: tuple[str, Callable[[], Experiment]]) -> None:
     uri, again = read
     before = again()

@@ -41,7 +41,7 @@ def fill(uri: str) -> None:
     experiment(client, "both", spec("a"), spec("b", "a", 2), runs=((0.1, "a"), (0.4, "b"), (0.6, "b"), (0.9, None)))
 
 
-@pytest.fixture(params=["sqlite", "files", "server", "postgresql"])
+@pytest.fixture(params=["sqlite", "files", "server", "postgresql", "mariadb"])
 def store(
     request: pytest.FixtureRequest, tmp_path: Path, database: str, empty_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> str:
@@ -50,6 +50,8 @@ def store(
         uri = request.getfixturevalue("serve")(empty_store).address
     elif request.param == "postgresql":
         uri = request.getfixturevalue("empty_postgres")
+    elif request.param == "mariadb":
+        uri = request.getfixturevalue("empty_mariadb")
     else:
         uri = database if request.param == "sqlite" else (tmp_path / "mlruns").as_uri()
     fill(uri)
