@@ -216,7 +216,7 @@ def test_an_experiment_without_a_name_or_with_one_of_pages(name: str, empty_stor
     [
         {
             "val/loss": ["steps shuffled", "all huge", "all huge"],
-            **dict.fromkeys(("train/learning_rate", "loss", "system/gpu"), ["falling"]),
+            **{key: ["falling"] for key in ("train/learning_rate", "loss", "system/gpu")},
         },
         {"val/loss": ["all huge", "tiny", "steps huge"]},
         {"val/loss": ["steps huge"]},
