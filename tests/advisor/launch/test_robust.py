@@ -135,7 +135,7 @@ def test_a_server_that_goes_away_loses_no_outcome(training, way):
     way.cut()
     (training / "go").touch()
     until(lambda: running.heard("The store does not answer"))
-    assert list((training / "out put").glob("*.ended.json"))
+    until(lambda: list((training / "out put").glob("*.ended.json")))
     way.mended()
     assert running.end() == {(0, 0): "complete", (1, 0): "complete"}
     assert running.heard("The store answers again.")
