@@ -6,6 +6,9 @@ INSTALL := $(BIN)/python .ci/install
 # Where `advisor demo` writes its report.
 OUT ?= demo-out
 
+# What tests begin as processes of their own would else compile all of it each time, where PYTHONDONTWRITEBYTECODE is set.
+COMPILE := $(BIN)/python -m compileall -q advisor adapters rules
+
 # Two processes test at once: more threads than that wait for each other, and everything takes several times as long.
 test test-slow: export OMP_NUM_THREADS := 1
 
@@ -60,9 +63,11 @@ mariadb:
 	|| echo "make: no MariaDB, so the tests that need it will be skipped"
 
 test: $(VENV)/.dev browser postgres
+	@$(COMPILE)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 test-slow: $(VENV)/.dev browser postgres mariadb
+	@$(COMPILE)
 	ADVISOR_TESTS=all $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 fuzz: export OMP_NUM_THREADS := 1
