@@ -20,12 +20,11 @@ from advisor.finding import AddParameter, Change, RunPlan, SetRange
 from advisor.plans.base import digits
 from advisor.readings import kinds
 from advisor.spec import Parameter, StudySpec
+from advisor.stats.curve import HUGE
 from advisor.study import Study
 
 BELOW = 1.5
 """How far below the 90th percentile, or the threshold in force, the range reaches at least."""
-LARGEST = 1e300
-"""Norms as large, of a training that blew up, are none to reckon with."""
 HARDER = 3.0
 """How far around the middle of smaller thresholds the range reaches."""
 
@@ -39,8 +38,8 @@ def design(ask: RunPlan, _study: Study, base: StudySpec) -> tuple[Change, ...]:
         low, high = digits(middle / HARDER), digits(min(HARDER * middle, threshold / BELOW))
         why = f"Clipping at {threshold:.3g} left training unstable, so smaller thresholds are tried"
     else:
-        low = digits(min(numbers["median"], tenth / BELOW, LARGEST / BELOW))
-        high = digits(min(tenth / low * tenth, LARGEST))
+        low = digits(min(numbers["median"], tenth / BELOW, HUGE / BELOW))
+        high = digits(min(tenth / low * tenth, HUGE))
         why = (
             f"Clip near {tenth:.3g}, the 90th percentile of the {numbers['norms']:,.0f} unclipped gradient norms logged after "
             "early training"

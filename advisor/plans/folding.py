@@ -159,7 +159,10 @@ class _Draft:
         if gains or self.asked or mended:
             self._add_study(REPEAT_GOAL if "trial variance" in subjects else goal, findings)
         else:
-            self.saved = goal, findings
+            self.saved = goal, [*self._saved_findings(), *findings]
+
+    def _saved_findings(self) -> Sequence[Finding]:
+        return self.saved[1] if self.saved else ()
 
     def add_saved(self) -> None:
         """Searching less saves trials and gains nothing: it is a study of its own only where none comes after it."""
@@ -188,7 +191,7 @@ class _Draft:
         """The stage's study: the one that a plan designs, with the changes for the study after it, or the changes themselves."""
         made = catalogue.PLANS[self.asked[0].plan](self.asked[0], self.study, self.current) if self.asked else ()
         spec = made if isinstance(made, StudySpec) else self.current.model_copy(update={"goal": goal})
-        findings, self.saved = [*(self.saved[1] if self.saved else ()), *findings], None
+        findings, self.saved = [*self._saved_findings(), *findings], None
         if self.specs:
             for finding in findings:
                 self._defer(finding, f"it comes after the goal “{self.specs[0].goal}”, which it would blur")

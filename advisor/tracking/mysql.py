@@ -31,8 +31,6 @@ _DRIVERS = ("pymysql", "mysqldb")
 _CONNECT_S = 5
 _POINTS_AT_ONCE = 1_000_000
 """Some 40 bytes each on their way; reading keeps no writer waiting here."""
-_WORTH_KEEPING = 250_000
-"""Points that a database takes longer to give than a file to write."""
 _IDS_AT_ONCE = 1000
 """Runs named in one query: more, and some servers would rather look through the whole table."""
 _SETTINGS = (
@@ -93,7 +91,6 @@ def read(
             filter=filter,
             system_metrics=system_metrics,
             on_progress=on_progress,
-            worth=_WORTH_KEEPING,
             points_at_once=_POINTS_AT_ONCE,
         )
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _CONNECT_S = 5
 _POINTS_AT_ONCE = 2_000_000
 """More than of SQLite: reading keeps no writer waiting here, and each query may look through all points of the store."""
-_WORTH_KEEPING = 250_000
-"""Points that a database takes longer to give than a file to write."""
 _MEMORY = "SET LOCAL work_mem = '256MB'"
 """Of the server's, for this transaction: enough to group a block of points without its disk."""
 _HEADER = 19
@@ -77,7 +75,6 @@ def read(
             filter=filter,
             system_metrics=system_metrics,
             on_progress=on_progress,
-            worth=_WORTH_KEEPING,
             points_at_once=_POINTS_AT_ONCE,
         )
 

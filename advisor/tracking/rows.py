@@ -20,6 +20,8 @@ from advisor.tracking.sidecar import Full, Source, longest, prefer
 
 POINTS_AT_ONCE = 250_000
 """Points read by one query: a writer waits for one query to end, never for the whole reading."""
+WORTH_KEEPING = 250_000
+"""Points that a database takes longer to give than a file to write."""
 _FIRST_RUNS = 16
 
 POINT = np.dtype([("group", np.int64), ("step", np.int64), ("value", np.float64), ("time", np.int64)])
@@ -73,10 +75,9 @@ def read(
     filter: str | None,
     system_metrics: bool,
     on_progress: Callable[[int, int], None],
-    worth: int,
     points_at_once: int,
 ) -> Experiment:
-    """The experiment of that name or id; worth: see `Cache.points`, points_at_once: `gather`."""
+    """The experiment of that name or id; points_at_once: see `gather`."""
     chosen = choose(experiment, database.experiments(), location)
     found = database.runs(int(chosen.id))
     if filter:
@@ -106,7 +107,7 @@ def read(
     return Experiment(
         name=chosen.name,
         runs=runs,
-        points=kept.points(collector, worth=worth, but=unusable),
+        points=kept.points(collector, worth=WORTH_KEEPING, but=unusable),
         tags=collect.keep_tags(dict(database.experiment_tags(int(chosen.id)))),
         warnings=warnings,
     )

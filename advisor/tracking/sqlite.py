@@ -33,8 +33,6 @@ _TABLES = {
     "metrics": {"run_uuid", "key", "step", "value", "timestamp", "is_nan"},
 }
 _INDEX = "index_metrics_run_uuid"
-_WORTH_KEEPING = 250_000
-"""Points that a database takes longer to give than a file to write."""
 _WAIT_S = 10.0
 """How long to wait for a program that is writing."""
 
@@ -82,7 +80,7 @@ def read(
         return Experiment(
             name=chosen.name,
             runs=runs,
-            points=kept.points(collector, worth=_WORTH_KEEPING, but=unusable),
+            points=kept.points(collector, worth=rows.WORTH_KEEPING, but=unusable),
             tags=collect.keep_tags(dict(tags.fetchall())),
             warnings=warnings,
         )
