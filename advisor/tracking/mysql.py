@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from advisor.contract.redact import redact
 from advisor.errors import AdvisorError
 from advisor.tracking import collect, rows
 from advisor.tracking.location import Location
@@ -128,7 +127,7 @@ def _opened(location: Location) -> Connection:
     try:
         return engine.connect()
     except (OSError, RuntimeError, TypeError, ValueError) as error:  # a setting that is none, a file that is not there
-        raise AdvisorError(f"cannot open {location.shown}: {_short(error)}") from error
+        raise AdvisorError(f"cannot open {location.shown}: {rows.short(error)}") from error
 
 
 def _certificates() -> dict[str, str]:
@@ -159,18 +158,14 @@ def _explained(error: DBAPIError, location: Location) -> AdvisorError:
     where, said = location.shown, error.orig.args if error.orig is not None else ()
     code = said[0] if said and isinstance(said[0], int) else 0
     if code == _NO_DATABASE or (code == _NO_TABLE and "alembic_version" in str(said)):
-        return AdvisorError(f"{where} holds no MLflow store; pass the database that your tracking server uses")
+        return rows.refusal("no store", where)
     if code in (_NO_TABLE, _NO_COLUMN, _NO_INDEX):
-        return AdvisorError(f"{where} has the schema of an older MLflow; back it up and run: mlflow db upgrade")
+        return rows.refusal("old schema", where)
     if code in _NO_PRIVILEGE:
-        return AdvisorError(f"{where} refuses to be read; the user needs SELECT on the tables of MLflow")
+        return rows.refusal("no privilege", where)
     if code in _UNREACHED:
-        return AdvisorError(f"cannot reach {where}; is the database running, and are user and password right?")
-    return AdvisorError(f"cannot read {where}: {_short(said[-1] if said else error.orig)}")
-
-
-def _short(said: object) -> str:
-    return " ".join(redact(str(said)).split())[:300]
+        return rows.refusal("out of reach", where)
+    return AdvisorError(f"cannot read {where}: {rows.short(said[-1] if said else error.orig)}")
 
 
 # --- questions ------------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from advisor.contract.redact import redact
 from advisor.errors import AdvisorError
 from advisor.tracking import collect, rows
 from advisor.tracking.location import Location
@@ -124,14 +123,14 @@ def _explained(error: psycopg.Error, location: Location) -> AdvisorError:
 
     where = location.shown
     if isinstance(error, psycopg.errors.UndefinedTable) and "alembic_version" in str(error):
-        return AdvisorError(f"{where} holds no MLflow store; pass the database that your tracking server uses")
+        return rows.refusal("no store", where)
     if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
-        return AdvisorError(f"{where} has the schema of an older MLflow; back it up and run: mlflow db upgrade")
+        return rows.refusal("old schema", where)
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return AdvisorError(f"{where} refuses to be read; the user needs SELECT on the tables of MLflow")
+        return rows.refusal("no privilege", where)
     if isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(_UNREACHED):
-        return AdvisorError(f"cannot reach {where}; is the database running, and are user and password right?")
-    return AdvisorError(f"cannot read {where}: {' '.join(redact(str(error)).split())[:300]}")
+        return rows.refusal("out of reach", where)
+    return AdvisorError(f"cannot read {where}: {rows.short(error)}")
 
 
 # --- questions ------------------------------------------------------------------------------------------------------------------

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from advisor import contract
+from advisor.contract.redact import redact
 from advisor.errors import AdvisorError
 from advisor.space import BoolArray
 from advisor.tracking import cache, collect, sidecar
@@ -218,6 +219,22 @@ def check_version(version: str | None, where: object) -> None:
         raise AdvisorError(
             f"{where} was written by a newer MLflow than the one installed here; run: pip install --upgrade mlflow-skinny"
         )
+
+
+def refusal(reason: Literal["no store", "old schema", "no privilege", "out of reach"], where: str) -> AdvisorError:
+    """Why a server's database cannot be read, in one line that says what to do."""
+    said = {
+        "no store": f"{where} holds no MLflow store; pass the database that your tracking server uses",
+        "old schema": f"{where} has the schema of an older MLflow; back it up and run: mlflow db upgrade",
+        "no privilege": f"{where} refuses to be read; the user needs SELECT on the tables of MLflow",
+        "out of reach": f"cannot reach {where}; is the database running, and are user and password right?",
+    }
+    return AdvisorError(said[reason])
+
+
+def short(said: object) -> str:
+    """What a driver says, on one line of bearable length, without credentials."""
+    return " ".join(redact(str(said)).split())[:300]
 
 
 def known_versions() -> set[str]:

@@ -75,7 +75,7 @@ def test_a_cache_that_has_no_room_costs_nothing_else(
     store: Path, disk: Path, advisor: Advisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(disk)
-    monkeypatch.setattr("advisor.tracking.sqlite._WORTH_KEEPING", 1)
+    monkeypatch.setattr("advisor.tracking.rows.WORTH_KEEPING", 1)
     monkeypatch.setenv("ADVISOR_CACHE", str(disk))
     assert advisor("analyze", "e", "--tracking-uri", store)[0] == 0
     assert [p.name for p in disk.rglob("*") if p.is_file()] == ["ballast"]

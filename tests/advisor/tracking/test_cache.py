@@ -18,7 +18,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
-from advisor.tracking import bulk, cache, client, mysql, points_file, postgres, sqlite
+from advisor.tracking import bulk, cache, client, points_file, rows
 from advisor.tracking.collect import Collector
 from advisor.tracking.location import Location
 from advisor.tracking.runs import Experiment
@@ -34,8 +34,8 @@ WAYS = ("sqlite", "client", "server", "postgresql", "mariadb")
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own, for which every run is worth keeping."""
     monkeypatch.setenv(cache.SETTING, str(tmp_path / "cache"))
-    for module in (sqlite, client, postgres, mysql):
-        monkeypatch.setattr(module, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(client, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(rows, "WORTH_KEEPING", 1)
     return tmp_path / "cache"
 
 
@@ -298,7 +298,7 @@ def test_a_disk_that_is_full_costs_only_the_cache(store: str, kept: Path) -> Non
     script = (
         "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-        "from advisor.tracking import sqlite; sqlite._WORTH_KEEPING = 1\n"
+        "from advisor.tracking import rows; rows.WORTH_KEEPING = 1\n"
         "from advisor.tracking.store import read_experiment\n"
         f"print(len(read_experiment('study', tracking_uri={store!r}).points['loss'].steps))"
     )
@@ -309,7 +309,7 @@ def test_a_disk_that_is_full_costs_only_the_cache(store: str, kept: Path) -> Non
 
 def test_processes_at_once_agree(store: str) -> None:
     script = (
-        "from advisor.tracking import cache, sqlite; sqlite._WORTH_KEEPING = 1; cache.MAX_FILES = 1\n"
+        "from advisor.tracking import cache, rows; rows.WORTH_KEEPING = 1; cache.MAX_FILES = 1\n"
         "from advisor.tracking.store import read_experiment\n"
         f"for _ in range(20): p = read_experiment('study', tracking_uri={store!r}).points['loss']\n"
         "print(p.steps.sum(), p.runs.sum(), p.values[7])"
@@ -333,6 +333,6 @@ def test_answers_that_are_cut_off_are_asked_for_again(
     long.log_batch(odd, [Metric("loss", s, START + s, s) for s in range(100, 300)])
     address = serve(store).address
     by_sql = read_experiment("study", tracking_uri=store)
-    for rows in (1, 39, 40, 41, 100, 241, 25_000):
-        monkeypatch.setattr(bulk, "_ROWS", rows)
+    for portion in (1, 39, 40, 41, 100, 241, 25_000):
+        monkeypatch.setattr(bulk, "_ROWS", portion)
         same(by_sql, read_experiment("study", tracking_uri=address))
