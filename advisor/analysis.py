@@ -34,6 +34,7 @@ def analyze(
     settings: Settings | None = None,
     only_this_round: bool = False,
     command: str | None = None,
+    processes: int = 1,
     on_progress: Progress | None = None,
 ) -> Report:
     """Hold an MLflow experiment against the playbook.
@@ -43,7 +44,8 @@ def analyze(
     inferred and said to be so. study: the study's spec or its file, which declares the search space. filter: an MLflow filter over
     runs. rules: folders with rules of your own. settings: thresholds by rule, `{"space-boundary": {"best": 7}}`; default from
     `advisor.toml` or `pyproject.toml` at or above the working directory. only_this_round: trials of earlier rounds that lie in the
-    study's space do not count as data for it.
+    study's space do not count as data for it. processes: how many may share the work, see `advisor.copies`; in a program that has
+    threads of its own, leave it at one.
 
     Raises AdvisorError, in one line that says what to do, where the input does not allow an analysis. Nothing is written.
     """
@@ -69,6 +71,7 @@ def analyze(
         said=read.said,
         only_this_round=only_this_round,
         command=command,
+        processes=processes,
         on_progress=tell,
     )
     return report.model_copy(update={"runs_url": runs_url(experiment, tracking_uri=tracking_uri)})
@@ -82,6 +85,7 @@ def analyze_study(
     said: Sequence[str] = (),
     only_this_round: bool = False,
     command: str | None = None,
+    processes: int = 1,
     on_progress: Progress | None = None,
 ) -> Report:
     """As `analyze`, for a study that is in memory already and rules that are loaded.
@@ -92,7 +96,12 @@ def analyze_study(
     loaded = tuple(rules)
     done = iter(range(1, len(loaded) + 1))
     pooled = pool(study, () if only_this_round else earlier)
-    verdicts = judge(pooled.study, loaded, on_rule=lambda rule: tell(f"Checking {rule}", next(done), len(loaded)))
+    verdicts = judge(
+        pooled.study,
+        loaded,
+        processes=processes,
+        on_rule=lambda rule: tell(f"Checking {rule}", next(done), len(loaded)),
+    )
     next_round = plan(pooled.study, verdicts)
     specs = predicted(pooled.study, verdicts, next_round.specs)
     past = None

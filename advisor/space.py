@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal, Self, TypeAlias
 
 import numpy as np
@@ -261,7 +262,12 @@ def counts_training(name: str) -> bool:
 
 def words_of(name: str) -> list[str]:
     """The words of a name in lower case: trainer.maxEpochs is trainer, max, epochs."""
-    return [w for w in re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()) if w]
+    return list(_words_of(name))
+
+
+@lru_cache(maxsize=10_000)
+def _words_of(name: str) -> tuple[str, ...]:
+    return tuple(w for w in re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()) if w)
 
 
 _SHAPE_OF_RATES = frozenset(

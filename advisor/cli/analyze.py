@@ -114,11 +114,13 @@ def analyze(
     from advisor.cli.progress import progress
     from advisor.report.sarif import StudyFile
     from advisor.report.save import save_report
+    from advisor.workers import usable_cpus
 
     def make(*, shown: bool = True) -> Report:
         with progress(enabled=shown and not quiet) as tell:
             command = shell.line(["advisor", "analyze", experiment, *given])
-            return run(experiment, study=study_file, command=command, on_progress=tell, **options)
+            many = usable_cpus() if shown else 1  # `--watch` goes on beside a server's threads
+            return run(experiment, study=study_file, command=command, processes=many, on_progress=tell, **options)
 
     def keep(report: Report) -> str | None:
         """Write the report where it belongs; where it is in MLflow."""
