@@ -16,7 +16,8 @@ from advisor.space import BoolArray, FloatArray, IntArray, Value, words_of
 from advisor.spec import MAX_NAME, Direction, Objective, StudySpec
 from advisor.stats.curve import HUGE
 from advisor.study import CurveBlock, Status, Study, Trial
-from advisor.tracking import axes, declared, infer, names, stated
+from advisor.tracking import axes, columns, declared, infer, names, stated
+from advisor.tracking.collect import ascending
 from advisor.tracking.probes import without_probes
 from advisor.tracking.runs import Experiment, Points, Run
 
@@ -203,8 +204,9 @@ def _blocks(experiment: Experiment, keep: IntArray) -> tuple[dict[str, CurveBloc
     trial_of[keep] = np.arange(len(keep))
     started = np.array([math.nan if experiment.runs[i].started is None else experiment.runs[i].started for i in keep])
     blocks, without_steps = {}, []
+    few = experiment.few
     for metric, points in experiment.points.items():
-        blocks[metric], stepless = _block(points, trial_of, started)
+        blocks[metric], stepless = _block(points, trial_of, started, few=few)
         if stepless:
             without_steps.append(metric)
     warnings = []
@@ -214,26 +216,53 @@ def _blocks(experiment: Experiment, keep: IntArray) -> tuple[dict[str, CurveBloc
     return blocks, warnings
 
 
-def _block(points: Points, trial_of: IntArray, started: FloatArray) -> tuple[CurveBlock, bool]:
+def _block(points: Points, trial_of: IntArray, started: FloatArray, *, few: bool) -> tuple[CurveBlock, bool]:
     """Sort the points by trial, step and time; of several points at one step the last one logged counts."""
-    trials = trial_of[points.runs]
-    order = np.lexsort((points.times, points.steps, trials))
-    order = order[trials[order] >= 0]
-    trials, steps, values, times = trials[order], points.steps[order], points.values[order], points.times[order]
-    if not (kept := _differ(trials, steps, times, values)).all():
+    stepless = _is_stepless(points, trial_of, len(started))
+    counts = np.zeros(len(started), dtype=np.int64)
+
+    def portion(part: slice) -> tuple[IntArray, FloatArray, FloatArray]:
+        trials, steps, values, times = _sorted(points, part, trial_of)
+        if stepless:
+            steps = np.arange(len(steps), dtype=np.int64) - np.searchsorted(trials, trials)
+        elif not ascending(trials, steps):
+            last = np.append((trials[1:] != trials[:-1]) | (steps[1:] != steps[:-1]), True)
+            trials, steps, values, times = trials[last], steps[last], values[last], times[last]
+        if (huge := np.abs(values) > HUGE).any():
+            values = np.where(huge, np.copysign(np.inf, values), values)
+        np.add(counts, np.bincount(trials, minlength=len(counts)), out=counts)
+        return steps, values, times - started[trials]
+
+    steps, values, times = columns.joined(map(portion, columns.portions(points.runs)), few=few)
+    return CurveBlock(steps, values, times, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)), stepless
+
+
+def _sorted(points: Points, part: slice, trial_of: IntArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+    """A part of the points, by trial, step and time, a point logged twice once: trials, steps, values, times."""
+    trials = trial_of[points.runs[part]]
+    steps, values, times = points.steps[part], points.values[part], points.times[part]
+    if not (kept := trials >= 0).all():
         trials, steps, values, times = trials[kept], steps[kept], values[kept], times[kept]
-    constant = len(steps) > len(started) and (steps == steps[0]).all() and len(np.unique(trials)) < len(steps)
-    stepless = bool(constant or (len(steps) and max(-int(steps.min()), int(steps.max())) > _FARTHEST))
-    if stepless:
-        first = np.searchsorted(trials, trials)
-        steps = np.arange(len(steps), dtype=np.int64) - first
-    if len(steps):
-        last = np.append((trials[1:] != trials[:-1]) | (steps[1:] != steps[:-1]), True)
-        trials, steps, values, times = trials[last], steps[last], values[last], times[last]
-    if (huge := np.abs(values) > HUGE).any():
-        values = np.where(huge, np.copysign(np.inf, values), values)
-    offsets = np.searchsorted(trials, np.arange(len(started) + 1)).astype(np.int64)
-    return CurveBlock(steps, values, times - started[trials], offsets), stepless
+    if ascending(trials, steps):  # as nearly all trainings log
+        return trials, steps, values, times
+    order = np.lexsort((times, steps, trials))
+    trials, steps, values, times = trials[order], steps[order], values[order], times[order]
+    if not (new := _differ(trials, steps, times, values)).all():
+        trials, steps, values, times = trials[new], steps[new], values[new], times[new]
+    return trials, steps, values, times
+
+
+def _is_stepless(points: Points, trial_of: IntArray, trials: int) -> bool:
+    """Whether the steps tell nothing: too large to be told apart, or the same throughout, of more points than there are trials."""
+    parts = list(columns.portions(points.runs))
+    steps = (points.steps[part][trial_of[points.runs[part]] >= 0] for part in parts)
+    ends = [(int(s.min()), int(s.max())) for s in steps if len(s)]
+    if not ends:
+        return False
+    low, high = min(first for first, _ in ends), max(last for _, last in ends)
+    if max(-low, high) > _FARTHEST:
+        return True
+    return low == high and sum(len(_sorted(points, part, trial_of)[0]) for part in parts) > trials
 
 
 def _differ(*columns: NDArray[Any]) -> BoolArray:

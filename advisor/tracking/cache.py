@@ -132,18 +132,19 @@ def _has_room(folder: Path, size: int) -> bool:
 
 def _fill(path: Path, wanted: dict[str, int], collector: Collector) -> list[int]:
     """Add the wanted runs of one file to the collector, and take them out of `wanted`; gives their numbers."""
+    found = Collector()  # of its own, as nothing is believed before all was checked
     try:
         with opened(path) as file:
             index = read_index(file)
             runs = np.array([wanted.get(k, -1) for k in index.keys], dtype=np.int64)
             if not (runs >= 0).any():
                 return []
-            found = list(pieces(file, index, runs))
+            for metric, columns in pieces(file, index, runs):
+                found.add(metric, *columns)
     except (Broken, OSError, MemoryError):
         _delete([path])
         return []
-    for metric, columns in found:
-        collector.add(metric, *columns)
+    collector.take(found)
     with contextlib.suppress(OSError):
         os.utime(path)
     return [wanted.pop(k) for k in index.keys if k in wanted]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor import contract
 from advisor.space import BoolArray, FloatArray
+from advisor.tracking import columns
 from advisor.tracking.runs import Points, Run, RunStatus
 
 IntArray = NDArray[np.int64]
@@ -44,32 +48,54 @@ def keep_tags(tags: Mapping[str, str | None]) -> dict[str, str]:
 
 
 class Collector:
-    """Gathers points in pieces, any order, and joins them metric by metric."""
+    """Gathers points in pieces, any order, and joins them metric by metric. Several threads may add."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, list[Columns]] = {}
+        self._latest: list[tuple[str, Columns]] = []
+        """What was added since the last time that it was sorted or put into a file."""
+        self._points = 0
+        """Of the latest."""
+        self._adding = threading.Lock()
 
     def add(self, metric: str, runs: IntArray, steps: IntArray, values: FloatArray, times_ms: IntArray) -> None:
         """Add points of one metric, arrays of one shape (n,); times in milliseconds since the epoch."""
-        self._pieces.setdefault(metric, []).append((runs, steps, values, times_ms))
+        if not len(runs):
+            return
+        with self._adding:
+            self._latest.append((metric, (runs, steps, values, times_ms)))
+            self._points += len(runs)
+            if self._points > columns.FEW:
+                filed = iter(columns.filed([column for _, piece in self._latest for column in piece]))
+                self._latest = [
+                    (name, (next(filed), next(filed), next(filed), next(filed))) for name, _ in self._latest
+                ]
+                self._sorted()
+
+    def take(self, other: Collector) -> None:
+        """Add all that another one gathered."""
+        for metric, pieces in other._sorted().items():
+            for piece in pieces:
+                self.add(metric, *piece)
 
     def metrics(self) -> list[str]:
         """The metrics that points were added of."""
-        return sorted(self._pieces)
+        return sorted(self._sorted())
 
-    def drop(self, metric: str, which: Callable[[IntArray, IntArray, IntArray], NDArray[np.bool_]]) -> None:
+    def drop(self, metric: str, which: Callable[[IntArray, IntArray, IntArray], BoolArray]) -> None:
         """Take out the points of a metric for which `which`, given (runs, steps, times in milliseconds), says so."""
         kept = []
-        for runs, steps, values, times in self._pieces.pop(metric, []):
+        for piece in self._sorted().pop(metric, []):
+            runs, steps, values, times = piece
             keep = ~which(runs, steps, times)
             if keep.any():
-                kept.append((runs[keep], steps[keep], values[keep], times[keep]))
+                kept.append(piece if keep.all() else (runs[keep], steps[keep], values[keep], times[keep]))
         if kept:
             self._pieces[metric] = kept
 
     def count(self, runs: BoolArray) -> int:
         """How many points the runs marked in `runs` have."""
-        return sum(int(runs[piece[0]].sum()) for pieces in self._pieces.values() for piece in pieces)
+        return sum(int(runs[piece[0]].sum()) for pieces in self._sorted().values() for piece in pieces)
 
     def points(
         self, on_metric: Callable[[str, IntArray, IntArray, FloatArray, IntArray], None] | None = None
@@ -78,52 +104,74 @@ class Collector:
 
         on_metric: given each metric's columns in that order, as `add` takes them.
         """
+        pieces = self._sorted()
+        few = sum(len(runs) for each in pieces.values() for runs, *_ in each) <= columns.FEW
         joined = {}
-        for metric in sorted(self._pieces):
-            columns = _join(self._pieces.pop(metric))
+        for metric in sorted(pieces):
+            found = _join(pieces.pop(metric), few=few)
             if on_metric is not None:
-                on_metric(metric, *columns)
-            joined[metric] = _timed(*columns)
+                on_metric(metric, *found)
+            joined[metric] = _timed(*found, few=few)
         return joined
 
+    def _sorted(self) -> dict[str, list[Columns]]:
+        """All pieces by metric."""
+        for metric, piece in self._latest:
+            self._pieces.setdefault(metric, []).append(piece)
+        self._latest, self._points = [], 0
+        return self._pieces
 
-def _join(pieces: Iterable[Columns]) -> Columns:
+
+def _join(pieces: list[Columns], *, few: bool) -> Columns:
+    """The pieces' points in order."""
+    if few or not _one_after_the_other(pieces):
+        found = _in_order(pieces)
+        runs, steps, values, times = found if few else columns.filed([*found])
+    else:
+        runs, steps, values, times = columns.joined((_in_order([piece]) for piece in pieces), few=few)
+    return runs, steps, values, times
+
+
+def _one_after_the_other(pieces: list[Columns]) -> bool:
+    """Whether no run has points in two pieces, once these are sorted, which they are here."""
+    pieces.sort(key=lambda piece: int(piece[0].min()))
+    return all(one[0].max() < other[0].min() for one, other in pairwise(pieces))
+
+
+def _in_order(pieces: Iterable[Columns]) -> Columns:
     runs, steps, values, times = (np.concatenate(column) for column in zip(*pieces, strict=True))
     values[values >= LARGEST] = np.inf
     values[values <= -LARGEST] = -np.inf
-    columns = runs, steps, values, times
-    if not _in_order(columns):  # pieces nearly always are within, and only came one before the other
-        columns = _taken(columns, np.argsort(runs, kind="stable"))
-    if not _in_order(columns):
-        runs, steps, values, times = columns
-        columns = _taken(columns, np.lexsort((values, steps, times, runs)))
-    return columns
+    if not ascending(runs, times, steps):  # pieces nearly always are within, and only came one before the other
+        runs, steps, values, times = _taken(np.argsort(runs, kind="stable"), runs, steps, values, times)
+    if not ascending(runs, times, steps):
+        runs, steps, values, times = _taken(np.lexsort((values, steps, times, runs)), runs, steps, values, times)
+    return runs, steps, values, times
 
 
-def _taken(columns: Columns, order: IntArray) -> Columns:
-    runs, steps, values, times = columns
+def _taken(order: IntArray, runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray) -> Columns:
     return runs[order], steps[order], values[order], times[order]
 
 
-def _in_order(columns: Columns) -> bool:
-    runs, steps, _, times = columns
-    return _ordered(runs, times, steps)
-
-
-def _timed(runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray) -> Points:
-    seconds = times / 1000.0
-    seconds[times < UNTIMED_BEFORE_MS] = np.nan
-    return Points(runs=runs, steps=steps, values=values, times=seconds)
-
-
-def _ordered(*keys: IntArray) -> bool:
-    """Whether the rows are strictly ascending by the keys, the first one foremost."""
+def ascending(*keys: NDArray[Any]) -> bool:
+    """Whether rows are strictly ascending by the keys, each of shape (rows,), the first one foremost."""
     decided = np.zeros(max(len(keys[0]) - 1, 0), dtype=np.bool_)
     for key in keys:
         if bool(((key[1:] < key[:-1]) & ~decided).any()):
             return False
         decided |= key[1:] > key[:-1]
     return bool(decided.all())
+
+
+def _timed(runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray, *, few: bool) -> Points:
+    (seconds,) = columns.joined(((_seconds(times[part]),) for part in columns.portions(runs)), few=few)
+    return Points(runs=runs, steps=steps, values=values, times=seconds)
+
+
+def _seconds(times: IntArray) -> FloatArray:
+    seconds: FloatArray = times / 1000.0
+    seconds[times < UNTIMED_BEFORE_MS] = np.nan
+    return seconds
 
 
 def text_maps(rows: Iterable[tuple[int, str, str | None]], runs: int) -> list[dict[str, str | None]]:

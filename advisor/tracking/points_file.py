@@ -20,6 +20,7 @@ import numpy as np
 
 from advisor.space import BoolArray, FloatArray
 from advisor.tracking.collect import Columns, IntArray
+from advisor.tracking.columns import portions
 from advisor.whole_files import hold
 
 SUFFIX, UNFINISHED = ".points", ".unfinished"
@@ -127,11 +128,12 @@ class Writer:
         if self._file is None:
             return
         keep = self._chosen[runs]
-        columns = steps[keep].astype("<i8"), values[keep].astype("<f8"), times[keep].astype("<i8")
         checksum = 0
-        for column in columns:
-            checksum = zlib.crc32(column.data, checksum)
-            self._put(column)
+        for column, dtype in ((steps, "<i8"), (values, "<f8"), (times, "<i8")):
+            for part in portions(runs):
+                chosen = column[part][keep[part]].astype(dtype)
+                checksum = zlib.crc32(chosen.data, checksum)
+                self._put(chosen)
         counts = np.bincount(runs[keep], minlength=len(self._chosen))[self._runs]
         for name, value in (("metrics", metric), ("counts", counts.tolist()), ("sums", checksum)):
             self._index[name].append(value)

@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor import contract
 from advisor.space import BoolArray, IntArray
+from advisor.tracking import columns
 from advisor.tracking.runs import Experiment, Points
 
 
@@ -38,13 +39,19 @@ def without_reports(experiment: Experiment) -> Experiment:
 def kept(experiment: Experiment, keep: BoolArray) -> Experiment:
     """The experiment with those of its runs that `keep` (runs,) marks, and their points."""
     place = np.cumsum(keep) - 1
-    points = {metric: part for metric, p in experiment.points.items() if len((part := _points(p, keep, place)).runs)}
+    few = experiment.few
+    points = {
+        metric: part for metric, p in experiment.points.items() if len((part := _points(p, keep, place, few)).runs)
+    }
     runs = tuple(run for run, wanted in zip(experiment.runs, keep, strict=True) if wanted)
     return replace(experiment, runs=runs, points=points)
 
 
-def _points(points: Points, keep: BoolArray, place: IntArray) -> Points:
-    chosen = keep[points.runs]
-    return Points(
-        place[points.runs[chosen]].astype(np.int64), points.steps[chosen], points.values[chosen], points.times[chosen]
-    )
+def _points(points: Points, keep: BoolArray, place: IntArray, few: bool) -> Points:
+    def portion(part: slice) -> tuple[columns.Column, ...]:
+        runs = points.runs[part]
+        chosen = keep[runs]
+        rest = (column[part][chosen] for column in (points.steps, points.values, points.times))
+        return place[runs[chosen]].astype(np.int64), *rest
+
+    return Points(*columns.joined(map(portion, columns.portions(points.runs)), few=few))

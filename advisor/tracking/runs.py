@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.space import FloatArray
+from advisor.tracking import columns
 
 RunStatus: TypeAlias = Literal["FINISHED", "FAILED", "KILLED", "RUNNING", "SCHEDULED"]
 
@@ -50,3 +51,8 @@ class Experiment:
     tags: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     """What went wrong in reading without making it impossible, one sentence each."""
+
+    @property
+    def few(self) -> bool:
+        """Whether its points, and what is made of them, may be held in memory."""
+        return sum(len(p.runs) for p in self.points.values()) <= columns.FEW

@@ -79,3 +79,18 @@ def test_a_cache_that_has_no_room_costs_nothing_else(
     monkeypatch.setenv("ADVISOR_CACHE", str(disk))
     assert advisor("analyze", "e", "--tracking-uri", store)[0] == 0
     assert [p.name for p in disk.rglob("*") if p.is_file()] == ["ballast"]
+
+
+def test_curves_too_many_for_memory(
+    store: Path, disk: Path, advisor: Advisor, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ballast = fill(disk)
+    monkeypatch.setattr("advisor.tracking.columns.FEW", 1)
+    monkeypatch.setenv("TMPDIR", str(disk))
+    monkeypatch.setattr("tempfile.tempdir", str(disk))  # as found before the disk was full
+    monkeypatch.setenv("ADVISOR_CACHE", "off")
+    words = ["analyze", "e", "--tracking-uri", store, "--out", tmp_path / "report"]
+    assert f"in {disk}: no space left on device; let TMPDIR name another folder" in refused(*words)
+    ballast.unlink()
+    assert advisor(*words)[0] == 0
+    assert [*disk.iterdir()] == []

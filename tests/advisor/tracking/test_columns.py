@@ -1,0 +1,129 @@
+"""Studies too large for memory: the same points, curves and verdicts from files that have no name."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from advisor.engine import judge
+from advisor.errors import AdvisorError
+from advisor.registry import load_rules
+from advisor.study import Study
+from advisor.tracking import cache, columns, rows
+from advisor.tracking.assemble import assemble
+from advisor.tracking.collect import Collector
+from advisor.tracking.probes import kept
+from advisor.tracking.runs import Experiment, Run
+from advisor.tracking.store import read_experiment
+
+from .test_store import same, through_client
+
+PART = 3
+PARTS = ("runs", "steps", "values", "times")
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """From `large.undo()` on it is as ever; until then nearly any study is too large for memory."""
+    monkeypatch.setattr(columns, "FEW", 5)
+    monkeypatch.setattr(columns, "_AT_ONCE", PART)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return monkeypatch
+
+
+def in_files(*arrays: np.ndarray) -> bool:
+    return not any(a.flags.writeable or a.flags.owndata for a in arrays if len(a))
+
+
+def collected(seed: int, *, shuffled: bool) -> Experiment:
+    """Points of 12 runs as odd trackers give them: in pieces, some twice, several at a step, one metric without steps."""
+    draw = np.random.default_rng(seed)
+    pieces = []
+    for run in range(12):
+        for metric, points in (("val/loss", 9), ("train/loss", 40), ("once", 1), ("flat", 5)):
+            steps = np.zeros(points, np.int64) if metric == "flat" else np.arange(points)
+            times = 1_600_000_000_000 + 1000 * np.arange(points)
+            values = draw.normal(size=points) * 10.0 ** draw.integers(-2, 3)
+            values[draw.random(points) < 0.05] = np.nan
+            if draw.random() < 0.3:
+                again = draw.integers(points, size=points)
+                steps, times, values = (np.concatenate([c, c[again]]) for c in (steps, times, values))
+            pieces.append((metric, np.full(len(steps), run), steps, values, times))
+    if shuffled:
+        draw.shuffle(pieces)
+        pieces = [(m, *(np.concatenate([c[::2], c[1::2]]) for c in piece)) for m, *piece in pieces]
+    collector = Collector()
+    for piece in pieces:
+        collector.add(*piece)
+    runs = [Run(f"r{i}", f"r{i}", "FINISHED", {"lr": str(0.1 * 2**-i)}, {}, 1.6e9, None) for i in range(12)]
+    return Experiment("odd", tuple(runs), collector.points())
+
+
+def same_curves(one: Study, other: Study) -> None:
+    assert list(one.metrics) == list(other.metrics)
+    for name, block in one.metrics.items():
+        for part in ("steps", "values", "times", "offsets"):
+            a, b = getattr(block, part), getattr(other.metrics[name], part)
+            assert a.dtype == b.dtype
+            np.testing.assert_array_equal(a, b, err_msg=name)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_points_curves_and_verdicts_are_the_same(
+    large: pytest.MonkeyPatch, tmp_path: Path, seed: int, shuffled: bool
+) -> None:
+    filed = collected(seed, shuffled=shuffled)
+    assert not filed.few
+    assert all(in_files(p.steps, p.values, p.times) for p in filed.points.values())
+    some = np.arange(12) % 3 != 0
+    part = kept(filed, some)
+    study, said = assemble(filed), judge(assemble(filed), load_rules(settings={}))
+    assert all(in_files(b.steps, b.values, b.times) for b in study.metrics.values())
+    assert [*tmp_path.iterdir()] == []
+    large.undo()
+    held = collected(seed, shuffled=shuffled)
+    same(filed, held)
+    same(part, kept(held, some))
+    same_curves(study, assemble(held))
+    assert said == judge(assemble(held), load_rules(settings={}))
+
+
+def test_a_store_is_read_the_same(large: pytest.MonkeyPatch, odd_database: Path, tmp_path: Path) -> None:
+    uri = f"sqlite:///{odd_database}"
+    large.setenv(cache.SETTING, str(tmp_path / "cache"))
+    large.setattr(rows, "WORTH_KEEPING", 1)
+    first, again = (read_experiment("odd", tracking_uri=uri) for _ in range(2))
+    asked = through_client(uri)
+    assert not first.few
+    large.undo()
+    held = read_experiment("odd", tracking_uri=uri)
+    for filed in (first, again, asked):
+        same(filed, held)
+
+
+@pytest.mark.parametrize("points", [0, 1, PART, PART + 1, 100])
+@pytest.mark.parametrize("owners", [1, 3, 60])
+def test_portions_are_all_of_it_and_owners_stay_whole(large: pytest.MonkeyPatch, points: int, owners: int) -> None:
+    of = np.sort(np.random.default_rng(points).integers(owners, size=points))
+    parts = [of[part] for part in columns.portions(of)]
+    np.testing.assert_array_equal(np.concatenate([*parts, of[:0]]), of)
+    assert all(a[-1] < b[0] for a, b in pairwise(parts))
+    assert all(len(p) <= PART or p[0] == p[-1] for p in parts)
+
+
+def test_owners_that_do_not_ascend_stay_together(large: pytest.MonkeyPatch) -> None:
+    assert [*columns.portions(np.array([3, 1, 2] * PART))] == [slice(0, 3 * PART)]
+
+
+def test_a_folder_that_takes_no_file_is_named(large: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    large.setattr("tempfile.tempdir", str(missing))
+    with pytest.raises(
+        AdvisorError, match=r"too many for memory, in .*missing: no such file.*; let TMPDIR name another"
+    ) as caught:
+        collected(0, shuffled=False)
+    assert "\n" not in str(caught.value)
