@@ -9,15 +9,13 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from advisor.errors import AdvisorError
-from advisor.space import BoolArray
-from advisor.tracking import cache, collect, rows
+from advisor.tracking import arrow, cache, collect, rows
 from advisor.tracking.location import Location, require_local
 from advisor.tracking.lookup import Listed, choose
 from advisor.tracking.runs import Experiment, Run
@@ -35,6 +33,8 @@ _TABLES = {
 _INDEX = "index_metrics_run_uuid"
 _WAIT_S = 10.0
 """How long to wait for a program that is writing."""
+_MANY = 50_000
+"""Points of a block from which on another driver is worth its import."""
 
 
 def list_experiments(location: Location) -> list[Listed]:
@@ -70,7 +70,8 @@ def read(
         kept, collector = cache.of_experiment(location, chosen.id), collect.Collector()
         keys = rows.keys(runs, sources, latest, dict(_last_rows(connection)), system_metrics)
         known = kept.fill(keys, collector)
-        _read_points(connection, known, system_metrics, collector, on_progress)
+        ids = ["" if skip else row[0] for row, skip in zip(found, known, strict=True)]
+        _read_points(connection, location, ids, system_metrics, collector, on_progress)
         full, warnings, unusable = rows.read_sidecars(sources, known, on_progress)
         prefer(full, collector)
         tags = connection.execute(
@@ -255,13 +256,14 @@ def _last_rows(connection: sqlite3.Connection) -> Iterator[tuple[int, int | None
 
 def _read_points(
     connection: sqlite3.Connection,
-    known: BoolArray,
+    location: Location,
+    ids: Sequence[str],
     system_metrics: bool,
     collector: collect.Collector,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Add the points of the runs that are not known to the collector."""
-    connection.executemany("UPDATE wanted_run SET known = 1 WHERE i = ?", ((int(i),) for i in np.flatnonzero(known)))
+    """Add the points of the runs to the collector; those that have no id are known already."""
+    connection.executemany("UPDATE wanted_run SET known = 1 WHERE i = ?", ((i,) for i, id in enumerate(ids) if not id))
     found = connection.execute(
         "SELECT DISTINCT m.key FROM wanted_run w CROSS JOIN latest_metrics m ON m.run_uuid = w.id "
         "WHERE NOT w.known ORDER BY m.key"
@@ -269,8 +271,38 @@ def _read_points(
     metrics = [key for (key,) in found if system_metrics or not key.startswith(collect.SYSTEM_PREFIX)]
     connection.execute("CREATE TEMP TABLE wanted_metric (name TEXT PRIMARY KEY, i INTEGER NOT NULL) WITHOUT ROWID")
     connection.executemany("INSERT INTO wanted_metric VALUES (?, ?)", [(name, i) for i, name in enumerate(metrics)])
-    read = partial(_block, connection, len(metrics))
-    rows.gather(len(known), metrics, read, collector, on_progress)
+    with closing(_Points(connection, location, metrics, ids)) as points:
+        rows.gather(len(ids), metrics, points.block, collector, on_progress)
+
+
+class _Points:
+    """Points by blocks of runs: by Python's driver, and once they turn out to be many by the faster one, if it is there."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, location: Location, metrics: Sequence[str], ids: Sequence[str]
+    ) -> None:
+        self._connection, self._location, self._metrics, self._ids = connection, location, metrics, ids
+        self._fast: arrow.Reader | None = None
+        self._hopeful = True
+
+    def close(self) -> None:
+        if self._fast is not None:
+            self._fast.close()
+
+    def block(self, start: int, stop: int) -> rows.Block:
+        """The points of the runs `start` to `stop`, as `rows.POINT`."""
+        if self._fast is not None:
+            try:
+                return self._fast.block(start, self._ids[start:stop])
+            except arrow.Failed:  # if it is the file's fault, the slow one says so as well
+                self._fast.close()
+                self._fast = None
+        block = _block(self._connection, len(self._metrics), start, stop)
+        if self._hopeful and len(block) >= _MANY:
+            self._hopeful = False
+            with suppress(arrow.Failed):
+                self._fast = arrow.Reader(_read_only_uri(require_local(self._location)), self._metrics, wait_s=_WAIT_S)
+        return block
 
 
 def _block(connection: sqlite3.Connection, metrics: int, start: int, stop: int) -> rows.Block:
