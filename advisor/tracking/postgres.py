@@ -31,16 +31,18 @@ _POINTS_AT_ONCE = 1_000_000
 _SETTINGS = "SET LOCAL work_mem = '256MB'; SET LOCAL jit = off"
 """Of the server's, for this transaction: memory enough to group a run's points without its disk; no compiling of what is short."""
 _ALONE = 64
-"""Runs that are fewer are read before another connection would be made."""
+"""Fewer runs than these are read sooner than another connection is made."""
 _MOST_HELPERS = 3
-T = TypeVar("T")
-Curve = tuple[int, bytes, bytes, bytes]
-"""Its group, and its steps, values and times as big-endian numbers of 8 bytes."""
+"""Connections beside the first."""
 _UNREACHED = ("08", "28", "57P0")
 """Starts of the codes of errors of the connection: broken, refused, ended by a server that stops. So are those without one."""
 _WANTED_RUNS = "wanted_run w"
 """In a query: the ids of the runs, with their places from 1 on. A read-only connection makes no temporary table."""
 _AS_GIVEN = "unnest(%s::text[]) WITH ORDINALITY AS w(id, i)"
+
+T = TypeVar("T")
+Curve = tuple[int, bytes, bytes, bytes]
+"""Its group, and its steps, values and times as big-endian numbers of 8 bytes."""
 
 
 def is_possible(location: Location) -> bool:
@@ -176,7 +178,7 @@ class _Database:
         return _query(self._connection, sql, *values)
 
     def _divided(self, read: Callable[[Connection, list[str]], Iterable[T]], ids: list[str]) -> list[T]:
-        """What `read` gives of all runs, of which each connection reads some at the same time; any order."""
+        """What `read` gives of the runs, in any order: where they are many, each connection reads its share at the same time."""
         if len(ids) < _ALONE:
             return list(read(self._connection, ids))
         many = len(self._connections)
@@ -285,7 +287,7 @@ def _curves(connection: Connection, query: str, metrics: Mapping[str, int], ids:
 
 
 def _block(curves: list[Curve]) -> rows.Block:
-    """Their points, ordered by run as those who read them on like them."""
+    """Their points, run by run."""
     if not curves:
         return np.empty(0, dtype=rows.POINT)
     groups, *columns = zip(*sorted(curves), strict=True)
