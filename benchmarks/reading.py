@@ -72,6 +72,12 @@ def main() -> None:
                 show(f"advisor, {name} by SQL", seconds, base)
                 slow, _ = timed(partial(plain_loop, database, some))
                 show(f"MLflow's client, {name} ({some} runs, scaled)", slow * size.runs / some, base)
+                print(f"{'':42} {slow * size.runs / some / seconds:.0f} times ours")
+                if name == "PostgreSQL":
+                    times, ratio = beside_copy(database)
+                    print(
+                        f"{'':42} ours {times[0]:.2f} s, the server's own bare COPY {times[1]:.2f} s, {ratio:.2f} times"
+                    )
         if importlib.util.find_spec("flask") is None:
             print("tracking server: not measured, it needs: pip install mlflow")
         else:
@@ -109,6 +115,20 @@ def beside_select(uri: str) -> tuple[tuple[float, float], float]:
             start = time.process_time()
             np.fromiter(connection.execute("SELECT run_uuid, key, step, value, timestamp FROM metrics"), dtype=dtype)
             rows.append((ours, time.process_time() - start))
+    ours, bare = (statistics.median(column) for column in zip(*rows, strict=True))
+    return (ours, bare), statistics.median(a / b for a, b in rows)
+
+
+def beside_copy(uri: str) -> tuple[tuple[float, float], float]:
+    """(seconds of our reading, of the server when one connection copies the rows to nowhere), and times; medians of three."""
+    import psycopg
+
+    rows = []
+    with psycopg.connect(uri.replace("+psycopg2", "")) as connection:
+        copy = "COPY (SELECT run_uuid, key, step, value, timestamp FROM metrics) TO '/dev/null' (FORMAT BINARY)"
+        for _ in range(3):
+            ours, _ = timed(lambda: read_experiment("all", tracking_uri=uri))
+            rows.append((ours, timed(lambda: connection.execute(copy))[0]))
     ours, bare = (statistics.median(column) for column in zip(*rows, strict=True))
     return (ours, bare), statistics.median(a / b for a, b in rows)
 

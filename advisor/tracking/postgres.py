@@ -1,14 +1,16 @@
 """Reads an experiment straight from MLflow's PostgreSQL database: a few set-based, read-only queries of one snapshot.
 
-Points come by COPY in its binary format, each curve as arrays, which NumPy takes as they are: a row a point would cost Python
-most of the time.
+Points come by COPY in its binary format, each curve as packed numbers, which NumPy takes as they are: a row a point would cost
+Python most of the time. What is left is the server's work, which it does for some connections at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -21,23 +23,26 @@ from advisor.tracking.runs import Experiment
 if TYPE_CHECKING:
     import psycopg
 
-    Column = np.ndarray[Any, Any]
     Connection = psycopg.Connection[tuple[Any, ...]]
 
 _CONNECT_S = 5
-_POINTS_AT_ONCE = 2_000_000
-"""More than of SQLite: reading keeps no writer waiting here, and each query may look through all points of the store."""
-_MEMORY = "SET LOCAL work_mem = '256MB'"
-"""Of the server's, for this transaction: enough to group a block of points without its disk."""
-_HEADER = 19
-"""Bytes before the first row of a binary COPY."""
-_ARRAY_HEADER = 20
-"""Bytes before the elements of an array of one dimension."""
+_POINTS_AT_ONCE = 1_000_000
+"""More than of SQLite: reading keeps no writer waiting here."""
+_SETTINGS = "SET LOCAL work_mem = '256MB'; SET LOCAL jit = off"
+"""Of the server's, for this transaction: memory enough to group a run's points without its disk; no compiling of what is short."""
+_ALONE = 64
+"""Fewer runs than these are read sooner than another connection is made."""
+_MOST_HELPERS = 3
+"""Connections beside the first."""
 _UNREACHED = ("08", "28", "57P0")
 """Starts of the codes of errors of the connection: broken, refused, ended by a server that stops. So are those without one."""
 _WANTED_RUNS = "wanted_run w"
 """In a query: the ids of the runs, with their places from 1 on. A read-only connection makes no temporary table."""
 _AS_GIVEN = "unnest(%s::text[]) WITH ORDINALITY AS w(id, i)"
+
+T = TypeVar("T")
+Curve = tuple[int, bytes, bytes, bytes]
+"""Its group, and its steps, values and times as big-endian numbers of 8 bytes."""
 
 
 def is_possible(location: Location) -> bool:
@@ -66,9 +71,9 @@ def read(
     on_progress: Callable[[int, int], None],
 ) -> Experiment:
     """The experiment of that name or id; see `store.read_experiment`."""
-    with connect(location) as connection:
+    with connect(location) as connection, ExitStack() as helpers:
         return rows.read(
-            _Database(connection),
+            _Database(connection, lambda: _helpers(connection, location, helpers)),
             location,
             experiment,
             filter=filter,
@@ -85,6 +90,18 @@ def read(
 def connect(location: Location) -> Iterator[Connection]:
     """A connection that sees one state of the database and can write nothing; its errors come out as AdvisorError."""
     import psycopg
+
+    try:
+        with _opened(location) as connection:
+            _check_schema(connection, location)
+            yield connection
+    except psycopg.Error as error:
+        raise _explained(error, location) from error
+
+
+def _opened(location: Location) -> Connection:
+    """A connection in a transaction that can write nothing."""
+    import psycopg
     import sqlalchemy
 
     try:
@@ -94,15 +111,26 @@ def connect(location: Location) -> Iterator[Connection]:
             f"{location.shown!r} is no address of a database; one is postgresql://user@host/name"
         ) from None
     given = {**url.query, **url.translate_connect_args(username="user", database="dbname")}
-    try:
-        with psycopg.connect(**cast("dict[str, Any]", {"connect_timeout": _CONNECT_S, **given})) as connection:
-            connection.read_only = True
-            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            connection.execute(_MEMORY)
-            _check_schema(connection, location)
-            yield connection
-    except psycopg.Error as error:
-        raise _explained(error, location) from error
+    connection = psycopg.connect(**cast("dict[str, Any]", {"connect_timeout": _CONNECT_S, **given}))
+    connection.read_only = True
+    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    connection.execute(_SETTINGS)
+    return connection
+
+
+def _helpers(connection: Connection, location: Location, open_until: ExitStack) -> list[Connection]:
+    """Connections that see the same state, as many as the server lets work on one query; fewer where it refuses them."""
+    import psycopg
+
+    sql = "SELECT pg_export_snapshot(), current_setting('max_parallel_workers_per_gather')::int"
+    ((snapshot, workers),) = _query(connection, sql)
+    helpers: list[Connection] = []
+    with suppress(psycopg.Error):
+        for _ in range(min(workers, _MOST_HELPERS)):
+            helper = open_until.enter_context(_opened(location))
+            helper.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+            helpers.append(helper)
+    return helpers
 
 
 def _query(connection: Connection, sql: str, *values: object) -> list[tuple[Any, ...]]:
@@ -139,11 +167,25 @@ def _explained(error: psycopg.Error, location: Location) -> AdvisorError:
 class _Database:
     """A `rows.Database`."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, helpers: Callable[[], list[Connection]] = list) -> None:
+        self._connection, self._helpers = connection, helpers
+
+    @cached_property
+    def _connections(self) -> list[Connection]:
+        return [self._connection, *self._helpers()]
 
     def _query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         return _query(self._connection, sql, *values)
+
+    def _divided(self, read: Callable[[Connection, list[str]], Iterable[T]], ids: list[str]) -> list[T]:
+        """What `read` gives of the runs, in any order: where they are many, each connection reads its share at the same time."""
+        if len(ids) < _ALONE:
+            return list(read(self._connection, ids))
+        many = len(self._connections)
+        # A run that another connection reads keeps its place, under no id.
+        shares = [[id if i % many == k else "" for i, id in enumerate(ids)] for k in range(many)]
+        with ThreadPoolExecutor(many) as pool:
+            return [row for part in pool.map(read, self._connections, shares) for row in part]
 
     def experiments(self) -> list[Listed]:
         return rows.listed(
@@ -200,53 +242,58 @@ class _Database:
 
     def added(self, ids: list[str]) -> list[tuple[Any, ...]]:
         """The numbers of points."""
-        return self._query(
-            "SELECT w.i - 1, count(*) FROM wanted_run w JOIN metrics m ON m.run_uuid = w.id GROUP BY 1",
-            ids,
-        )
+        return self._divided(lambda connection, share: _query(connection, _COUNTS, share), ids)
 
     def points(self, metrics: Mapping[str, int], ids: list[str]) -> rows.Block:
-        return _points(self._connection, list(metrics), ids)
+        ((system,),) = self._query(
+            "SELECT EXISTS (SELECT FROM wanted_run w JOIN latest_metrics m ON m.run_uuid = w.id "
+            "WHERE starts_with(m.key, %s))",
+            ids,
+            collect.SYSTEM_PREFIX,
+        )
+        asked = any(name.startswith(collect.SYSTEM_PREFIX) for name in metrics)
+        query = _CURVES.format(but=_BUT_SYSTEM if system and not asked else "")
+        return _block(self._divided(lambda connection, share: _curves(connection, query, metrics, share), ids))
 
 
 # --- points ---------------------------------------------------------------------------------------------------------------------
 
+# In a query of its own for each run its points are found by their index, whatever the server knows of the table.
+_COUNTS = """
+    SELECT w.i - 1, c.points FROM wanted_run w CROSS JOIN LATERAL (
+        SELECT count(*) AS points FROM metrics m WHERE m.run_uuid = w.id HAVING count(*) > 0
+    ) AS c
+"""
+# No column is ever NULL: all are of the table's primary key.
+_CURVES = """
+    SELECT w.i - 1, c.* FROM wanted_run w CROSS JOIN LATERAL (
+        SELECT m.key, string_agg(int8send(m.step::int8), ''),
+               string_agg(float8send(CASE WHEN m.is_nan THEN 'NaN' ELSE m.value::float8 END), ''),
+               string_agg(int8send(m.timestamp::int8), '')
+        FROM metrics m WHERE m.run_uuid = w.id {but} GROUP BY m.key
+    ) AS c
+"""
+_BUT_SYSTEM = f"AND NOT starts_with(m.key, '{collect.SYSTEM_PREFIX}')"
+"""Asked of each point it costs a fifth of the server's time."""
 
-def _points(connection: Connection, metrics: list[str], ids: list[str]) -> rows.Block:
-    query = """
-        COPY (
-            SELECT (w.i - 1) * %s::bigint + k.i - 1, array_agg(m.step::bigint),
-                   array_agg(CASE WHEN m.is_nan OR m.value IS NULL THEN 'NaN'::float8 ELSE m.value::float8 END),
-                   array_agg(coalesce(m.timestamp, 0)::bigint)
-            FROM wanted_run w JOIN metrics m ON m.run_uuid = w.id
-            JOIN unnest(%s::text[]) WITH ORDINALITY AS k(name, i) ON k.name = m.key
-            GROUP BY 1
-        ) TO STDOUT (FORMAT BINARY)
-    """
-    with connection.cursor() as cursor, cursor.copy(_written(query), (len(metrics), ids, metrics)) as copied:
-        data = b"".join(copied)
-    curves = list(_curves(data))
-    block = np.empty(sum(len(steps) for _, steps, _, _ in curves), dtype=rows.POINT)
-    at = 0
-    for group, *columns in curves:
-        part = block[at : at + len(columns[0])]
-        part["group"], part["step"], part["value"], part["time"] = group, *columns
-        at += len(part)
+
+def _curves(connection: Connection, query: str, metrics: Mapping[str, int], ids: list[str]) -> list[Curve]:
+    copy = f"COPY ({_written(query)}) TO STDOUT (FORMAT BINARY)"
+    with connection.cursor() as cursor, cursor.copy(copy, (ids,)) as copied:
+        copied.set_types(("int8", "text", "bytea", "bytea", "bytea"))
+        return [
+            (place * len(metrics) + metrics[key], *columns) for place, key, *columns in copied.rows() if key in metrics
+        ]
+
+
+def _block(curves: list[Curve]) -> rows.Block:
+    """Their points, run by run."""
+    if not curves:
+        return np.empty(0, dtype=rows.POINT)
+    groups, *columns = zip(*sorted(curves), strict=True)
+    counts = [len(steps) // 8 for steps in columns[0]]
+    block = np.empty(sum(counts), dtype=rows.POINT)
+    block["group"] = np.repeat(np.array(groups, dtype=np.int64), counts)
+    for name, kind, column in zip(("step", "value", "time"), (">i8", ">f8", ">i8"), columns, strict=True):
+        block[name] = np.frombuffer(b"".join(column), kind)
     return block
-
-
-def _curves(data: bytes) -> Iterator[tuple[int, Column, Column, Column]]:
-    """(group, steps, values, times) of each row: its number of fields, then each field's length and bytes, all big-endian."""
-    at = _HEADER
-    while int.from_bytes(data[at : at + 2], signed=True) >= 0:  # -1 ends the data
-        group = int.from_bytes(data[at + 6 : at + 14], signed=True)
-        at += 14
-        columns = []
-        for kind in (">i8", ">f8", ">i8"):
-            size = int.from_bytes(data[at : at + 4])
-            element = np.dtype([("size", ">i4"), ("value", kind)])
-            count = (size - _ARRAY_HEADER) // element.itemsize
-            columns.append(np.frombuffer(data, element, count, at + 4 + _ARRAY_HEADER)["value"])
-            at += 4 + size
-        steps, values, times = columns
-        yield group, steps, values, times

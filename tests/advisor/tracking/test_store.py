@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,40 @@ def test_postgresql_gives_the_same_by_sql_and_through_the_client(odd_database: P
     some = read_experiment("odd", tracking_uri=odd_postgres, filter="params.lr = '1e-3'", system_metrics=True)
     assert [run.name for run in some.runs] == ["first"]
     assert list_experiments(odd_postgres) == list_experiments(str(odd_database))
+
+
+def test_connections_to_postgresql_share_the_reading_and_see_one_state(
+    odd_postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    monkeypatch.setattr(postgres, "_ALONE", 1)
+    uri = odd_postgres.replace("+psycopg2", "")
+    same(read_experiment("odd", tracking_uri=uri), through_client(odd_postgres))
+    count = "SELECT count(*) FROM experiment_tags"
+    with psycopg.connect(uri, autocommit=True) as writer, postgres.connect(locate(uri)) as first, ExitStack() as others:
+        before = first.execute(count).fetchall()
+        writer.execute("INSERT INTO experiment_tags (key, value, experiment_id) VALUES ('late', '', 1)")
+        try:
+            helpers = postgres._helpers(first, locate(uri), others)
+            assert [helper.execute(count).fetchall() for helper in helpers] == [before] * 2
+            assert writer.execute(count).fetchall() != before
+            with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+                helpers[0].execute("DELETE FROM metrics")
+        finally:
+            writer.execute("DELETE FROM experiment_tags WHERE key = 'late'")
+
+
+def test_a_postgresql_that_grants_one_connection_is_read_by_one(
+    odd_postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    monkeypatch.setattr(postgres, "_ALONE", 1)
+    uri = odd_postgres.replace("+psycopg2", "")
+    with psycopg.connect(uri) as admin:
+        admin.execute("CREATE ROLE guest LOGIN CONNECTION LIMIT 1")
+        admin.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO guest")
+    guest = uri.replace("mlflow:pa55word", "guest")
+    same(read_experiment("odd", tracking_uri=guest), read_experiment("odd", tracking_uri=uri))
 
 
 def test_a_postgresql_that_cannot_be_read_is_one_line(odd_postgres: str) -> None:
