@@ -53,12 +53,16 @@ def main() -> None:
         print(f"{size.runs:,} runs x {size.metrics} metrics x {size.points} points = {rows:,} rows", end="")
         print(f" (written in {seconds:.1f} s); Python {platform.python_version()}, {os.cpu_count()} CPUs\n")
         print(f"{'way':42} {'s':>9} {'times SQL':>10}")
-        seconds, ours = timed(lambda: read_experiment("all", tracking_uri=uri))
-        assert sum(len(p.steps) for p in ours.points.values()) == rows
-        base = seconds
-        show("advisor, SQLite by SQL", seconds, base)
-        times, ratio = beside_select(uri)
-        print(f"{'':42} processor: {times[0]:.2f} s, bare SELECT into NumPy {times[1]:.2f} s, {ratio:.2f} times")
+        with by_rows_alone():
+            base, ours = timed(lambda: read_experiment("all", tracking_uri=uri))
+            assert sum(len(p.steps) for p in ours.points.values()) == rows
+            show("advisor, SQLite by SQL", base, base)
+            beside(uri, rows_of)
+        if importlib.util.find_spec("adbc_driver_sqlite") is None:
+            print('SQLite by columns: not measured, it needs: pip install "tuning-advisor[fast]"')
+        else:
+            show("advisor, SQLite by columns", timed(lambda: read_experiment("all", tracking_uri=uri))[0], base)
+            beside(uri, columns_of)
         some = min(SOME, size.runs)
         seconds, _ = timed(lambda: plain_loop(uri, some))
         show(f"MLflow's client, SQLite ({some} runs, scaled)", seconds * size.runs / some, base)
@@ -103,20 +107,51 @@ def timed(what: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def beside_select(uri: str) -> tuple[tuple[float, float], float]:
-    """(seconds of the processor of our reading, of a bare SELECT of its rows by the same driver), and times; medians of three."""
+@contextmanager
+def by_rows_alone() -> Iterator[None]:
+    """As where the driver that reads by columns is not installed."""
+    name = "adbc_driver_sqlite"
+    kept = {name: sys.modules.pop(name)} if name in sys.modules else {}
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+        sys.modules.update(kept)
+
+
+SELECT = "SELECT run_uuid, key, step, value, timestamp FROM metrics"
+
+
+def rows_of(path: str) -> None:
+    """A bare SELECT of all points into NumPy."""
     dtype = [("run", "S32"), ("metric", "S64"), ("step", "i8"), ("value", "f8"), ("time", "i8")]
-    rows = []
+    with closing(sqlite3.connect(path)) as connection:
+        np.fromiter(connection.execute(SELECT), dtype=dtype)
+
+
+def columns_of(path: str) -> None:
+    """A bare SELECT of all points into Arrow columns."""
+    from adbc_driver_sqlite import dbapi
+
+    with dbapi.connect(path) as connection, connection.cursor() as cursor:
+        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": "65536"})
+        cursor.execute(SELECT)
+        cursor.fetch_arrow_table()
+
+
+def beside(uri: str, select: Callable[[str], None]) -> None:
+    """Print what our reading takes of the processor beside a bare SELECT by the same driver; medians of three."""
+    found = []
     for _ in range(3):
-        start = time.process_time()
+        began = time.process_time()
         read_experiment("all", tracking_uri=uri)
-        ours = time.process_time() - start
-        with closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as connection:
-            start = time.process_time()
-            np.fromiter(connection.execute("SELECT run_uuid, key, step, value, timestamp FROM metrics"), dtype=dtype)
-            rows.append((ours, time.process_time() - start))
-    ours, bare = (statistics.median(column) for column in zip(*rows, strict=True))
-    return (ours, bare), statistics.median(a / b for a, b in rows)
+        read = time.process_time()
+        select(uri.removeprefix("sqlite:///"))
+        found.append((read - began, time.process_time() - read))
+    ours, bare = (statistics.median(column) for column in zip(*found, strict=True))
+    ratio = statistics.median(a / b for a, b in found)
+    print(f"{'':42} processor: {ours:.2f} s, bare SELECT by the same driver {bare:.2f} s, {ratio:.2f} times")
 
 
 def beside_copy(uri: str) -> tuple[tuple[float, float], float]:
