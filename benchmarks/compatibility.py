@@ -153,9 +153,7 @@ def run(cell: Cell, wheel: Path, keep: Path, newest: Callable[[], Place]) -> Res
     if cell.name.startswith("store-"):
         _store(place, newest(), result)
     elif cell.tests:
-        words = [CHECKOUT / word if word.endswith(".py") else word for word in cell.tests]
-        settings = ("-q", "-p", "no:cacheprovider", "--rootdir", CHECKOUT, "-c", CHECKOUT / "pyproject.toml")
-        result.checks["tests"] = outcome(lambda: place.call("python", "-m", "pytest", *settings, *words))
+        result.checks["tests"] = outcome(lambda: result.notes.append(checks.run_tests(place, CHECKOUT, cell.tests)))
     else:
         _train(cell, place, result)
     if cell.name.startswith("mlflow-"):

@@ -1,11 +1,14 @@
 """The oldest versions that the project says it works with are among those that `make compat` tries."""
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 from compatibility import cells
+from versions.checks import run_tests
+from versions.places import Failed, Place
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 EXTRAS = ("torch", "lightning", "transformers", "importers", "adaptive", "ray", "ui")
@@ -19,3 +22,19 @@ def test_the_oldest_version_is_tried(requirement):
     minor = ".".join([*oldest.split("."), "0"][:2])
     wanted = f"{name.removesuffix('-skinny')}-{minor}."
     assert any(cell.name.startswith(wanted) for cell in cells()), requirement
+
+
+def test_a_cell_with_tests_says_how_many_ran(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '-q'\n")
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n"
+        "def test_good(): pass\n"
+        "def test_skipped(): pytest.skip('not here')\n"
+        "def test_bad(): assert 1 == 2, 'one is two'\n"
+    )
+    here = Place(Path(sys.executable).parent, tmp_path / "work")
+    assert run_tests(here, tmp_path, ["test_some.py", "-k", "not bad"]) == "1 passed, 1 skipped, 1 deselected"
+    with pytest.raises(Failed, match=r"test_bad - .*one is two; 1 failed, 1 passed, 1 skipped"):
+        run_tests(here, tmp_path, ["test_some.py"])
+    with pytest.raises(Failed, match="1 skipped, 2 deselected"):
+        run_tests(here, tmp_path, ["test_some.py", "-k", "skipped"])
