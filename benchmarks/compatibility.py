@@ -150,16 +150,26 @@ def run(cell: Cell, wheel: Path, keep: Path, newest: Callable[[], Place]) -> Res
         return result
     shutil.rmtree(place.folder, ignore_errors=True)
     result.versions = versions(place, NOTED)
+    try:
+        _check(cell, place, newest, result)
+    except Failed as reason:
+        result.checks["the newest MLflow beside it installs"] = str(reason)
+    shutil.rmtree(place.bin.parent)
+    return result
+
+
+def _check(cell: Cell, place: Place, newest: Callable[[], Place], result: Result) -> None:
+    """What a cell is about, by its name; Failed where the newest MLflow, which some need, cannot be installed."""
     if cell.name.startswith("store-"):
         _store(place, newest(), result)
     elif cell.tests:
         result.checks["tests"] = outcome(lambda: result.notes.append(checks.run_tests(place, CHECKOUT, cell.tests)))
+    elif cell.name.startswith("mlflow-"):
+        beside = newest()
+        _train(cell, place, result)
+        _serve(place, beside, result)
     else:
         _train(cell, place, result)
-    if cell.name.startswith("mlflow-"):
-        _serve(place, newest(), result)
-    shutil.rmtree(place.bin.parent)
-    return result
 
 
 # --- what is checked ------------------------------------------------------------------------------------------------------------

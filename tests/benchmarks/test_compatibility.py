@@ -5,8 +5,9 @@ import sys
 import tomllib
 from pathlib import Path
 
+import compatibility
 import pytest
-from compatibility import cells
+from compatibility import Cell, cells
 from versions.checks import run_tests
 from versions.places import Failed, Place
 
@@ -38,3 +39,17 @@ def test_a_cell_with_tests_says_how_many_ran(tmp_path):
         run_tests(here, tmp_path, ["test_some.py"])
     with pytest.raises(Failed, match="1 skipped, 2 deselected"):
         run_tests(here, tmp_path, ["test_some.py", "-k", "skipped"])
+
+
+@pytest.mark.parametrize("name", ["store-2.16.2", "mlflow-2.16.2"])
+def test_a_newest_release_that_cannot_be_installed_is_a_result(name, tmp_path, monkeypatch):
+    def newest():
+        raise Failed("no version of mlflow-skinny")
+
+    place = Place(tmp_path / "env/bin", tmp_path / "work")
+    place.bin.mkdir(parents=True)
+    monkeypatch.setattr(compatibility, "prepare", lambda *_: place)
+    monkeypatch.setattr(compatibility, "versions", lambda *_: {"python": "3.11.7"})
+    result = compatibility.run(Cell(name), tmp_path, tmp_path, newest)
+    assert result.checks == {"the newest MLflow beside it installs": "no version of mlflow-skinny"}
+    assert not place.bin.exists()
