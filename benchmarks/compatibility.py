@@ -36,7 +36,6 @@ MLFLOWS = (
     "3.12.0 3.13.0 3.14.0 3.15.2 3.16.1 3.17.2"
 ).split()
 """The last release of each minor version."""
-SERVERS = ("2.16.2", "2.22.5", "3.17.2", "3.0.1", "3.5.1", "3.9.0", "3.13.0")
 NEW_SQLALCHEMY = (3, 9)
 """From this MLflow on databases open with SQLAlchemy 2.1."""
 TORCHES = ("2.4.1", "2.7.1", "2.10.0", "2.15.0")
@@ -77,7 +76,7 @@ def cells() -> list[Cell]:
     lightning, transformers = "train_lightning.py digits-lightning", "train_transformers.py sums"
     return [
         *(Cell(f"store-{version}", mlflow=version) for version in MLFLOWS),
-        *(Cell(f"mlflow-{version}", mlflow=version) for version in SERVERS),
+        *(Cell(f"mlflow-{version}", mlflow=version) for version in MLFLOWS),
         *(Cell(f"torch-{version}", torch=version) for version in TORCHES),
         *(Cell(f"python-{version}", python=version, torch=TORCHES[-1]) for version in ("3.12", "3.13")),
         *(
