@@ -39,7 +39,7 @@ MLFLOWS = (
 NEW_SQLALCHEMY = (3, 9)
 """From this MLflow on databases open with SQLAlchemy 2.1."""
 TORCHES = ("2.4.1", "2.7.1", "2.10.0", "2.15.0")
-NOTED = ("python", "mlflow", "mlflow-skinny", "torch", "sqlalchemy", "lightning", "transformers", "optuna", "ray")
+NOTED = ("python", "mlflow", "torch", "sqlalchemy", "lightning", "transformers", "optuna", "ray")
 
 
 @dataclass(frozen=True)

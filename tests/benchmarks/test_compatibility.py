@@ -7,7 +7,7 @@ from pathlib import Path
 
 import compatibility
 import pytest
-from compatibility import Cell, cells
+from compatibility import Cell, Result, cells, table
 from versions.checks import run_tests
 from versions.places import Failed, Place
 
@@ -53,3 +53,9 @@ def test_a_newest_release_that_cannot_be_installed_is_a_result(name, tmp_path, m
     result = compatibility.run(Cell(name), tmp_path, tmp_path, newest)
     assert result.checks == {"the newest MLflow beside it installs": "no version of mlflow-skinny"}
     assert not place.bin.exists()
+
+
+def test_the_table_says_a_version_once():
+    versions = {"python": "3.11.7", "mlflow": "2.16.2", "mlflow-skinny": "2.16.2"}
+    text = table([Result("store-2.16.2", {"mlflow-skinny": "2.16.2"}), Result("ray-2.30.0", versions)])
+    assert [line.split(" | ")[1] for line in text.splitlines()[2:]] == ["", "python 3.11.7, mlflow 2.16.2"]
