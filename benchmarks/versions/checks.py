@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -109,3 +110,16 @@ def newer_store(place: Place, store: Path) -> str:
     if done.returncode != 2 or len(done.stderr.strip().splitlines()) != 1 or "pip install --upgrade" not in done.stderr:
         raise Failed(f"status {done.returncode}: {done.stderr.strip()[-200:]}")
     return "is refused in a line that says to upgrade MLflow"
+
+
+def run_tests(place: Place, checkout: Path, words: Sequence[str]) -> str:
+    """How many of the project's tests passed and were skipped; Failed with the first that failed, or where none passed."""
+    paths = [checkout / word if word.endswith(".py") else word for word in words]
+    settings = ("-p", "no:cacheprovider", "--rootdir", checkout, "-c", checkout / "pyproject.toml", "--tb", "no")
+    done = place.start("python", "-m", "pytest", *settings, *paths)
+    said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    counts = re.search(r"\d+ \w+.*(?= in [\d.]+s)", said[-1]) if said else None
+    if done.returncode or counts is None or "passed" not in counts[0]:
+        first = next((line for line in said if line.startswith(("FAILED", "ERROR"))), "")
+        raise Failed("; ".join(part for part in (first, *said[-1:]) if part) or f"status {done.returncode}")
+    return ", ".join(part for part in counts[0].split(", ") if not part.endswith(("warning", "warnings")))
