@@ -9,10 +9,10 @@ from pathlib import Path
 
 from advisor.causes import explain
 from advisor.contract.redact import redact
-from advisor.copies import divided
 from advisor.finding import MissingData, Verdict
 from advisor.rule import Rule
 from advisor.study import Study
+from advisor.workers.copies import divided
 
 _MUCH = 200
 """Trials from which on a copy of the process, which takes hundredths of a second, pays."""

@@ -118,9 +118,9 @@ def analyze(uri: str, cache: Path) -> Took:
 # --- the store ------------------------------------------------------------------------------------------------------------------
 
 
-def write(path: Path, first: int, runs: int) -> None:
-    """Add runs, from the number `first` on, to the experiment "study", straight into MLflow's tables."""
-    experiment = _experiment(f"sqlite:///{path}")
+def write(path: Path, first: int, runs: int, name: str = "study") -> None:
+    """Add runs, from the number `first` on, to the experiment of that name, straight into MLflow's tables."""
+    experiment = _experiment(f"sqlite:///{path}", name)
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA cache_size = -1000000")
@@ -128,13 +128,13 @@ def write(path: Path, first: int, runs: int) -> None:
             _write_run(connection, experiment, number)
 
 
-def _experiment(uri: str) -> int:
+def _experiment(uri: str, name: str) -> int:
     with quiet_mlflow():
         from mlflow import MlflowClient
 
         client = MlflowClient(uri)  # makes the tables
-        known = client.get_experiment_by_name("study")
-        return int(known.experiment_id if known else client.create_experiment("study"))
+        known = client.get_experiment_by_name(name)
+        return int(known.experiment_id if known else client.create_experiment(name))
 
 
 def _write_run(connection: sqlite3.Connection, experiment: int, number: int) -> None:

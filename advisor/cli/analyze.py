@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from advisor import shell
-from advisor.cli.options import SEVERITIES, reaches, tracking_option
+from advisor.cli.options import SEVERITIES, ray_address_option, reaches, tracking_option
 from advisor.errors import AdvisorError
+from advisor.workers import Where
 
 if TYPE_CHECKING:
     from advisor.report import Report
@@ -20,8 +21,19 @@ if TYPE_CHECKING:
 @click.argument("experiment", required=False)
 @click.option("--all", "all_", is_flag=True, help="Every experiment, or those named like EXPERIMENT: 'cifar-*'.")
 @click.option(
-    "--jobs", "-j", type=click.IntRange(min=1), help="Processes of --all.  [default: as many as there are processors]"
+    "--jobs",
+    "-j",
+    type=click.IntRange(min=1),
+    help="Experiments of --all at a time.  [default: as many as there are processors, here or in the cluster]",
 )
+@click.option(
+    "--on",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where --all works: processes of this machine, the nodes of a Ray cluster.",
+)
+@ray_address_option
 @tracking_option
 @click.option("--objective", metavar="METRIC", help="Metric to judge trials by.  [default: as logged, else inferred]")
 @click.option("--direction", type=click.Choice(["minimize", "maximize"]), help="Which way the objective is better.")
@@ -59,6 +71,8 @@ def analyze(
     experiment: str | None,
     all_: bool,
     jobs: int | None,
+    on: Literal["local", "ray"],
+    ray_address: str | None,
     tracking_uri: str | None,
     objective: str | None,
     direction: Literal["minimize", "maximize"] | None,
@@ -84,6 +98,8 @@ def analyze(
     advisor analyze cifar --watch              a page that follows the trials as they come in, on this machine only
     advisor analyze cifar --log-to-mlflow      the report among the experiment's runs, for everyone
     advisor analyze --all 'cifar-*'            OUT/index.html lists the experiments, each has a folder below OUT
+    advisor analyze --all --on ray --ray-address auto --tracking-uri http://mlflow:5000
+                                               the same on a Ray cluster; the reports are written here
 
     Points of runs that ended are kept in the user's folder for caches, so that the next analysis is quicker; the environment
     variable ADVISOR_CACHE names another folder, or is "off".
@@ -98,23 +114,32 @@ def analyze(
     }
     options |= {"rules": rule_folders, "only_this_round": only_this_round}
     given = _words(objective, direction, study_file, filter_, rule_folders, only_this_round)
+    if ray_address is not None and on != "ray":
+        raise AdvisorError("--ray-address goes with --on ray: drop it, or add --on ray")
     if all_:
         _refuse_of_one({"--study": study_file, "--watch": watch, "--log-to-mlflow": log_to_mlflow})
         from advisor.cli.workspace import analyze_all
 
-        analyze_all(experiment or "*", out, jobs, fail_on, quiet=quiet, given=given, options=options)
+        analyze_all(
+            experiment or "*",
+            out,
+            fail_on,
+            where=Where(on, jobs, ray_address),
+            quiet=quiet,
+            given=given,
+            options=options,
+        )
         return
     if experiment is None:
         raise click.UsageError("Missing argument 'EXPERIMENT' (or --all)", click.get_current_context())
-    if jobs is not None:
-        raise AdvisorError("--jobs goes with --all: drop it, or add --all")
+    _refuse_of_all({"--jobs": jobs, "--on ray": on == "ray"})
     if watch and fail_on is not None:
         raise AdvisorError("--watch goes on until it is stopped, so that --fail-on says nothing; leave one of them out")
     from advisor.analysis import analyze as run
     from advisor.cli.progress import progress
     from advisor.report.sarif import StudyFile
     from advisor.report.save import save_report
-    from advisor.workers import usable_cpus
+    from advisor.workers.processes import usable_cpus
 
     def make(*, shown: bool = True) -> Report:
         with progress(enabled=shown and not quiet) as tell:
@@ -152,6 +177,13 @@ def _refuse_of_one(given: dict[str, object]) -> None:
     for option, value in given.items():
         if value:
             raise AdvisorError(f"{option} goes with a single experiment: drop it, or drop --all")
+
+
+def _refuse_of_all(given: dict[str, object]) -> None:
+    """Refuse options that mean many experiments without --all."""
+    for option, value in given.items():
+        if value:
+            raise AdvisorError(f"{option} goes with --all: drop it, or add --all")
 
 
 def _silent(text: str) -> None:

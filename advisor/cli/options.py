@@ -18,6 +18,15 @@ def tracking_option(command: Any) -> Any:
     )(command)
 
 
+def ray_address_option(command: Any) -> Any:
+    """`--ray-address`, for the argument `ray_address`."""
+    return click.option(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="The Ray cluster.  [default: RAY_ADDRESS, or a new one on this machine]",
+    )(command)
+
+
 def reaches(severity: str, level: str) -> bool:
     """Whether a finding is at least as severe as `--fail-on` says."""
     return SEVERITIES.index(severity) >= SEVERITIES.index(level)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from advisor import shell
-from advisor.cli.options import tracking_option
+from advisor.cli.options import ray_address_option, tracking_option
 from advisor.errors import AdvisorError
 
 if TYPE_CHECKING:
@@ -55,9 +55,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where to train: this machine, a Ray cluster, SLURM.",
 )
-@click.option(
-    "--ray-address", metavar="ADDRESS", help="The Ray cluster.  [default: RAY_ADDRESS, or a new one on this machine]"
-)
+@ray_address_option
 @click.option(
     "--cpus-per-trial", type=click.FloatRange(min=0), default=1.0, show_default=True, help="On a Ray cluster or SLURM."
 )

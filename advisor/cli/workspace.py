@@ -11,14 +11,15 @@ import click
 
 from advisor.cli.options import reaches
 from advisor.errors import AdvisorError
+from advisor.workers import Where
 
 
 def analyze_all(
     pattern: str,
     out: Path,
-    jobs: int | None,
     fail_on: str | None,
     *,
+    where: Where,
     quiet: bool,
     given: Sequence[str],
     options: dict[str, Any],
@@ -33,12 +34,9 @@ def analyze_all(
     from advisor import workspace
     from advisor.cli.progress import progress
     from advisor.report.index import print_index
-    from advisor.workers import usable_cpus
 
     with progress(enabled=not quiet) as tell:
-        outcomes = workspace.analyze_all(
-            pattern, out, jobs=jobs or usable_cpus(), on_progress=tell, given=given, **options
-        )
+        outcomes = workspace.analyze_all(pattern, out, where=where, on_progress=tell, given=given, **options)
     if not quiet:
         print_index(outcomes, Console())
         click.echo(f"\nReports: {out / workspace.INDEX}")

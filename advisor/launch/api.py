@@ -18,7 +18,7 @@ from advisor.errors import AdvisorError
 from advisor.launch.claims import HEARTBEAT_S
 from advisor.launch.endings import Ending, Endings
 from advisor.launch.engines.process import Ended, out_of_memory
-from advisor.launch.given import environment_of, folder_of, from_anywhere
+from advisor.launch.given import environment_of, folder_of
 from advisor.launch.jobs import Job, first_seed_of
 from advisor.launch.ledger import TAKEN, Ledger
 from advisor.launch.record import (
@@ -33,7 +33,7 @@ from advisor.launch.record import (
 from advisor.launch.sources import Source, check, source_of
 from advisor.space import Value
 from advisor.spec import StudySpec
-from advisor.tracking.location import default_for_writing, locate
+from advisor.tracking.location import default_for_writing, from_anywhere, locate
 
 _PAUSE_S = 0.2
 

@@ -15,7 +15,7 @@ from advisor.errors import AdvisorError
 from advisor.launch import command
 from advisor.launch.jobs import Job
 from advisor.spec import StudySpec
-from advisor.tracking.location import Location
+from advisor.tracking.location import Location, from_anywhere
 
 OUT = Path("advisor-runs")
 
@@ -74,15 +74,6 @@ def environment_of(spec: StudySpec, job: Job, run_id: str, location: Location, e
         "ADVISOR_PARAMS": job.params_json(),
         **{f"ADVISOR_{name.upper()}": value for name, value in _given(spec).items() if name != "study"},
     }
-
-
-def from_anywhere(location: Location) -> str:
-    """The store's URI for a process that may work in another folder: a database's file in full."""
-    if location.kind != "sqlite" or location.path is None:
-        return location.uri
-    scheme, _, rest = location.uri.partition(":")
-    _, mark, options = rest.partition("?")
-    return f"{scheme}:///{location.path}{mark}{options}"
 
 
 def _given(spec: StudySpec) -> dict[str, str]:

@@ -24,14 +24,13 @@ from advisor.launch import claims
 from advisor.launch.claims import Claimant
 from advisor.launch.endings import Ending, Endings
 from advisor.launch.engines.process import Ended
-from advisor.launch.given import from_anywhere
 from advisor.launch.jobs import SEEDS_A_ROUND, Job, Key
 from advisor.launch.reading import Reading
 from advisor.launch.record import LONGEST, DeliveringError, Entry, Outcome, RefusedError, as_logged, once
 from advisor.spec import StudySpec
 from advisor.tracking import study_file
 from advisor.tracking.client import IMPATIENT, one_line, open_client, quiet_mlflow
-from advisor.tracking.location import Location
+from advisor.tracking.location import Location, from_anywhere
 
 DELIVERY_S = 45.0
 """How long to wait for the hook to deliver what a training logged, once its process has ended."""

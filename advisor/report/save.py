@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from advisor.errors import AdvisorError
@@ -20,8 +20,13 @@ _MANIFEST = ".written-by-advisor"
 def save_report(report: Report, out: Path, study_file: StudyFile | None = None) -> None:
     """Write the report's files into `out`, see `Report.save`; `study_file`: what the annotations of findings.sarif point at."""
     # All texts are made before the first is written, so that a failure in making one leaves the folder as it was.
-    texts = files(report, study_file)
-    mine = sorted(f"{_digest(texts[path])} {path.removeprefix('next/')}" for path in texts if path.startswith("next/"))
+    save_files(files(report, study_file), out)
+
+
+def save_files(texts: Mapping[str, str], out: Path) -> None:
+    """Write a report's `files`, made here or elsewhere, into `out`. Raises AdvisorError where the folder cannot be written to."""
+    studies = [path for path in texts if path.startswith("next/")]
+    mine = sorted(f"{_digest(texts[path])} {path.removeprefix('next/')}" for path in studies)
     manifest = out / "next" / _MANIFEST
     try:
         manifest.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +34,7 @@ def save_report(report: Report, out: Path, study_file: StudyFile | None = None) 
         # First of all, so that the next analysis knows all that one which is killed on the way has written.
         known = {manifest: _lines([*before, *mine])}
         write(known | {out / path: text for path, text in texts.items()})
-        _remove_stale(out / "next", before, {study.file for study in report.next_studies})
+        _remove_stale(out / "next", before, {path.removeprefix("next/") for path in studies})
         with contextlib.suppress(OSError):  # the longer one will do as well
             write({manifest: _lines(mine)})
     except OSError as error:

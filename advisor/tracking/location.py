@@ -86,6 +86,15 @@ def _unknown(uri: str) -> AdvisorError:
     )
 
 
+def from_anywhere(location: Location) -> str:
+    """The store's URI for a process that may work in another folder: a database's file in full."""
+    if location.kind != "sqlite" or location.path is None:
+        return location.uri
+    scheme, _, rest = location.uri.partition(":")
+    _, mark, options = rest.partition("?")
+    return f"{scheme}:///{location.path}{mark}{options}"
+
+
 def require_local(location: Location) -> Path:
     """The path of a local store; AdvisorError if nothing is there, so that reading never creates a store."""
     assert location.path is not None

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor import copies, engine
-from advisor.copies import divided
+from advisor import engine
 from advisor.engine import judge
 from advisor.registry import load_rules
+from advisor.workers import copies
+from advisor.workers.copies import divided
 from tests.studies import make_study
 
 THIS = os.getpid()

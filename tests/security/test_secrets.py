@@ -17,10 +17,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from clusters import ray_cluster
+from commands import contents
 from fault_servers import Postgres, TrackingServer
+from mlflow.tracking import MlflowClient
 
 from advisor.cli import main
 from advisor.contract.redact import redact
+from tests.advisor.test_cli import log_study
 
 PASSWORD = "pl/anted:pa55@word"  # as hard to find in an address as it may be
 PLANTED = {
@@ -231,6 +235,25 @@ def test_no_command_writes_what_signs_in(world: World, database: str) -> None:
     stored = in_tables(database)
     assert [form for form in FORMS if form in stored] == []
     assert f"cannot log to {shown} with Bearer ***" in stored
+
+
+@pytest.mark.slow
+def test_neither_a_cluster_nor_its_nodes_write_what_signs_in(database: str, tmp_path: Path) -> None:
+    log_study(MlflowClient(database), "planted", [0.1, 0.2, 0.3])
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "breaks.py").write_text(RULE.replace("PLANTED_URI", "MLFLOW_TRACKING_URI"))
+    analyze = ["analyze", "--all", "planted", "--rules", "rules", "--out"]
+    with ray_cluster({"num_cpus": 1}) as cluster:
+        on_ray = ["--on", "ray", "--ray-address", cluster.address]
+        world = World(tmp_path, database)
+        assert world.run([*analyze, "here"], [*analyze, "there", *on_ray]) == [0, 0]
+        of_nodes = Path(cluster.head_node.get_session_dir_path())
+        read = [path.read_bytes() for path in of_nodes.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert contents(tmp_path / "here") == contents(tmp_path / "there")
+    assert b"ValueError: *** at postgresql" in next((tmp_path / "there").rglob("findings.json")).read_bytes()
+    assert world.found() == []
+    assert read
+    assert [form for form in FORMS for text in read if form.encode() in text] == []
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Trainings on the nodes of a Ray cluster, placed by the GPUs and CPUs that each asks for. Ray core alone, not Tune.
+"""Trainings on the nodes of a Ray cluster, placed by the GPUs and CPUs that each asks for.
 
 Each training is an actor of its own that runs the command as a process of its node. Nodes need this package and what the command
 names; it runs in the launcher's folder where the node has one of that name, as on a shared file system, else in Ray's own.
@@ -6,14 +6,13 @@ names; it runs in the launcher's folder where the node has one of that name, as 
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from advisor.errors import AdvisorError
+from advisor.cluster import Cluster
 from advisor.launch.engines import Task
 from advisor.launch.engines.process import Ended
 
@@ -29,21 +28,13 @@ class Ray:
     def __init__(
         self, address: str | None, *, gpus_per_trial: int | None, cpus_per_trial: float, parallel: int | None
     ) -> None:
-        """address: of a cluster's head, `auto`, or None: the one that RAY_ADDRESS names, or a new one on this machine.
+        """address: as of `Cluster`.
 
         gpus_per_trial: None: one where the cluster has any. parallel: most trainings at a time; None: as many as there is room for.
         Raises AdvisorError without Ray, or where no cluster answers.
         """
-        self._ray = _ray()
-        self._mine = not self._ray.is_initialized()
-        if self._mine:
-            try:
-                self._ray.init(
-                    address=address, logging_level=logging.ERROR, log_to_driver=False, configure_logging=False
-                )
-            except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
-                where = address or os.environ.get("RAY_ADDRESS") or "this machine"
-                raise AdvisorError(f"no Ray cluster answers at {where}: {str(error).splitlines()[0]}") from None
+        self._cluster = Cluster(address)
+        self._ray = self._cluster.ray
         has_gpus = self._ray.cluster_resources().get("GPU", 0) > 0
         self._gpus = (1 if has_gpus else 0) if gpus_per_trial is None else gpus_per_trial
         self._cpus, self._parallel = cpus_per_trial, parallel
@@ -75,8 +66,7 @@ class Ray:
 
     def close(self) -> None:
         """Leave the cluster."""
-        if self._mine:
-            self._ray.shutdown()
+        self._cluster.leave()
 
 
 class RayTraining:
@@ -150,11 +140,3 @@ def _actor(ray: Any) -> Any:
             self.asked += 1
 
     return ray.remote(Trainer)
-
-
-def _ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise AdvisorError('--on ray needs Ray: pip install "tuning-advisor[ray]"') from None
-    return ray

@@ -1,7 +1,6 @@
 """Engines start real processes, on this machine, on the nodes of a Ray cluster, as jobs of submitit."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -9,6 +8,7 @@ import time
 
 import psutil
 import pytest
+from clusters import ray_cluster
 
 from advisor.errors import AdvisorError
 from advisor.launch.engines import Task, slurm
@@ -165,15 +165,8 @@ def test_without_the_extra_one_line_names_it(module, extra, folder):
 @pytest.fixture(scope="module")
 def cluster():
     """Two nodes, each with a GPU to hand out, as Ray counts them."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0, "include_dashboard": False})
-    cluster.add_node(num_cpus=2, num_gpus=2)
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
+    with ray_cluster({"num_cpus": 2, "num_gpus": 0}, {"num_cpus": 2, "num_gpus": 2}) as cluster:
+        yield cluster
 
 
 @pytest.mark.slow

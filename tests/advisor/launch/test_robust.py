@@ -11,6 +11,7 @@ import time
 
 import psutil
 import pytest
+from clusters import ray_cluster
 from mlflow.tracking import MlflowClient
 
 from advisor import contract
@@ -20,11 +21,11 @@ from advisor.launch.endings import Ending, Endings
 from advisor.launch.engines import Ended
 from advisor.launch.engines.local import Local
 from advisor.launch.engines.slurm import Slurm
-from advisor.launch.given import environment_of, from_anywhere, make_private
+from advisor.launch.given import environment_of, make_private
 from advisor.launch.ledger import TAKEN
 from advisor.launch.sources import Adaptive, Listed
 from advisor.spec import Objective, Parameter, Sampler, StudySpec
-from advisor.tracking.location import Location, locate
+from advisor.tracking.location import Location, from_anywhere, locate
 
 SPEC = StudySpec(
     study="l'été",
@@ -437,13 +438,9 @@ def test_the_last_trial_is_begun_again_as_well_where_its_machine_was_lost(traini
 
 @pytest.mark.slow
 def test_on_ray_a_trial_whose_node_dies_is_begun_again(training):
-    import ray
-    from ray.cluster_utils import Cluster
-
     from advisor.launch.engines.ray import Ray
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
+    with ray_cluster({"num_cpus": 1}) as cluster:
         doomed = cluster.add_node(num_cpus=1)
         engine = Ray(cluster.address, gpus_per_trial=0, cpus_per_trial=1.0, parallel=2)
         running = Background(plan(training, engine=engine))
@@ -453,6 +450,3 @@ def test_on_ray_a_trial_whose_node_dies_is_begun_again(training):
         (training / "go").touch()
         assert running.end() == {(0, 0): "complete", (1, 0): "complete"}
         assert len(begun(training)) == 3
-    finally:
-        ray.shutdown()
-        cluster.shutdown()

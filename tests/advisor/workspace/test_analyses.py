@@ -2,38 +2,13 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from commands import status_of
-from mlflow.tracking import MlflowClient
 
 from advisor.cli import main
-from tests.advisor.test_cli import log_study
-
-RATES = [10 ** (-4 + 0.5 * i) for i in range(6)]
-HOSTILE = "../<script>alert(1)</script>{{ 7*7 }}\u202e"
-KILLER = '''
-"""A rule that ends its process under one study."""
-import os
-from advisor.rule import Rule
-
-class Killer(Rule):
-    """Kills.
-
-    ## What it looks at
-    Names.
-    """
-    playbook = "none"
-    goal = "pipeline"
-
-    def check(self, study):
-        if study.name == "fatal":
-            os.kill(os.getpid(), 9)
-        return iter(())
-'''
 
 
 def _run(*arguments: str) -> int:
@@ -43,32 +18,6 @@ def _run(*arguments: str) -> int:
 def _links(out: Path) -> dict[str, str]:
     page = (out / "index.html").read_text("utf-8")
     return {name: folder for folder, name in re.findall(r'<a href="([^"]*)/report.html">(.*?)</a>', page)}
-
-
-@pytest.fixture(scope="module")
-def uri(tmp_path_factory):
-    """A store of odd experiments beside a plain one."""
-    folder = tmp_path_factory.mktemp("workspace")
-    uri = f"sqlite:///{folder / 'mlflow.db'}"
-    client = MlflowClient(uri)
-    for name in ("plain", HOSTILE, "A/b", "a b", "fatal"):
-        log_study(client, name, RATES if name == "plain" else RATES[:3])
-    client.create_experiment("empty")
-    run = client.create_run(client.create_experiment("riddle"))
-    client.log_metric(run.info.run_id, "zorp", 1.0)
-    client.set_terminated(run.info.run_id)
-    return uri
-
-
-@pytest.fixture(scope="module")
-def analysed(uri, tmp_path_factory):
-    """All of them, with a rule that kills: (folder of the reports, folder of rules, the ended command)."""
-    folder = tmp_path_factory.mktemp("all")
-    (folder / "rules").mkdir()
-    (folder / "rules" / "killer.py").write_text(KILLER, "utf-8")
-    options = ["--tracking-uri", uri, "--out", str(folder / "out"), "--jobs", "2", "--rules", str(folder / "rules")]
-    command = [sys.executable, "-m", "advisor", "analyze", "--all", *options]
-    return folder / "out", folder / "rules", subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_one_page_lists_all_and_nothing_stops_the_others(uri, analysed, tmp_path):
@@ -126,3 +75,22 @@ def test_hostile_names_run_nothing_and_links_lead_to_reports(analysed, browser):
     assert told == []
     assert len(asked) == 2
     page.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("cifar", "--on", "ray"), "--on ray goes with --all: drop it, or add --all"),
+        (("cifar", "--jobs", "2"), "--jobs goes with --all: drop it, or add --all"),
+        (("--all", "--ray-address", "auto"), "--ray-address goes with --on ray: drop it, or add --on ray"),
+    ],
+)
+def test_options_that_need_others_say_which(words, said, capsys):
+    assert status_of("analyze", *words) == 2
+    assert capsys.readouterr().err == f"advisor: {said}\n"
+
+
+def test_without_ray_one_line_says_what_to_install(uri, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert _run("--tracking-uri", uri, "--out", str(tmp_path / "out"), "--on", "ray") == 2
+    assert capsys.readouterr().err == 'advisor: --on ray needs Ray: pip install "tuning-advisor[ray]"\n'

@@ -1,0 +1,57 @@
+"""A store of odd experiments, and what the analysis of all of them on this machine leaves."""
+
+import subprocess
+import sys
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from tests.advisor.test_cli import log_study
+
+RATES = [10 ** (-4 + 0.5 * i) for i in range(6)]
+HOSTILE = "../<script>alert(1)</script>{{ 7*7 }}\u202e"
+KILLER = '''
+"""A rule that ends its process under one study."""
+import os
+from advisor.rule import Rule
+
+class Killer(Rule):
+    """Kills.
+
+    ## What it looks at
+    Names.
+    """
+    playbook = "none"
+    goal = "pipeline"
+
+    def check(self, study):
+        if study.name == "fatal":
+            os.kill(os.getpid(), 9)
+        return iter(())
+'''
+
+
+@pytest.fixture(scope="session")
+def uri(tmp_path_factory):
+    """A store of odd experiments beside a plain one."""
+    folder = tmp_path_factory.mktemp("workspace")
+    uri = f"sqlite:///{folder / 'mlflow.db'}"
+    client = MlflowClient(uri)
+    for name in ("plain", HOSTILE, "A/b", "a b", "fatal"):
+        log_study(client, name, RATES if name == "plain" else RATES[:3])
+    client.create_experiment("empty")
+    run = client.create_run(client.create_experiment("riddle"))
+    client.log_metric(run.info.run_id, "zorp", 1.0)
+    client.set_terminated(run.info.run_id)
+    return uri
+
+
+@pytest.fixture(scope="session")
+def analysed(uri, tmp_path_factory):
+    """All of them, with a rule that kills: (folder of the reports, folder of rules, the ended command)."""
+    folder = tmp_path_factory.mktemp("all")
+    (folder / "rules").mkdir()
+    (folder / "rules" / "killer.py").write_text(KILLER, "utf-8")
+    options = ["--tracking-uri", uri, "--out", str(folder / "out"), "--jobs", "2", "--rules", str(folder / "rules")]
+    command = [sys.executable, "-m", "advisor", "analyze", "--all", *options]
+    return folder / "out", folder / "rules", subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,0 +1,75 @@
+"""What goes along to another machine, and what that one says where it cannot do with it."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from advisor.errors import AdvisorError
+from advisor.workspace.luggage import pack
+
+RULE = (
+    '"""A rule of one\'s own."""\nfrom advisor.rule import Rule\n\nclass Mine(Rule):\n    """Mine."""\n    playbook = "none"\n'
+    '    goal = "pipeline"\n\n    def check(self, study):\n        return iter(())\n'
+)
+
+
+@pytest.fixture
+def project(tmp_path, database, monkeypatch):
+    """A folder with a store, settings and rules, as the working directory."""
+    (tmp_path / "mine" / "deep").mkdir(parents=True)
+    (tmp_path / "mine" / "deep" / "mine.py").write_text(RULE, "utf-8")
+    (tmp_path / "advisor.toml").write_text("[rules.space-boundary]\nbest = 7\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "pl4nted")
+    monkeypatch.setenv("SOMEBODYS_TOKEN", "n0ne of its business")
+    return tmp_path
+
+
+def test_elsewhere_options_mean_what_they_mean_here(project, monkeypatch):
+    luggage = pack({"tracking_uri": "sqlite:///mlflow.db", "rules": ("mine",)}, ["Default"])
+    assert "pl4nted" not in repr(luggage)
+    assert "SOMEBODYS_TOKEN" not in luggage.environment
+    monkeypatch.chdir("/")
+    monkeypatch.delenv("MLFLOW_TRACKING_PASSWORD")
+    with luggage.unpacked() as options:
+        assert options["tracking_uri"] == f"sqlite:///{project / 'mlflow.db'}"
+        assert options["settings"] == {"space-boundary": {"best": 7}}
+        (folder,) = options["rules"]
+        assert (folder / "deep" / "mine.py").read_text("utf-8") == RULE
+        assert os.environ["MLFLOW_TRACKING_PASSWORD"] == "pl4nted"
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("store", "experiments", "said"),
+    [
+        (
+            "sqlite:////nowhere/mlflow.db",
+            ["Default"],
+            "cannot open the store; pass .* every node reaches.*no MLflow store at /nowhere",
+        ),
+        ("mlflow.db", ["Default", "a", "b", "c"], "has another store in its place, with 1 of the 4 experiments; pass"),
+    ],
+)
+def test_a_store_that_is_not_there_or_another_one_is_told_of(project, store, experiments, said):
+    luggage = pack({"tracking_uri": store}, experiments)
+    with pytest.raises(AdvisorError, match=said), luggage.unpacked():
+        pass
+
+
+def test_another_version_is_told_of(project):
+    luggage = replace(pack({"tracking_uri": "mlflow.db"}, ["Default"]), version="9.9")
+    with (
+        pytest.raises(AdvisorError, match=r"has tuning-advisor .*, this machine 9\.9; install the same"),
+        luggage.unpacked(),
+    ):
+        pass
+
+
+def test_wrong_settings_and_rules_are_told_of_before_anything_is_sent(project):
+    with pytest.raises(AdvisorError, match="the rules folder 'none' does not exist"):
+        pack({"rules": ("none",)}, ["Default"])
+    (project / "advisor.toml").write_text("[rules.none]\n", "utf-8")
+    with pytest.raises(AdvisorError, match="settings name the rule 'none', which does not exist"):
+        pack({}, ["Default"])
