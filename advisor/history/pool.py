@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from advisor import columns
 from advisor.space import Value, same
 from advisor.spec import Parameter, StudySpec
 from advisor.study import Curve, CurveBlock, Study, Trial
@@ -60,7 +61,9 @@ def pool(own: Study, earlier: Sequence[Study]) -> Pooled:
     if not chosen:
         return Pooled(own, tuple(counted), tuple(said))
     every = [*chosen, *((own, _marked(own, trial, None)) for trial in own.trials)]
-    blocks = {name: _joined([s.metric(t, name) for s, t in every]) for name in own.metrics}
+    curves = {name: [s.metric(t, name) for s, t in every] for name in own.metrics}
+    few = sum(len(c) for each in curves.values() for c in each) <= columns.FEW
+    blocks = {name: _joined(each, few=few) for name, each in curves.items()}
     trials = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(every))
     return Pooled(replace(own, trials=trials, metrics=blocks), tuple(counted), tuple(said))
 
@@ -77,9 +80,10 @@ def _marked(study: Study, trial: Trial, number: int | None) -> Trial:
     return replace(trial, name=name, round=number, facts={"study": study.name, **trial.facts})
 
 
-def _joined(curves: Sequence[Curve]) -> CurveBlock:
+def _joined(curves: Sequence[Curve], *, few: bool) -> CurveBlock:
     offsets = np.cumsum([0, *(len(c) for c in curves)]).astype(np.int64)
-    steps, values, times = (np.concatenate([getattr(c, part) for c in curves]) for part in ("steps", "values", "times"))
+    parts = ((c.steps, c.values, c.times) for c in curves)
+    steps, values, times = columns.joined(parts, most=int(offsets[-1]), few=few)
     return CurveBlock(steps, values, times, offsets)
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor import contract
+from advisor import columns, contract
 from advisor.errors import AdvisorError, NothingToJudge
 from advisor.readings.kinds import is_batch_size
 from advisor.space import BoolArray, FloatArray, IntArray, Value, words_of
 from advisor.spec import MAX_NAME, Direction, Objective, StudySpec
 from advisor.stats.curve import HUGE
 from advisor.study import CurveBlock, Status, Study, Trial
-from advisor.tracking import axes, columns, declared, infer, names, stated
+from advisor.tracking import axes, declared, infer, names, stated
 from advisor.tracking.collect import ascending
 from advisor.tracking.probes import without_probes
 from advisor.tracking.runs import Experiment, Points, Run
@@ -233,7 +233,7 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray, *, few: bool
         np.add(counts, np.bincount(trials, minlength=len(counts)), out=counts)
         return steps, values, times - started[trials]
 
-    steps, values, times = columns.joined(map(portion, columns.portions(points.runs)), few=few)
+    steps, values, times = columns.joined(map(portion, columns.portions(points.runs)), most=len(points.runs), few=few)
     return CurveBlock(steps, values, times, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)), stepless
 
 

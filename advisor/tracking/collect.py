@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor import contract
+from advisor import columns, contract
 from advisor.space import BoolArray, FloatArray
-from advisor.tracking import columns
 from advisor.tracking.runs import Points, Run, RunStatus
 
 IntArray = NDArray[np.int64]
@@ -84,14 +83,13 @@ class Collector:
 
     def drop(self, metric: str, which: Callable[[IntArray, IntArray, IntArray], BoolArray]) -> None:
         """Take out the points of a metric for which `which`, given (runs, steps, times in milliseconds), says so."""
-        kept = []
         for piece in self._sorted().pop(metric, []):
-            runs, steps, values, times = piece
-            keep = ~which(runs, steps, times)
-            if keep.any():
-                kept.append(piece if keep.all() else (runs[keep], steps[keep], values[keep], times[keep]))
-        if kept:
-            self._pieces[metric] = kept
+            keep = ~which(piece[0], piece[1], piece[3])
+            if keep.all():
+                self._pieces.setdefault(metric, []).append(piece)
+            else:
+                runs, steps, values, times = piece
+                self.add(metric, runs[keep], steps[keep], values[keep], times[keep])
 
     def count(self, runs: BoolArray) -> int:
         """How many points the runs marked in `runs` have."""
@@ -126,9 +124,10 @@ def _join(pieces: list[Columns], *, few: bool) -> Columns:
     """The pieces' points in order."""
     if few or not _one_after_the_other(pieces):
         found = _in_order(pieces)
-        runs, steps, values, times = found if few else columns.filed([*found])
+        runs, steps, values, times = columns.joined([found], most=len(found[0]), few=few)
     else:
-        runs, steps, values, times = columns.joined((_in_order([piece]) for piece in pieces), few=few)
+        ordered = (_in_order([piece]) for piece in pieces)
+        runs, steps, values, times = columns.joined(ordered, most=sum(len(p[0]) for p in pieces), few=few)
     return runs, steps, values, times
 
 
@@ -164,7 +163,8 @@ def ascending(*keys: NDArray[Any]) -> bool:
 
 
 def _timed(runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray, *, few: bool) -> Points:
-    (seconds,) = columns.joined(((_seconds(times[part]),) for part in columns.portions(runs)), few=few)
+    parts = ((_seconds(times[part]),) for part in columns.portions(runs))
+    (seconds,) = columns.joined(parts, most=len(runs), few=few)
     return Points(runs=runs, steps=steps, values=values, times=seconds)
 
 

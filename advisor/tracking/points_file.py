@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from advisor.columns import portions
 from advisor.space import BoolArray, FloatArray
 from advisor.tracking.collect import Columns, IntArray
-from advisor.tracking.columns import portions
 from advisor.whole_files import hold
 
 SUFFIX, UNFINISHED = ".points", ".unfinished"

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor import contract
+from advisor import columns, contract
 from advisor.space import BoolArray, IntArray
-from advisor.tracking import columns
 from advisor.tracking.runs import Experiment, Points
 
 
@@ -54,4 +53,4 @@ def _points(points: Points, keep: BoolArray, place: IntArray, few: bool) -> Poin
         rest = (column[part][chosen] for column in (points.steps, points.values, points.times))
         return place[runs[chosen]].astype(np.int64), *rest
 
-    return Points(*columns.joined(map(portion, columns.portions(points.runs)), few=few))
+    return Points(*columns.joined(map(portion, columns.portions(points.runs)), most=len(points.runs), few=few))

@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor import columns
 from advisor.space import FloatArray
-from advisor.tracking import columns
 
 RunStatus: TypeAlias = Literal["FINISHED", "FAILED", "KILLED", "RUNNING", "SCHEDULED"]
 

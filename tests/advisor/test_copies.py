@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +24,13 @@ from tests.studies import make_study
 
 THIS = os.getpid()
 linux = pytest.mark.skipif(sys.platform != "linux", reason="copies are made on Linux only")
+
+
+def eventually(holds: Callable[[], object]) -> None:
+    until = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def children() -> set[str]:
@@ -47,9 +59,18 @@ def test_little_work_is_done_too(count: int) -> None:
     assert divided(lambda number: number, count, processes=8) == list(range(count))
 
 
+class Odd:
+    """What can be sent, but not received."""
+
+    def __reduce__(self) -> tuple[type[Odd], tuple[int]]:
+        return Odd, (1,)
+
+
 @linux
-@pytest.mark.parametrize("fate", ["killed", "left", "raised", "cannot be sent"])
-def test_what_a_copy_owes_is_made_here(fate: str) -> None:
+@pytest.mark.parametrize("fate", ["killed", "left", "raised", "cannot be sent", "cannot be received", "hangs"])
+def test_what_a_copy_owes_is_made_here(fate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "_PATIENCE", (0, 0.3) if fate == "hangs" else (0, 60.0))
+
     def work(number: int) -> object:
         if os.getpid() == THIS:
             return number
@@ -59,9 +80,61 @@ def test_what_a_copy_owes_is_made_here(fate: str) -> None:
             os._exit(3)
         if fate == "raised":
             raise ValueError(number)
-        return lambda: number
+        if fate == "hangs":
+            signal.pause()
+        return Odd() if fate == "cannot be received" else lambda: number
 
+    before = children()
     assert divided(work, 20, processes=3) == list(range(20))
+    assert children() == before
+
+
+@linux
+def test_results_may_be_large() -> None:
+    made = divided(lambda number: np.full(100_000, number), 6, processes=3)
+    assert [block.tolist() for block in made] == [[number] * 100_000 for number in range(6)]
+
+
+@linux
+def test_a_copy_that_prints_needs_no_lock_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = threading.Lock()
+
+    class Bar(io.StringIO):
+        def write(self, text: str) -> int:
+            with lock:
+                return super().write(text)
+
+    monkeypatch.setattr(sys, "stdout", Bar())
+
+    def work(number: int) -> int:
+        time.sleep(0.1)
+        if os.getpid() != THIS:
+            print(number)  # noqa: T201 - as a rule may
+        return os.getpid()
+
+    with lock:  # as a thread of a progress bar has it while it draws
+        assert len({*divided(work, 4, processes=2)}) == 2
+
+
+@linux
+def test_a_copy_ends_with_whom_it_is_a_copy_of(tmp_path: Path) -> None:
+    script = f"""
+import os, signal
+from pathlib import Path
+from advisor.workers.copies import divided
+this = os.getpid()
+def work(number):
+    if os.getpid() != this:
+        Path({str(tmp_path / "copy")!r}).write_text(str(os.getpid()))
+    signal.pause()
+divided(work, 2, processes=2)
+"""
+    process = subprocess.Popen([sys.executable, "-c", script])
+    eventually(lambda: (tmp_path / "copy").exists() and (tmp_path / "copy").read_text())
+    process.kill()
+    process.wait()
+    copy = (tmp_path / "copy").read_text()
+    eventually(lambda: not Path("/proc", copy).exists() or "\nState:\tZ" in Path("/proc", copy, "status").read_text())
 
 
 @linux

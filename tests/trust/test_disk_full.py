@@ -85,7 +85,8 @@ def test_curves_too_many_for_memory(
     store: Path, disk: Path, advisor: Advisor, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     ballast = fill(disk)
-    monkeypatch.setattr("advisor.tracking.columns.FEW", 1)
+    monkeypatch.setattr("advisor.columns.FEW", 1)
+    monkeypatch.setattr("advisor.columns._WORTH_A_FILE", 1)
     monkeypatch.setenv("TMPDIR", str(disk))
     monkeypatch.setattr("tempfile.tempdir", str(disk))  # as found before the disk was full
     monkeypatch.setenv("ADVISOR_CACHE", "off")

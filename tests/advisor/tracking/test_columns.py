@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from advisor import columns
 from advisor.engine import judge
 from advisor.errors import AdvisorError
 from advisor.registry import load_rules
 from advisor.study import Study
-from advisor.tracking import cache, columns, rows
+from advisor.tracking import cache, rows
 from advisor.tracking.assemble import assemble
 from advisor.tracking.collect import Collector
 from advisor.tracking.probes import kept
@@ -30,6 +33,7 @@ def large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch
     """From `large.undo()` on it is as ever; until then nearly any study is too large for memory."""
     monkeypatch.setattr(columns, "FEW", 5)
     monkeypatch.setattr(columns, "_AT_ONCE", PART)
+    monkeypatch.setattr(columns, "_WORTH_A_FILE", 1)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return monkeypatch
 
@@ -127,3 +131,47 @@ def test_a_folder_that_takes_no_file_is_named(large: pytest.MonkeyPatch, tmp_pat
     ) as caught:
         collected(0, shuffled=False)
     assert "\n" not in str(caught.value)
+
+
+def test_where_few_files_may_be_open_the_rest_stays_in_memory(large: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    collector = Collector()
+    large.setattr(columns, "FEW", 10_000)
+    for metric in range(300):
+        collector.add(f"m{metric}", np.arange(9), np.arange(9), np.arange(9.0), np.arange(9))
+    large.setattr(columns, "FEW", 5)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        points = collector.points()
+        with open(os.devnull, encoding="utf-8"):
+            pass  # the rest of the program may go on opening files
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    filed = [in_files(p.values) for p in points.values()]
+    assert any(filed)
+    assert not all(filed)
+    assert all(p.values.tolist() == [*range(9)] for p in points.values())
+
+
+def test_what_is_left_of_metrics_that_are_read_elsewhere_stays_in_files(large: pytest.MonkeyPatch) -> None:
+    collector = Collector()
+    for run in range(40):
+        collector.add("loss", np.full(3, run), np.arange(3), np.arange(3.0), np.arange(3))
+    collector.drop("loss", lambda runs, steps, times: steps == 1)
+    kept = [piece for pieces in collector._sorted().values() for piece in pieces]
+    assert sum(len(runs) for runs, *_ in kept) == 80
+    assert sum(len(runs) for runs, *_ in kept if not in_files(runs)) <= columns.FEW
+
+
+def test_several_threads_may_add(large: pytest.MonkeyPatch) -> None:
+    collector = Collector()
+
+    def add(first: int) -> None:
+        for run in range(first, first + 50):
+            collector.add("loss", np.full(2, run), np.arange(2), np.full(2, float(run)), np.arange(2))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, range(0, 200, 50)))
+    loss = collector.points()["loss"]
+    assert loss.runs.tolist() == loss.values.tolist() == [run for run in range(200) for _ in range(2)]
