@@ -17,6 +17,7 @@ from advisor.spec import Direction, StudySpec
 from advisor.spec_yaml import load
 from advisor.study import Study
 from advisor.tracking import read_rounds, runs_url
+from advisor.workers.processes import usable_cpus
 
 Progress = Callable[[str, int, int], None]
 """Told (what is being done, how much is done, of how much)."""
@@ -34,7 +35,7 @@ def analyze(
     settings: Settings | None = None,
     only_this_round: bool = False,
     command: str | None = None,
-    processes: int = 1,
+    alone: bool = False,
     on_progress: Progress | None = None,
 ) -> Report:
     """Hold an MLflow experiment against the playbook.
@@ -44,8 +45,8 @@ def analyze(
     inferred and said to be so. study: the study's spec or its file, which declares the search space. filter: an MLflow filter over
     runs. rules: folders with rules of your own. settings: thresholds by rule, `{"space-boundary": {"best": 7}}`; default from
     `advisor.toml` or `pyproject.toml` at or above the working directory. only_this_round: trials of earlier rounds that lie in the
-    study's space do not count as data for it. processes: how many may share the work, see
-    `advisor.workers.copies`; in a program that has threads of its own, leave it at one.
+    study's space do not count as data for it. alone: nothing else happens in this program, no
+    other threads and nothing that is logged, so that copies of it may share the work and SQLite's file be read a quicker way.
 
     Raises AdvisorError, in one line that says what to do, where the input does not allow an analysis. Nothing is written.
     """
@@ -62,6 +63,7 @@ def analyze(
         objective=objective,
         direction=direction,
         filter=filter,
+        alone=alone,
         on_progress=lambda done, of: tell("Reading runs", done, of),
     )
     report = analyze_study(
@@ -71,7 +73,7 @@ def analyze(
         said=read.said,
         only_this_round=only_this_round,
         command=command,
-        processes=processes,
+        processes=usable_cpus() if alone else 1,
         on_progress=tell,
     )
     return report.model_copy(update={"runs_url": runs_url(experiment, tracking_uri=tracking_uri)})

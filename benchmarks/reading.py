@@ -61,27 +61,13 @@ def main() -> None:
         if importlib.util.find_spec("adbc_driver_sqlite") is None:
             print('SQLite by columns: not measured, it needs: pip install "tuning-advisor[fast]"')
         else:
-            show("advisor, SQLite by columns", timed(lambda: read_experiment("all", tracking_uri=uri))[0], base)
+            seconds, _ = timed(lambda: read_experiment("all", tracking_uri=uri, alone=True))
+            show("advisor, SQLite by columns", seconds, base)
             beside(uri, columns_of)
         some = min(SOME, size.runs)
         seconds, _ = timed(lambda: plain_loop(uri, some))
         show(f"MLflow's client, SQLite ({some} runs, scaled)", seconds * size.runs / some, base)
-        for name, missing, served in SERVERS:
-            if reason := missing():
-                print(f"{name}: not measured, it needs {reason}")
-                continue
-            with served(f"{folder}/mlflow.db") as database:
-                seconds, ours = timed(partial(read_experiment, "all", tracking_uri=database))
-                assert sum(len(p.steps) for p in ours.points.values()) == rows
-                show(f"advisor, {name} by SQL", seconds, base)
-                slow, _ = timed(partial(plain_loop, database, some))
-                show(f"MLflow's client, {name} ({some} runs, scaled)", slow * size.runs / some, base)
-                print(f"{'':42} {slow * size.runs / some / seconds:.0f} times ours")
-                if name == "PostgreSQL":
-                    times, ratio = beside_copy(database)
-                    print(
-                        f"{'':42} ours {times[0]:.2f} s, the server's own bare COPY {times[1]:.2f} s, {ratio:.2f} times"
-                    )
+        databases(folder, size.runs, rows, base)
         if importlib.util.find_spec("flask") is None:
             print("tracking server: not measured, it needs: pip install mlflow")
         else:
@@ -95,6 +81,25 @@ def main() -> None:
                 assert len(read.runs) == -(-size.runs // one_of)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
         print(f"\npeak memory of this process, writing included: {peak:,.0f} MiB")
+
+
+def databases(folder: str, runs: int, rows: int, base: float) -> None:
+    """Print the rows of the database servers, filled with what is in the folder."""
+    some = min(SOME, runs)
+    for name, missing, served in SERVERS:
+        if reason := missing():
+            print(f"{name}: not measured, it needs {reason}")
+            continue
+        with served(f"{folder}/mlflow.db") as database:
+            seconds, ours = timed(partial(read_experiment, "all", tracking_uri=database))
+            assert sum(len(p.steps) for p in ours.points.values()) == rows
+            show(f"advisor, {name} by SQL", seconds, base)
+            slow, _ = timed(partial(plain_loop, database, some))
+            show(f"MLflow's client, {name} ({some} runs, scaled)", slow * runs / some, base)
+            print(f"{'':42} {slow * runs / some / seconds:.0f} times ours")
+            if name == "PostgreSQL":
+                times, ratio = beside_copy(database)
+                print(f"{'':42} ours {times[0]:.2f} s, the server's own bare COPY {times[1]:.2f} s, {ratio:.2f} times")
 
 
 def show(way: str, seconds: float, base: float) -> None:
@@ -145,7 +150,7 @@ def beside(uri: str, select: Callable[[str], None]) -> None:
     found = []
     for _ in range(3):
         began = time.process_time()
-        read_experiment("all", tracking_uri=uri)
+        read_experiment("all", tracking_uri=uri, alone=True)
         read = time.process_time()
         select(uri.removeprefix("sqlite:///"))
         found.append((read - began, time.process_time() - read))

@@ -139,13 +139,11 @@ def analyze(
     from advisor.cli.progress import progress
     from advisor.report.sarif import StudyFile
     from advisor.report.save import save_report
-    from advisor.workers.processes import usable_cpus
 
     def make(*, shown: bool = True) -> Report:
         with progress(enabled=shown and not quiet) as tell:
             command = shell.line(["advisor", "analyze", experiment, *given])
-            many = usable_cpus() if shown else 1  # `--watch` goes on beside a server's threads
-            return run(experiment, study=study_file, command=command, processes=many, on_progress=tell, **options)
+            return run(experiment, study=study_file, command=command, alone=not watch, on_progress=tell, **options)
 
     def keep(report: Report) -> str | None:
         """Write the report where it belongs; where it is in MLflow."""

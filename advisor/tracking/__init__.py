@@ -50,12 +50,16 @@ def read_rounds(
     objective: str | None = None,
     direction: Direction | None = None,
     filter: str | None = None,
+    alone: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Rounds:
-    """As `read_study`, with the studies of the same store that this one follows from, as its study file says."""
+    """As `read_study`, with the studies of the same store that this one follows from, as its study file says.
+
+    alone: see `store.read_experiment`.
+    """
     from advisor.tracking.lineage import Reader
 
-    reader = Reader(tracking_uri, filter, on_progress)
+    reader = Reader(tracking_uri, filter, on_progress, alone)
     own = _own(reader, experiment, spec, objective, direction)
     return Rounds(own, *reader.ancestors(own))
 

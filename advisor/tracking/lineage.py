@@ -90,6 +90,8 @@ class Reader:
     tracking_uri: str | None
     filter: str | None = None
     on_progress: Callable[[int, int], None] | None = None
+    alone: bool = False
+    """See `read_experiment`."""
     _known: dict[str, Experiment] = field(default_factory=dict)
     _places: tuple[Place, ...] | None = None
 
@@ -104,7 +106,11 @@ class Reader:
         """All runs of an experiment; raises AdvisorError as `read_experiment` does."""
         if name_or_id not in self._known:
             read = read_experiment(
-                name_or_id, tracking_uri=self.tracking_uri, filter=self.filter, on_progress=self.on_progress
+                name_or_id,
+                tracking_uri=self.tracking_uri,
+                filter=self.filter,
+                alone=self.alone,
+                on_progress=self.on_progress,
             )
             self._known[name_or_id] = self._known[read.name] = read
         return self._known[name_or_id]

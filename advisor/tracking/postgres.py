@@ -119,13 +119,21 @@ def _opened(location: Location) -> Connection:
 
 
 def _helpers(connection: Connection, location: Location, open_until: ExitStack) -> list[Connection]:
-    """Connections that see the same state, as many as the server lets work on one query; fewer where it refuses them."""
+    """Connections that see the same state, as many as the server lets work on one query; fewer where it refuses them.
+
+    Services that only speak as PostgreSQL does may not know of snapshots.
+    """
     import psycopg
 
-    sql = "SELECT pg_export_snapshot(), current_setting('max_parallel_workers_per_gather')::int"
-    ((snapshot, workers),) = _query(connection, sql)
+    sql = "SELECT has_function_privilege(to_regprocedure('pg_export_snapshot()'), 'EXECUTE')"
     helpers: list[Connection] = []
     with suppress(psycopg.Error):
+        with connection.transaction():  # one within ours, which is given up alone; a snapshot cannot come from it
+            ((granted,),) = _query(connection, sql)
+        if not granted:
+            return []
+        sql = "SELECT pg_export_snapshot(), current_setting('max_parallel_workers_per_gather')::int"
+        ((snapshot, workers),) = _query(connection, sql)
         for _ in range(min(workers, _MOST_HELPERS)):
             helper = open_until.enter_context(_opened(location))
             helper.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
@@ -185,7 +193,12 @@ class _Database:
         # A run that another connection reads keeps its place, under no id.
         shares = [[id if i % many == k else "" for i, id in enumerate(ids)] for k in range(many)]
         with ThreadPoolExecutor(many) as pool:
-            return [row for part in pool.map(read, self._connections, shares) for row in part]
+            try:
+                return [row for part in pool.map(read, self._connections, shares) for row in part]
+            except BaseException:  # also where the user interrupts: nobody waits for what is not wanted any more
+                for connection in self._connections:
+                    connection.cancel()
+                raise
 
     def experiments(self) -> list[Listed]:
         return rows.listed(

@@ -33,6 +33,10 @@ _TABLES = {
 _INDEX = "index_metrics_run_uuid"
 _WAIT_S = 10.0
 """How long to wait for a program that is writing."""
+_HEADER_BYTES = 100
+_opened: dict[tuple[int, int], int] = {}
+"""Descriptors by device and number of the file."""
+_MOST_OPENED = 64
 _MANY = 50_000
 """Points of a block from which on another driver is worth its import."""
 
@@ -49,6 +53,7 @@ def read(
     *,
     filter: str | None,
     system_metrics: bool,
+    alone: bool,
     on_progress: Callable[[int, int], None],
 ) -> Experiment:
     """The experiment of that name or id; see `store.read_experiment`."""
@@ -71,7 +76,7 @@ def read(
         keys = rows.keys(runs, sources, latest, dict(_last_rows(connection)), system_metrics)
         known = kept.fill(keys, collector)
         ids = ["" if skip else row[0] for row, skip in zip(found, known, strict=True)]
-        _read_points(connection, location, ids, system_metrics, collector, on_progress)
+        _read_points(connection, location if alone else None, ids, system_metrics, collector, on_progress)
         full, warnings, unusable = rows.read_sidecars(sources, known, on_progress)
         prefer(full, collector)
         tags = connection.execute(
@@ -108,8 +113,7 @@ def connect(location: Location) -> Iterator[sqlite3.Connection]:
 
 def _read_only_uri(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            header = file.read(100)
+        header = _header(path)
     except OSError as error:
         raise AdvisorError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     if not header.startswith(b"SQLite format 3\0"):
@@ -122,6 +126,20 @@ def _read_only_uri(path: Path) -> str:
     log = path.with_name(path.name + "-wal")
     quiescent = write_ahead and not log.exists()
     return f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if quiescent else ''}"
+
+
+def _header(path: Path) -> bytes:
+    """The first bytes of a file, which stays open: to close it would end all locks that this process has on it, as POSIX wants."""
+    if not hasattr(os, "pread"):
+        with path.open("rb") as closed:
+            return closed.read(_HEADER_BYTES)
+    info = path.stat()
+    file = info.st_dev, info.st_ino
+    if file not in _opened:
+        _opened[file] = os.open(path, os.O_RDONLY)
+        if len(_opened) > _MOST_OPENED:
+            os.close(_opened.pop(next(iter(_opened))))
+    return os.pread(_opened[file], _HEADER_BYTES, 0)
 
 
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
@@ -256,13 +274,16 @@ def _last_rows(connection: sqlite3.Connection) -> Iterator[tuple[int, int | None
 
 def _read_points(
     connection: sqlite3.Connection,
-    location: Location,
+    again: Location | None,
     ids: Sequence[str],
     system_metrics: bool,
     collector: collect.Collector,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Add the points of the runs to the collector; those that have no id are known already."""
+    """Add the points of the runs to the collector; those that have no id are known already.
+
+    again: the store, if it may be opened by another library as well.
+    """
     connection.executemany("UPDATE wanted_run SET known = 1 WHERE i = ?", ((i,) for i, id in enumerate(ids) if not id))
     found = connection.execute(
         "SELECT DISTINCT m.key FROM wanted_run w CROSS JOIN latest_metrics m ON m.run_uuid = w.id "
@@ -271,7 +292,7 @@ def _read_points(
     metrics = [key for (key,) in found if system_metrics or not key.startswith(collect.SYSTEM_PREFIX)]
     connection.execute("CREATE TEMP TABLE wanted_metric (name TEXT PRIMARY KEY, i INTEGER NOT NULL) WITHOUT ROWID")
     connection.executemany("INSERT INTO wanted_metric VALUES (?, ?)", [(name, i) for i, name in enumerate(metrics)])
-    with closing(_Points(connection, location, metrics, ids)) as points:
+    with closing(_Points(connection, again, metrics, ids)) as points:
         rows.gather(len(ids), metrics, points.block, collector, on_progress)
 
 
@@ -279,11 +300,10 @@ class _Points:
     """Points by blocks of runs: by Python's driver, and once they turn out to be many by the faster one, if it is there."""
 
     def __init__(
-        self, connection: sqlite3.Connection, location: Location, metrics: Sequence[str], ids: Sequence[str]
+        self, connection: sqlite3.Connection, again: Location | None, metrics: Sequence[str], ids: Sequence[str]
     ) -> None:
-        self._connection, self._location, self._metrics, self._ids = connection, location, metrics, ids
+        self._connection, self._again, self._metrics, self._ids = connection, again, metrics, ids
         self._fast: arrow.Reader | None = None
-        self._hopeful = True
 
     def close(self) -> None:
         if self._fast is not None:
@@ -298,10 +318,10 @@ class _Points:
                 self._fast.close()
                 self._fast = None
         block = _block(self._connection, len(self._metrics), start, stop)
-        if self._hopeful and len(block) >= _MANY:
-            self._hopeful = False
+        if self._again is not None and len(block) >= _MANY:
+            again, self._again = self._again, None
             with suppress(arrow.Failed):
-                self._fast = arrow.Reader(_read_only_uri(require_local(self._location)), self._metrics, wait_s=_WAIT_S)
+                self._fast = arrow.Reader(_read_only_uri(require_local(again)), self._metrics, wait_s=_WAIT_S)
         return block
 
 

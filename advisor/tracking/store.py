@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 
 from advisor.errors import NothingToJudge
@@ -19,19 +20,23 @@ def read_experiment(
     tracking_uri: str | None = None,
     filter: str | None = None,
     system_metrics: bool = False,
+    alone: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Experiment:
     """All runs of an experiment that were not deleted, with their parameters, tags and every point of their metrics.
 
     name_or_id: the experiment's name or its id. tracking_uri: an MLflow tracking URI, or the path of a database file or a folder;
     default as MLflow resolves it. filter: an MLflow filter string over runs. system_metrics: read `system/...` metrics as well.
-    on_progress: told (runs read, runs in all).
+    alone: nothing else in this program has the store open. Only then may a second library of SQLite, which is faster, read its
+    file: when it closes that, the locks of the first one are gone, too. on_progress: told (runs read, runs in all).
 
     Runs come in the order of their start, points by run, time and step; nothing is repaired: steps may repeat or go back, values
     may be NaN or infinite. All stores give the same. Raises AdvisorError, in one line that says what to do.
     """
     location = locate(tracking_uri)
-    experiment: Experiment = _reader(location).read(
+    reader = _reader(location)
+    read = partial(sqlite.read, alone=alone) if reader is sqlite else reader.read
+    experiment: Experiment = read(
         location,
         str(name_or_id),
         filter=filter,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -14,6 +13,8 @@ from advisor.version import __version__
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
+_WAITING = 64
+"""Pieces that a cluster is given at least, however few processors it has yet."""
 _NODES = 3
 """Nodes that may die under a task before it is given up: machines that are lent cheaply are taken away again."""
 
@@ -34,7 +35,9 @@ def each(
     """
     cluster = Cluster(address)
     try:
-        yield from _Pieces(cluster.ray, work, tasks, died).results(math.inf if jobs is None else jobs)
+        # Some wait on the cluster, which grows by them if it can.
+        most = max(_WAITING, 2 * int(cluster.ray.cluster_resources().get("CPU", 0))) if jobs is None else jobs
+        yield from _Pieces(cluster.ray, work, tasks, died).results(most)
     finally:
         cluster.leave()
 
@@ -50,7 +53,7 @@ class _Pieces:
         self._waiting = deque((task, _NODES) for task in tasks)
         self._running: dict[Any, tuple[Any, int]] = {}
 
-    def results(self, most: float) -> Iterator[Any]:
+    def results(self, most: int) -> Iterator[Any]:
         """The results as they come, with at most so many pieces on the cluster."""
         try:
             while self._waiting or self._running:

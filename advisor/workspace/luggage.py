@@ -21,6 +21,8 @@ from advisor.version import __version__
 
 _SENT = ("MLFLOW_", "ADVISOR_", "DATABRICKS_", "AWS_", "PG")
 """How the names of variables begin that say how to sign in to a store, or what a report shows."""
+_OF_HERE = ("FILE", "PATH", "CERT", "SSLKEY", "CRL", "BUNDLE", "DIR", "CACHE")
+"""How those end that name files, of which each machine has its own."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,12 +65,23 @@ def pack(options: Mapping[str, Any], experiments: Iterable[str]) -> Luggage:
     return Luggage(
         version=__version__,
         options={**options, "tracking_uri": store, "settings": settings},
-        environment={name: value for name, value in os.environ.items() if name.startswith(_SENT)},
-        rules=[
-            {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*.py"))} for folder in folders
-        ],
+        environment={name: value for name, value in os.environ.items() if _travels(name)},
+        rules=[_files(folder) for folder in folders],
         experiments=frozenset(experiments),
     )
+
+
+def _travels(variable: str) -> bool:
+    return variable.startswith(_SENT) and not variable.endswith(_OF_HERE)
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    try:
+        return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*.py"))}
+    except OSError as error:
+        raise AdvisorError(
+            f"cannot read the rules folder {str(folder)!r}: {error.strerror}: {error.filename}"
+        ) from error
 
 
 @lru_cache(maxsize=1)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,22 @@ def test_an_experiment_is_found_by_id_and_progress_is_told(odd_database: Path) -
     assert told[-1] == (4, 4)
 
 
+def test_reading_leaves_this_process_the_locks_that_it_has(odd_database: Path, tmp_path: Path) -> None:
+    store = Path(shutil.copy(odd_database, tmp_path / "mlflow.db"))
+    other = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
+
+    def blocked() -> bool:
+        told = subprocess.run([sys.executable, "-c", other, str(store)], capture_output=True, text=True, check=False)
+        return "database is locked" in told.stderr
+
+    with closing(sqlite3.connect(store, isolation_level=None)) as writer:
+        assert not blocked()
+        writer.execute("BEGIN IMMEDIATE")
+        assert blocked()
+        read_experiment("odd", tracking_uri=str(store))
+        assert blocked()
+
+
 # --- all ways give the same -----------------------------------------------------------------------------------------------------
 
 
@@ -173,6 +189,42 @@ def test_a_postgresql_that_grants_one_connection_is_read_by_one(
         admin.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO guest")
     guest = uri.replace("mlflow:pa55word", "guest")
     same(read_experiment("odd", tracking_uri=guest), read_experiment("odd", tracking_uri=uri))
+
+
+def test_a_postgresql_without_snapshots_is_read_by_one_connection(
+    odd_postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    monkeypatch.setattr(postgres, "_ALONE", 1)
+    uri = odd_postgres.replace("+psycopg2", "")
+    expected = read_experiment("odd", tracking_uri=uri)
+    with psycopg.connect(uri, autocommit=True) as admin:
+        admin.execute("CREATE ROLE stranger LOGIN")
+        admin.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO stranger")
+        admin.execute("REVOKE EXECUTE ON FUNCTION pg_export_snapshot() FROM PUBLIC")
+        try:
+            same(read_experiment("odd", tracking_uri=uri.replace("mlflow:pa55word", "stranger")), expected)
+        finally:
+            admin.execute("GRANT EXECUTE ON FUNCTION pg_export_snapshot() TO PUBLIC")
+
+
+def test_nobody_waits_for_connections_whose_work_is_not_wanted_any_more(odd_postgres: str) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    uri = odd_postgres.replace("+psycopg2", "")
+    with postgres.connect(locate(uri)) as first, psycopg.connect(uri) as second:
+        database = postgres._Database(first, lambda: [second])
+
+        def read(connection: Any, ids: list[str]) -> list[str]:
+            if connection is first:
+                time.sleep(0.3)
+                raise KeyboardInterrupt
+            connection.execute("SELECT pg_sleep(60)")
+            return ids
+
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            database._divided(read, ["id"] * postgres._ALONE)
+        assert time.monotonic() - began < 30
 
 
 def test_a_postgresql_that_cannot_be_read_is_one_line(odd_postgres: str) -> None:

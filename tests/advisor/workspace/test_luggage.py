@@ -73,3 +73,18 @@ def test_wrong_settings_and_rules_are_told_of_before_anything_is_sent(project):
     (project / "advisor.toml").write_text("[rules.none]\n", "utf-8")
     with pytest.raises(AdvisorError, match="settings name the rule 'none', which does not exist"):
         pack({}, ["Default"])
+
+
+def test_each_machine_has_its_own_files(project, monkeypatch):
+    for name in ("PGPASSFILE", "AWS_CA_BUNDLE", "MLFLOW_TRACKING_SERVER_CERT_PATH", "ADVISOR_CACHE"):
+        monkeypatch.setenv(name, str(project / "here"))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "pl4nted")
+    sent = pack({"tracking_uri": "mlflow.db"}, ["Default"]).environment
+    assert str(project / "here") not in sent.values()
+    assert sent["AWS_SECRET_ACCESS_KEY"] == "pl4nted"
+
+
+def test_a_rules_folder_that_cannot_be_read_is_told_of(project):
+    (project / "mine" / "_gone.py").symlink_to(project / "nowhere")
+    with pytest.raises(AdvisorError, match=r"cannot read the rules folder 'mine': No such file.*_gone\.py"):
+        pack({"tracking_uri": "mlflow.db", "rules": ("mine",)}, ["Default"])
