@@ -103,7 +103,10 @@ def _is_affordable() -> bool:
     import resource
 
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return most == resource.RLIM_INFINITY or 2 * len(os.listdir("/dev/fd")) < most
+    try:
+        return most == resource.RLIM_INFINITY or 2 * len(os.listdir("/dev/fd")) < most
+    except OSError:  # not even this one
+        return False
 
 
 def _folder() -> Path:
