@@ -30,7 +30,7 @@ _WORTH_A_FILE = 20_000
 
 
 def joined(parts: Iterable[tuple[Column, ...]], *, most: int, few: bool) -> tuple[Column, ...]:
-    """The columns of which `parts`, at least one, are portions; not to be written to, as they lie in a file unless they are few.
+    """The columns of which `parts`, at least one, are portions; in a file unless they are few, and never to be written to.
 
     most: no fewer points than they have in all. Raises AdvisorError where the disk is full.
     """
@@ -77,7 +77,8 @@ def portions(owners: Column) -> Iterator[slice]:
 
 
 def _in_memory(parts: Iterable[tuple[Column, ...]]) -> tuple[Column, ...]:
-    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+    first, *rest = parts
+    return tuple(np.concatenate(column) for column in zip(first, *rest, strict=True)) if rest else first
 
 
 @contextmanager

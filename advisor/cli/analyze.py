@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -114,10 +115,11 @@ def analyze(
     }
     options |= {"rules": rule_folders, "only_this_round": only_this_round}
     given = _words(objective, direction, study_file, filter_, rule_folders, only_this_round)
-    if ray_address is not None and on != "ray":
-        raise AdvisorError("--ray-address goes with --on ray: drop it, or add --on ray")
+    if on != "ray":
+        _refuse({"--ray-address": ray_address}, "goes with --on ray: drop it, or add --on ray")
     if all_:
-        _refuse_of_one({"--study": study_file, "--watch": watch, "--log-to-mlflow": log_to_mlflow})
+        single = {"--study": study_file, "--watch": watch, "--log-to-mlflow": log_to_mlflow}
+        _refuse(single, "goes with a single experiment: drop it, or drop --all")
         from advisor.cli.workspace import analyze_all
 
         analyze_all(
@@ -132,7 +134,7 @@ def analyze(
         return
     if experiment is None:
         raise click.UsageError("Missing argument 'EXPERIMENT' (or --all)", click.get_current_context())
-    _refuse_of_all({"--jobs": jobs, "--on ray": on == "ray"})
+    _refuse({"--jobs": jobs, "--on ray": on == "ray"}, "goes with --all: drop it, or add --all")
     if watch and fail_on is not None:
         raise AdvisorError("--watch goes on until it is stopped, so that --fail-on says nothing; leave one of them out")
     from advisor.analysis import analyze as run
@@ -170,18 +172,11 @@ def analyze(
         sys.exit(1)
 
 
-def _refuse_of_one(given: dict[str, object]) -> None:
-    """Refuse options that mean one experiment beside --all."""
+def _refuse(given: Mapping[str, object], why: str) -> None:
+    """Refuse options that were given, as the first of them does not go with the others."""
     for option, value in given.items():
         if value:
-            raise AdvisorError(f"{option} goes with a single experiment: drop it, or drop --all")
-
-
-def _refuse_of_all(given: dict[str, object]) -> None:
-    """Refuse options that mean many experiments without --all."""
-    for option, value in given.items():
-        if value:
-            raise AdvisorError(f"{option} goes with --all: drop it, or add --all")
+            raise AdvisorError(f"{option} {why}")
 
 
 def _silent(text: str) -> None:

@@ -122,12 +122,9 @@ class Collector:
 
 def _join(pieces: list[Columns], *, few: bool) -> Columns:
     """The pieces' points in order."""
-    if few or not _one_after_the_other(pieces):
-        found = _in_order(pieces)
-        runs, steps, values, times = columns.joined([found], most=len(found[0]), few=few)
-    else:
-        ordered = (_in_order([piece]) for piece in pieces)
-        runs, steps, values, times = columns.joined(ordered, most=sum(len(p[0]) for p in pieces), few=few)
+    at_once = few or not _one_after_the_other(pieces)
+    ordered = (_in_order(some) for some in ([pieces] if at_once else ([piece] for piece in pieces)))
+    runs, steps, values, times = columns.joined(ordered, most=sum(len(p[0]) for p in pieces), few=few)
     return runs, steps, values, times
 
 

@@ -18,19 +18,14 @@ from advisor.errors import AdvisorError
 from advisor.tracking import mysql
 from advisor.tracking.location import Location, locate
 from advisor.tracking.runs import Experiment
-from advisor.tracking.store import list_experiments, read_experiment
+from advisor.tracking.store import read_experiment
 
-from .test_store import START_S, refused, same, through_client
+from .test_store import START_S, refused, same, same_by_sql_and_through_the_client
 
 
 def test_mariadb_gives_the_same_by_sql_and_through_the_client(odd_database: Path, odd_mariadb: str) -> None:
-    by_sql = read_experiment("odd", tracking_uri=odd_mariadb)
     assert mysql.is_possible(locate(odd_mariadb))
-    same(by_sql, through_client(odd_mariadb))
-    same(by_sql, read_experiment("odd", tracking_uri=str(odd_database)), ids=False)
-    some = read_experiment("odd", tracking_uri=odd_mariadb, filter="params.lr = '1e-3'", system_metrics=True)
-    assert [run.name for run in some.runs] == ["first"]
-    assert list_experiments(odd_mariadb) == list_experiments(str(odd_database))
+    by_sql = same_by_sql_and_through_the_client(odd_mariadb, odd_database)
     if importlib.util.find_spec("MySQLdb") is not None:
         same(by_sql, read_experiment("odd", tracking_uri=odd_mariadb.replace("+pymysql", "")))
 

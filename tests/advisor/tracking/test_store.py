@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import pytest
 from fault_servers import FaultyProxy
 
 from advisor.errors import AdvisorError
-from advisor.tracking import client, postgres
+from advisor.tracking import client
 from advisor.tracking.location import Location, locate
 from advisor.tracking.runs import Experiment
 from advisor.tracking.sqlite import check_writable
@@ -141,107 +141,20 @@ def through_client(uri: str, filter: str | None = None) -> Experiment:
     )
 
 
+def same_by_sql_and_through_the_client(uri: str, odd_database: Path) -> Experiment:
+    """What `odd_database` holds, from another database; gives what SQL reads of it."""
+    by_sql = read_experiment("odd", tracking_uri=uri)
+    same(by_sql, through_client(uri))
+    same(by_sql, read_experiment("odd", tracking_uri=str(odd_database)), ids=False)
+    some = read_experiment("odd", tracking_uri=uri, filter="params.lr = '1e-3'", system_metrics=True)
+    assert [run.name for run in some.runs] == ["first"]
+    assert list_experiments(uri) == list_experiments(str(odd_database))
+    return by_sql
+
+
 def test_sql_reads_what_the_client_reads(odd_database: Path) -> None:
     uri = f"sqlite:///{odd_database}"
     same(read_experiment("odd", tracking_uri=uri), through_client(uri))
-
-
-def test_postgresql_gives_the_same_by_sql_and_through_the_client(odd_database: Path, odd_postgres: str) -> None:
-    pytest.importorskip("psycopg")
-    by_sql = read_experiment("odd", tracking_uri=odd_postgres)
-    assert postgres.is_possible(locate(odd_postgres))
-    same(by_sql, through_client(odd_postgres))
-    same(by_sql, read_experiment("odd", tracking_uri=str(odd_database)), ids=False)
-    some = read_experiment("odd", tracking_uri=odd_postgres, filter="params.lr = '1e-3'", system_metrics=True)
-    assert [run.name for run in some.runs] == ["first"]
-    assert list_experiments(odd_postgres) == list_experiments(str(odd_database))
-
-
-def test_connections_to_postgresql_share_the_reading_and_see_one_state(
-    odd_postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    psycopg = pytest.importorskip("psycopg")
-    monkeypatch.setattr(postgres, "_ALONE", 1)
-    uri = odd_postgres.replace("+psycopg2", "")
-    same(read_experiment("odd", tracking_uri=uri), through_client(odd_postgres))
-    count = "SELECT count(*) FROM experiment_tags"
-    with psycopg.connect(uri, autocommit=True) as writer, postgres.connect(locate(uri)) as first, ExitStack() as others:
-        before = first.execute(count).fetchall()
-        writer.execute("INSERT INTO experiment_tags (key, value, experiment_id) VALUES ('late', '', 1)")
-        try:
-            helpers = postgres._helpers(first, locate(uri), others)
-            assert [helper.execute(count).fetchall() for helper in helpers] == [before] * 2
-            assert writer.execute(count).fetchall() != before
-            with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-                helpers[0].execute("DELETE FROM metrics")
-        finally:
-            writer.execute("DELETE FROM experiment_tags WHERE key = 'late'")
-
-
-def test_a_postgresql_that_grants_one_connection_is_read_by_one(
-    odd_postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    psycopg = pytest.importorskip("psycopg")
-    monkeypatch.setattr(postgres, "_ALONE", 1)
-    uri = odd_postgres.replace("+psycopg2", "")
-    with psycopg.connect(uri) as admin:
-        admin.execute("CREATE ROLE guest LOGIN CONNECTION LIMIT 1")
-        admin.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO guest")
-    guest = uri.replace("mlflow:pa55word", "guest")
-    same(read_experiment("odd", tracking_uri=guest), read_experiment("odd", tracking_uri=uri))
-
-
-def test_a_postgresql_without_snapshots_is_read_by_one_connection(
-    odd_postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    psycopg = pytest.importorskip("psycopg")
-    monkeypatch.setattr(postgres, "_ALONE", 1)
-    uri = odd_postgres.replace("+psycopg2", "")
-    expected = read_experiment("odd", tracking_uri=uri)
-    with psycopg.connect(uri, autocommit=True) as admin:
-        admin.execute("CREATE ROLE stranger LOGIN")
-        admin.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO stranger")
-        admin.execute("REVOKE EXECUTE ON FUNCTION pg_export_snapshot() FROM PUBLIC")
-        try:
-            same(read_experiment("odd", tracking_uri=uri.replace("mlflow:pa55word", "stranger")), expected)
-        finally:
-            admin.execute("GRANT EXECUTE ON FUNCTION pg_export_snapshot() TO PUBLIC")
-
-
-def test_nobody_waits_for_connections_whose_work_is_not_wanted_any_more(odd_postgres: str) -> None:
-    psycopg = pytest.importorskip("psycopg")
-    uri = odd_postgres.replace("+psycopg2", "")
-    with postgres.connect(locate(uri)) as first, psycopg.connect(uri) as second:
-        database = postgres._Database(first, lambda: [second])
-
-        def read(connection: Any, ids: list[str]) -> list[str]:
-            if connection is first:
-                time.sleep(0.3)
-                raise KeyboardInterrupt
-            connection.execute("SELECT pg_sleep(60)")
-            return ids
-
-        began = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            database._divided(read, ["id"] * postgres._ALONE)
-        assert time.monotonic() - began < 30
-
-
-def test_a_postgresql_that_cannot_be_read_is_one_line(odd_postgres: str) -> None:
-    pytest.importorskip("psycopg")
-    server, _, _ = odd_postgres.rpartition("/")
-    assert "pa55word" not in refused("holds no MLflow store", "odd", tracking_uri=f"{server}/postgres")
-    refused("cannot reach", "odd", tracking_uri=f"{server}/no_such_database")
-    refused("has no experiment|no experiment", "none", tracking_uri=odd_postgres)
-    with pytest.raises(AdvisorError, match="read-only"), postgres.connect(locate(odd_postgres)) as connection:
-        connection.execute("DELETE FROM metrics")
-    for sql, said in (
-        ("SET LOCAL statement_timeout = 20; SELECT pg_sleep(20)", "^cannot read .*: canceling statement due to"),
-        ("SELECT pg_terminate_backend(pg_backend_pid())", "^cannot reach .* is the database running"),
-    ):
-        with pytest.raises(AdvisorError, match=said) as caught, postgres.connect(locate(odd_postgres)) as connection:
-            connection.execute(sql)
-        assert "\n" not in str(caught.value)
 
 
 class _Portal(FaultyProxy):
