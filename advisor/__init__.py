@@ -13,12 +13,12 @@ from advisor.version import __version__
 
 if TYPE_CHECKING:
     from advisor.analysis import analyze
-    from advisor.errors import AdvisorError
-    from advisor.launch.api import open_study, report_trial
+    from advisor.engine.rule import Rule
+    from advisor.execution.api import open_study, report_trial
+    from advisor.model.errors import AdvisorError
+    from advisor.model.spec import StudySpec
+    from advisor.model.study import Study
     from advisor.report import Report
-    from advisor.rule import Rule
-    from advisor.spec import StudySpec
-    from advisor.study import Study
 
 __all__ = [
     "AdvisorError",
@@ -34,13 +34,13 @@ __all__ = [
 
 _HOMES = {
     "analyze": "advisor.analysis",
-    "AdvisorError": "advisor.errors",
-    "open_study": "advisor.launch.api",
-    "report_trial": "advisor.launch.api",
+    "AdvisorError": "advisor.model.errors",
+    "open_study": "advisor.execution.api",
+    "report_trial": "advisor.execution.api",
     "Report": "advisor.report",
-    "Rule": "advisor.rule",
-    "StudySpec": "advisor.spec",
-    "Study": "advisor.study",
+    "Rule": "advisor.engine.rule",
+    "StudySpec": "advisor.model.spec",
+    "Study": "advisor.model.study",
 }
 
 

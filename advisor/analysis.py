@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from advisor import config
-from advisor.engine import judge
-from advisor.finding import Advise, Verdict
+from advisor.engine.judge import judge
+from advisor.engine.registry import Settings, load_rules
+from advisor.engine.rule import Rule
+from advisor.engine.settings import find_settings
 from advisor.history import history, pool, predicted
-from advisor.plans import plan
-from advisor.registry import Settings, load_rules
+from advisor.model.change import Advise
+from advisor.model.finding import Verdict
+from advisor.model.spec import Direction, StudySpec
+from advisor.model.spec_yaml import load
+from advisor.model.study import Study
+from advisor.planning import plan
 from advisor.report import Report, build_report
-from advisor.rule import Rule
-from advisor.spec import Direction, StudySpec
-from advisor.spec_yaml import load
-from advisor.study import Study
+from advisor.system.workers.processes import usable_cpus
 from advisor.tracking import read_rounds, runs_url
-from advisor.workers.processes import usable_cpus
 
 Progress = Callable[[str, int, int], None]
 """Told (what is being done, how much is done, of how much)."""
@@ -52,7 +53,7 @@ def analyze(
     """
     tell = on_progress or _silent
     loaded = load_rules(
-        settings=config.find_settings(Path.cwd()) if settings is None else settings,
+        settings=find_settings(Path.cwd()) if settings is None else settings,
         directories=[Path(folder) for folder in rules],
     )
     spec = load(Path(study)) if isinstance(study, str | Path) else study

@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from advisor import contract
-from advisor.spec import Direction, Objective, Parameter, StudySpec
-from advisor.study import Study
-from advisor.tracking.assemble import assemble
+from advisor.model.spec import Direction, Objective, Parameter, StudySpec
+from advisor.model.study import Study
 from advisor.tracking.runs import Experiment, Points, Run, RunStatus
+from advisor.tracking.study.assemble import assemble
 
 _RUN_STATUS: Mapping[str, RunStatus] = {
     "infeasible": "FAILED",

@@ -38,12 +38,11 @@ from cases import REAL, SOURCES, Case, load_cases
 from rich.console import Console
 from rich.progress import Progress
 
-from advisor import resources
-from advisor.engine import judge
-from advisor.finding import Verdict
-from advisor.measured import FILE, SIZES, Measured, size
-from advisor.registry import load_rules
-from advisor.rule import Rule
+from advisor.engine.judge import judge
+from advisor.engine.measured import SIZES, Measured, path_of_table, size
+from advisor.engine.registry import load_rules
+from advisor.engine.rule import Rule
+from advisor.model.finding import Verdict
 
 
 @dataclass(frozen=True)
@@ -192,7 +191,7 @@ def measured(answers: Iterable[Answer]) -> list[Measured]:
 
 def write(rows: Iterable[Measured]) -> None:
     """Put them where the rules' pages and the reports quote them from."""
-    with (resources.directory("rules") / FILE).open("w", newline="", encoding="utf-8") as file:
+    with path_of_table().open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow([f.name for f in fields(Measured)])
         lines.writerows(row.row() for row in rows)

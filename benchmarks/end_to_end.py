@@ -30,7 +30,7 @@ from engine import _TAGS, SIX, STEPS, _curves, _params
 from reading import server
 
 from advisor import contract
-from advisor.tracking.client import quiet_mlflow
+from advisor.tracking.stores.client import quiet_mlflow
 
 RUNS = (100, 1000, 10_000)
 POINTS = 500

@@ -27,13 +27,13 @@ from typing import Any
 import numpy as np
 
 from advisor import contract
-from advisor.engine import judge
-from advisor.registry import load_rules
-from advisor.space import FloatArray
-from advisor.spec import Objective, Parameter, StudySpec
-from advisor.study import Study
-from advisor.tracking.assemble import assemble
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
+from advisor.model.space import FloatArray
+from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.model.study import Study
 from advisor.tracking.runs import Experiment, Points, Run
+from advisor.tracking.study.assemble import assemble
 
 STEPS = 10_000
 SIX = ("val/error", "val/loss", contract.TRAIN_LOSS, contract.GRAD_NORM, contract.LEARNING_RATE, contract.STEP_TIME)

@@ -4,7 +4,8 @@
 
 The measure is the centred discrepancy (0 is even): of the whole space, and on average over its single axes and its pairs of axes,
 because few hyperparameters matter. AlgoPerf's sequences are read from `halton_reference/sequences.json` in the folder
-`ADVISOR_BENCHMARK`; ours are drawn by `advisor.sampling` with as many points in as many dimensions, under many seeds.
+`ADVISOR_BENCHMARK`; ours are drawn by `advisor.planning.sampling.halton`
+with as many points in as many dimensions, under many seeds.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import qmc
 
-from advisor.sampling import sample
-from advisor.space import FloatArray
-from advisor.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.model.space import FloatArray
+from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.planning.sampling.halton import sample
 
 FOLDER = Path(os.environ.get("ADVISOR_BENCHMARK", Path(__file__).resolve().parents[2] / "shared" / "benchmark"))
 SEEDS = 100

@@ -18,7 +18,7 @@ from kill_run import running
 from kills import Victim
 
 from advisor.contract import TAG_SIDECAR
-from advisor.importers.writer import TAG_SOURCE
+from advisor.interop.importers.writer import TAG_SOURCE
 
 # --- import ---------------------------------------------------------------------------------------------------------------------
 
@@ -72,8 +72,8 @@ class Analyze(Killed):
     def __init__(self, folder: Path, points: int = 300) -> None:
         super().__init__(folder)
         from advisor import analyze
-        from advisor.importers.importing import import_runs
-        from advisor.importers.tabular import find
+        from advisor.interop.importers.importing import import_runs
+        from advisor.interop.importers.tabular import find
 
         self.renew()
         uri = f"sqlite:///{self.store}"

@@ -31,9 +31,20 @@ import psutil
 
 CHANGING = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "sqlite3.connect", "http.client.send", "subprocess.Popen")
 """Audit events of operations that change something, beside files opened for writing."""
-PRELOADED = ["advisor.cli.main", "advisor.analysis", "advisor.cli.run", "advisor.importers.sql_writer", "mlflow"]
-PRELOADED += ["advisor.importers.client_writer", "advisor.importers.tabular", "advisor.launch"]
-PRELOADED += ["advisor.report.build", "advisor.report.sarif", "advisor.launch.engines.local", "advisor_logging.sync"]
+PRELOADED = [
+    "advisor.cli.main",
+    "advisor.analysis",
+    "advisor.cli.run",
+    "advisor.interop.importers.sql_writer",
+    "mlflow",
+]
+PRELOADED += ["advisor.interop.importers.client_writer", "advisor.interop.importers.tabular", "advisor.launch"]
+PRELOADED += [
+    "advisor.report.build",
+    "advisor.report.formats.sarif",
+    "advisor.execution.engines.local",
+    "advisor_logging.sync",
+]
 PRELOADED += ["mlflow.store.tracking.sqlalchemy_store", "mlflow.store.artifact.local_artifact_repo"]
 
 

@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from advisor import contract
-from advisor.finding import Verdict
-from advisor.space import FloatArray
-from advisor.spec import Direction, Objective, Parameter, StudySpec
-from advisor.study import Study
-from advisor.tracking.assemble import assemble
+from advisor.model.finding import Verdict
+from advisor.model.space import FloatArray
+from advisor.model.spec import Direction, Objective, Parameter, StudySpec
+from advisor.model.study import Study
 from advisor.tracking.runs import Experiment, Points, Run
+from advisor.tracking.study.assemble import assemble
 
 Random: TypeAlias = np.random.Generator
 Wrong: TypeAlias = Callable[[Verdict], bool]

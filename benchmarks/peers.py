@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from advisor.study import Curve, Signal, Study, Trial
+from advisor.model.study import Curve, Signal, Study, Trial
 
 NAMES = ("runmedic", "trainspotter", "losslint")
 

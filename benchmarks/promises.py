@@ -26,9 +26,9 @@ import numpy as np
 from nulls import FAMILIES, Null
 from scipy.stats import binomtest
 
-from advisor.engine import judge
-from advisor.registry import load_rules
-from advisor.rule import Rule
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
+from advisor.engine.rule import Rule
 
 _DOUBTFUL = 0.01
 

@@ -30,10 +30,10 @@ from typing import Any
 import numpy as np
 from fault_servers import MariaDB, Postgres
 
-from advisor.importers.writer import NewPoints, NewRun, open_writer
-from advisor.tracking import cache
-from advisor.tracking.client import quiet_mlflow
-from advisor.tracking.store import read_experiment
+from advisor.interop.importers.writer import NewPoints, NewRun, open_writer
+from advisor.tracking.points import cache
+from advisor.tracking.stores.client import quiet_mlflow
+from advisor.tracking.stores.reading import read_experiment
 
 SOME = 20
 """Runs on which the slow ways are measured."""

@@ -22,8 +22,8 @@ from mlflow import MlflowClient
 from reading import SOME, plain_loop
 
 from advisor import contract
-from advisor.tracking import cache
-from advisor.tracking.store import read_experiment
+from advisor.tracking.points import cache
+from advisor.tracking.stores.reading import read_experiment
 from advisor_logging import spool
 from advisor_logging.shipper import Shipper
 

@@ -31,11 +31,11 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
 from advisor import contract
-from advisor.sampling import sample
-from advisor.space import FloatArray
-from advisor.spec import Objective, Sampler, StudySpec
+from advisor.model.space import FloatArray
+from advisor.model.spec import Objective, Sampler, StudySpec
+from advisor.planning.sampling.halton import sample
 from advisor.tracking.runs import Experiment
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores.reading import read_experiment
 
 DATA = Path(__file__).resolve().parent / "recordings" / "data"
 BITS, TIMING_BITS = 9, 4

@@ -23,9 +23,9 @@ from typing import Any
 
 from engine import study
 
-from advisor.engine import judge
-from advisor.plans import plan
-from advisor.registry import load_rules
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
+from advisor.planning import plan
 from advisor.report import Report, build_report
 
 TRIALS = (200, 1000, 5000)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from studies import make_study
 
-from advisor.spec import Parameter, StudySpec
-from advisor.study import Study
+from advisor.model.spec import Parameter, StudySpec
+from advisor.model.study import Study
 
 
 def round_of(

@@ -7,7 +7,7 @@ import sqlite3
 
 import numpy as np
 
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores.reading import read_experiment
 
 Points = dict[str, dict[str, list[tuple[int, float]]]]
 

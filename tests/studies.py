@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from advisor.engine import judge
-from advisor.finding import Verdict
-from advisor.registry import load_rules
-from advisor.spec import Objective, Parameter, StudySpec
-from advisor.study import Study
-from advisor.tracking.assemble import assemble
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
+from advisor.model.finding import Verdict
+from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.model.study import Study
 from advisor.tracking.runs import Experiment, Points, Run
+from advisor.tracking.study.assemble import assemble
 
 
 def make_study(

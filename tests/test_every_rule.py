@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from studies import make_study
 
-from advisor.engine import judge
-from advisor.registry import load_rules
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
 
 CHECKOUT = Path(__file__).parents[1]
 RULES = load_rules()
 ALLOWED = {
-    "advisor.rule",
-    "advisor.finding",
+    "advisor.engine.rule",
+    "advisor.model.finding",
     "advisor.study",
-    "advisor.space",
-    "advisor.spec",
+    "advisor.model.space",
+    "advisor.model.spec",
     "advisor.stats",
-    "advisor.readings",
+    "advisor.computed",
 }
 
 
@@ -85,7 +85,7 @@ def test_it_imports_only_what_a_rule_may(rule):
 
 
 def test_the_overview_is_fresh():
-    from advisor.pages import overview
+    from advisor.engine.pages import overview
 
     assert (CHECKOUT / "rules" / "README.md").read_text() == overview(RULES), "run `make docs`"
 

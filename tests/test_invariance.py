@@ -23,13 +23,13 @@ import pytest
 from cases import RECORDED, Case, load_cases
 
 from advisor import contract
-from advisor.engine import judge
-from advisor.finding import Verdict
-from advisor.registry import load_rules
-from advisor.study import CurveBlock, Signal, Study
-from advisor.tracking.assemble import assemble
-from advisor.tracking.names import quantity
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
+from advisor.model.finding import Verdict
+from advisor.model.study import CurveBlock, Signal, Study
 from advisor.tracking.runs import Experiment, Points
+from advisor.tracking.study.assemble import assemble
+from advisor.tracking.study.metric_names import quantity
 from tests.promise import ALL
 
 ABSOLUTE = {
@@ -181,7 +181,7 @@ def test_no_verdict_changes(name: str) -> None:
 
 def test_the_same_data_give_the_same_bytes(tmp_path: Path) -> None:
     """In processes that hash texts differently, as each process of Python does."""
-    from advisor.importers.tables import import_tables
+    from advisor.interop.importers.tables import import_tables
 
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     for table in ("trials.parquet", "curves.parquet"):

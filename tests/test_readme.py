@@ -127,6 +127,6 @@ def test_what_it_names_is_there():
 
 
 def test_the_number_of_rules_is_right():
-    from advisor.registry import load_rules
+    from advisor.engine.registry import load_rules
 
     assert f"knows {len(load_rules())} rules" in README

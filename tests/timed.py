@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from studies import make_study
 
-from advisor.study import Study
+from advisor.model.study import Study
 
 NAMES = {
     "step": "train/step_time_s",

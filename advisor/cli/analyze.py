@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from advisor import shell
 from advisor.cli.options import SEVERITIES, ray_address_option, reaches, tracking_option
-from advisor.errors import AdvisorError
-from advisor.workers import Where
+from advisor.model.errors import AdvisorError
+from advisor.system import shell
+from advisor.system.workers import Where
 
 if TYPE_CHECKING:
     from advisor.report import Report
@@ -120,7 +120,7 @@ def analyze(
     if all_:
         single = {"--study": study_file, "--watch": watch, "--log-to-mlflow": log_to_mlflow}
         _refuse(single, "goes with a single experiment: drop it, or drop --all")
-        from advisor.cli.workspace import analyze_all
+        from advisor.cli.survey.command import analyze_all
 
         analyze_all(
             experiment or "*",
@@ -139,7 +139,7 @@ def analyze(
         raise AdvisorError("--watch goes on until it is stopped, so that --fail-on says nothing; leave one of them out")
     from advisor.analysis import analyze as run
     from advisor.cli.progress import progress
-    from advisor.report.sarif import StudyFile
+    from advisor.report.formats.sarif import StudyFile
     from advisor.report.save import save_report
 
     def make(*, shown: bool = True) -> Report:
@@ -201,7 +201,7 @@ def _words(
 def _show(report: Report, out: Path) -> None:
     from rich.console import Console
 
-    from advisor.report.terminal import print_report
+    from advisor.report.formats.terminal import print_report
 
     print_report(report, Console())
     click.echo(f"\nReport: {out / 'report.html'}")

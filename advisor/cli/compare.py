@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from advisor.cli.options import tracking_option
-from advisor.errors import AdvisorError
+from advisor.model.errors import AdvisorError
 
 if TYPE_CHECKING:
-    from advisor.comparison import Comparison, Side, Summary, Variance
-    from advisor.study import Study, Trial
+    from advisor.history.compare import Comparison, Side, Summary, Variance
+    from advisor.model.study import Study, Trial
 
 
 @click.command()
@@ -68,7 +68,7 @@ def compare(
     advisor compare -e cifar optimizer=adam optimizer=sgd     two configurations, each by its best
     advisor compare new:trial-4 cifar:trial-3 --complexity 0.5%
     """
-    from advisor.comparison import compare as decide
+    from advisor.history.compare import compare as decide
 
     experiments = _Experiments(tracking_uri, objective, direction)
     one, other = (_side(text, experiment, experiments) for text in (candidate, incumbent))
@@ -101,7 +101,7 @@ class _Experiments:
 
     def split(self, text: str) -> tuple[str, str]:
         """The experiment that `text` names and what of it, which is empty for all: names may hold colons themselves."""
-        from advisor.tracking.store import list_experiments
+        from advisor.tracking.stores.reading import list_experiments
 
         if self.names is None:
             self.names = list_experiments(self.tracking_uri)
@@ -113,7 +113,7 @@ class _Experiments:
 
 
 def _side(text: str, experiment: str | None, experiments: _Experiments) -> Side:
-    from advisor.comparison import Side
+    from advisor.history.compare import Side
 
     name, part = (experiment, text) if experiment is not None else experiments.split(text)
     study = experiments.read(name)
@@ -122,7 +122,7 @@ def _side(text: str, experiment: str | None, experiments: _Experiments) -> Side:
 
 def _trials(study: Study, part: str, experiment: str) -> tuple[Trial, ...]:
     """The trials that a trial's name or id, with its repeats, or NAME=VALUE,... stand for."""
-    from advisor.readings import repeats
+    from advisor.computed.decision import repeats
 
     named = [t for t in study.trials if part in (t.name, t.id)]
     named = named or [t for t in study.trials if len(part) >= 6 and t.id.startswith(part)]
@@ -147,7 +147,7 @@ def _trials(study: Study, part: str, experiment: str) -> tuple[Trial, ...]:
 def _has(trial: Trial, name: str, text: str) -> bool:
     import math
 
-    from advisor.space import as_number
+    from advisor.model.space import as_number
 
     value = trial.params.get(name)
     if value is None:

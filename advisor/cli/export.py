@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from advisor.cli.options import tracking_option
-from advisor.errors import AdvisorError
-from advisor.exports import KINDS
+from advisor.interop.exports import KINDS
+from advisor.model.errors import AdvisorError
 
 if TYPE_CHECKING:
-    from advisor.exports.content import Past
-    from advisor.spec import StudySpec
+    from advisor.interop.exports.content import Past
+    from advisor.model.spec import StudySpec
 
 
 @click.command()
@@ -59,10 +59,10 @@ def export(
     advisor export optuna next/1-….yaml --experiment cifar --out study.py
     advisor export wandb next/1-….yaml --points -n 40 --out sweep.yaml
     """
-    from advisor.exports import export as render
-    from advisor.sampling import sample
-    from advisor.spec_yaml import load
-    from advisor.whole_files import write
+    from advisor.interop.exports import export as render
+    from advisor.model.spec_yaml import load
+    from advisor.planning.sampling.halton import sample
+    from advisor.system.atomic import write
 
     if not points and (count is not None or skip):
         raise AdvisorError("-n and --skip choose among the study's own trials; ask for these with --points")
@@ -84,7 +84,7 @@ def export(
 
 def _past(spec: StudySpec, experiment: str, tracking_uri: str | None) -> list[Past]:
     """The trials of the experiment that have ended, in the order in which they began; those outside of the space are told of."""
-    from advisor.exports.content import Past
+    from advisor.interop.exports.content import Past
     from advisor.tracking import read_study
 
     study = read_study(experiment, tracking_uri=tracking_uri, spec=spec)

@@ -30,13 +30,13 @@ def history(
     advisor history cifar-round-3          the one that this study is of
     advisor history --format json          for other tools
     """
-    from advisor import config
     from advisor.cli.progress import progress
-    from advisor.lineages import chronicle
-    from advisor.registry import load_rules
-    from advisor.report import told
+    from advisor.engine import settings
+    from advisor.engine.registry import load_rules
+    from advisor.history.lineages import chronicle
+    from advisor.report.text import lineages
 
-    rules = load_rules(directories=rule_folders, settings=config.find_settings(Path.cwd()))
+    rules = load_rules(directories=rule_folders, settings=settings.find_settings(Path.cwd()))
     with progress(enabled=not quiet) as tell:
         found = chronicle(
             study, rules, tracking_uri=tracking_uri, on_progress=lambda done, of: tell("Reading runs", done, of)
@@ -44,5 +44,5 @@ def history(
     if format_ == "json":
         click.echo(found.model_dump_json(indent=1))
         return
-    write = told.markdown if format_ == "markdown" else told.plain
+    write = lineages.markdown if format_ == "markdown" else lineages.plain
     click.echo("\n".join(write(found.lineages, found.hit_rates, found.judged)))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from advisor.cli.options import tracking_option
-from advisor.errors import AdvisorError
+from advisor.model.errors import AdvisorError
 
 if TYPE_CHECKING:
-    from advisor.importers.importing import ImportSummary
-    from advisor.importers.runs import Found
+    from advisor.interop.importers.importing import ImportSummary
+    from advisor.interop.importers.runs import Found
 
 Direction = Literal["minimize", "maximize"]
 
@@ -85,7 +85,7 @@ def _import(
     from dataclasses import replace
 
     from advisor.cli.progress import progress
-    from advisor.importers.importing import import_runs
+    from advisor.interop.importers.importing import import_runs
 
     with progress(enabled=not quiet) as tell:
         tell("Looking for runs", 0, 1)
@@ -102,7 +102,7 @@ def _import(
 
 
 def _show(summary: ImportSummary, quiet: bool) -> None:
-    from advisor.spec_yaml import short
+    from advisor.model.spec_yaml import short
 
     if not quiet:
         for warning in summary.warnings:
@@ -144,7 +144,7 @@ def tables(trials: Path, curves: Path, tracking_uri: str | None, experiment: str
     CURVES: study, trial, metric, step, value, time_s
     """
     from advisor.cli.progress import progress
-    from advisor.importers.tables import import_tables
+    from advisor.interop.importers.tables import import_tables
 
     with progress(enabled=not quiet) as tell:
         summary = import_tables(
@@ -167,7 +167,7 @@ def auto(ctx: click.Context, /, path: str, **given: Any) -> None:
     \b
     advisor import lightning_logs/
     """
-    from advisor.importers.guess import kinds_of
+    from advisor.interop.importers.guess import kinds_of
 
     kind, *others = kinds_of(path)
     if not given["quiet"]:
@@ -189,7 +189,7 @@ def tensorboard(path: Path, **given: Any) -> None:
     \b
     advisor import tensorboard runs/ --objective val/loss
     """
-    from advisor.importers.tensorboard import find
+    from advisor.interop.importers.tensorboard import find
 
     _import(lambda: (find(path), []), **given)
 
@@ -207,7 +207,7 @@ def wandb(path: Path, **given: Any) -> None:
     advisor import wandb wandb/
     advisor import wandb exports/ --experiment sweep-1
     """
-    from advisor.importers.wandb import find
+    from advisor.interop.importers.wandb import find
 
     _import(lambda: find(path), **given)
 
@@ -221,7 +221,7 @@ def lightning(path: Path, **given: Any) -> None:
     \b
     advisor import lightning lightning_logs/
     """
-    from advisor.importers.lightning import find
+    from advisor.interop.importers.lightning import find
 
     _import(lambda: (find(path), []), **given)
 
@@ -238,7 +238,7 @@ def trainer_state(path: Path, **given: Any) -> None:
     \b
     advisor import trainer-state outputs/
     """
-    from advisor.importers.trainer_state import find
+    from advisor.interop.importers.trainer_state import find
 
     _import(lambda: (find(path), []), **given)
 
@@ -257,7 +257,7 @@ def optuna(path: str, study: str | None, **given: Any) -> None:
     advisor import optuna sqlite:///study.db
     advisor import optuna journal.log --study resnet --objective accuracy
     """
-    from advisor.importers.optuna import find
+    from advisor.interop.importers.optuna import find
 
     objective = given.pop("objective")
     _import(lambda: find(path, study=study, objective=objective), objective=None, **given)
@@ -319,7 +319,7 @@ def _tabular(
     time: str | None,
     **given: Any,
 ) -> None:
-    from advisor.importers.tabular import find
+    from advisor.interop.importers.tabular import find
 
     columns = [name.strip() for name in params.split(",") if name.strip()]
     _import(lambda: find(path, kind, step=step, run=run, params=columns, time=time), **given)
@@ -334,7 +334,7 @@ def algoperf(path: Path, **given: Any) -> None:
     \b
     advisor import algoperf submission/
     """
-    from advisor.importers.algoperf import find
+    from advisor.interop.importers.algoperf import find
 
     _import(lambda: (find(path), []), **given)
 
@@ -348,6 +348,6 @@ def ray(path: Path, **given: Any) -> None:
     \b
     advisor import ray ~/ray_results/my-experiment
     """
-    from advisor.importers.ray import find
+    from advisor.interop.importers.ray import find
 
     _import(lambda: (find(path), []), **given)

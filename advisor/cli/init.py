@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from advisor import shell
-from advisor.errors import AdvisorError
+from advisor.model.errors import AdvisorError
+from advisor.system import shell
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-    from advisor.plans.initial import Wish
-    from advisor.spec import Parameter, StudySpec
+    from advisor.model.spec import Parameter, StudySpec
+    from advisor.planning.designs.initial import Wish
 
 OPTIMIZERS = ("adam", "adamw", "nadam", "nesterov", "rmsprop", "sgd")
 _RANGE = re.compile(r"^([^:]+)\.\.([^:]+)(?::(log|linear|reverse-log))?$")
@@ -84,8 +84,8 @@ def init(
     """
     from pydantic import ValidationError
 
-    from advisor.plans.initial import Wish
-    from advisor.spec import Objective
+    from advisor.model.spec import Objective
+    from advisor.planning.designs.initial import Wish
 
     optimizer = optimizer or _ask("Optimizer", "adam", click.Choice(OPTIMIZERS), "--optimizer")
     metric = metric or _ask("Metric to judge trials by, on validation data", "valid/error", str, "--metric")
@@ -115,10 +115,10 @@ def init(
 
 def _studies(wish: Wish, compared: str | None, find_steps: int | None) -> Sequence[StudySpec]:
     """The first study, or one for each value to compare."""
-    from advisor.plans.base import learning_rate
-    from advisor.plans.initial import initial
-    from advisor.plans.one_each import one_each
-    from advisor.plans.steps_initial import sweep_first
+    from advisor.planning.base import learning_rate
+    from advisor.planning.designs.initial import initial
+    from advisor.planning.designs.one_each import one_each
+    from advisor.planning.designs.steps_initial import sweep_first
 
     spec = initial(wish)
     if find_steps is None:
@@ -148,7 +148,7 @@ def _ask(question: str, default: object, kind: Any, option: str) -> Any:
 
 def _guess(metric: str) -> str:
     """The way in which a metric of this name is likely better."""
-    from advisor.tracking.names import direction_of
+    from advisor.tracking.study.metric_names import direction_of
 
     return direction_of(metric) or "minimize"
 
@@ -157,7 +157,7 @@ def _parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tuple[str,
     """The hyperparameter that an option gives, by its name."""
     from pydantic import ValidationError
 
-    from advisor.spec import Parameter
+    from advisor.model.spec import Parameter
 
     name, _, value = (part.strip() for part in text.partition("="))
     found = _RANGE.match(value)
@@ -189,8 +189,8 @@ _FORMS = {
 
 def _usual_scale(name: str, low: float) -> Literal["linear", "log"]:
     """The scale of a range where none is given: orders of magnitude for learning rates, and for weight decay that is not 0."""
-    from advisor.readings import kinds
-    from advisor.space import is_learning_rate, words_of
+    from advisor.computed.space import kinds
+    from advisor.model.space import is_learning_rate, words_of
 
     words = set(words_of(name))
     decays = kinds.is_regulariser(name) and bool(words & {"decay", "wd", "weightdecay", "l2"})
@@ -218,9 +218,9 @@ def _value(text: str) -> bool | int | float | str:
 
 def _write(specs: Sequence[StudySpec], compared: str, stated: Collection[str], out: Path, *, force: bool) -> None:
     """One file for each study, all or none. stated: what options gave, which the training has to be told even where it is fixed."""
-    from advisor.launch.command import option
-    from advisor.spec_yaml import dump
-    from advisor.whole_files import write
+    from advisor.execution.command import option
+    from advisor.model.spec_yaml import dump
+    from advisor.system.atomic import write
 
     slugs = [] if len(specs) == 1 else _slugs([str(s.parameters[compared].value) for s in specs])
     files = [out.with_name(f"{out.stem}-{slug}{out.suffix or '.yaml'}") for slug in slugs] or [out]

@@ -19,7 +19,7 @@ from advisor.cli.init import init
 from advisor.cli.run import run
 from advisor.cli.sync import sync
 from advisor.contract.redact import redact
-from advisor.errors import AdvisorError
+from advisor.model.errors import AdvisorError
 from advisor.version import __version__
 
 _MOST = 1200
@@ -50,7 +50,7 @@ cli.add_command(analyze)
 @cli.command()
 def rules() -> None:
     """List the rules: id, chapter and what each looks for."""
-    from advisor.registry import load_rules
+    from advisor.engine.registry import load_rules
 
     loaded = load_rules()
     width = max((len(rule.rule_id()) for rule in loaded), default=0)
@@ -63,8 +63,8 @@ def rules() -> None:
 @click.argument("rule")
 def explain(rule: str) -> None:
     """Print the page of RULE: what it looks at, why it matters, what to do, its thresholds."""
-    from advisor.pages import rule_page
-    from advisor.registry import load_rules
+    from advisor.engine.pages import rule_page
+    from advisor.engine.registry import load_rules
 
     loaded = {r.rule_id(): r for r in load_rules()}
     if rule not in loaded:
@@ -91,8 +91,8 @@ def sample(study: Path, count: int | None, skip: int, format_: str) -> None:
     A scrambled, shifted Halton sequence: the same study file gives the same trials on every machine.
     """
     from advisor.cli.trials import write_trials
-    from advisor.sampling import sample as draw
-    from advisor.spec_yaml import load
+    from advisor.model.spec_yaml import load
+    from advisor.planning.sampling.halton import sample as draw
 
     spec = load(study)
     wanted = count if count is not None else (spec.trials or 10)
@@ -110,7 +110,7 @@ def demo(out: Path, trials: int, seed: int) -> None:
 
     Takes a minute or two on two cores. Needs the extra `demo`: pip install "tuning-advisor[demo]".
     """
-    from advisor.demo import run_demo
+    from advisor.cli.demo import run_demo
 
     run_demo(out, trials=trials, seed=seed, say=click.echo)
 
@@ -121,7 +121,7 @@ def schema(what: str) -> None:
     """Print the JSON Schema of findings.json or of a study file."""
     import json
 
-    from advisor import spec_yaml
+    from advisor.model import spec_yaml
     from advisor.report import findings_schema
 
     click.echo(json.dumps(findings_schema() if what == "findings" else spec_yaml.schema(), indent=2))

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from advisor import shell
 from advisor.cli.options import ray_address_option, tracking_option
-from advisor.errors import AdvisorError
+from advisor.model.errors import AdvisorError
+from advisor.system import shell
 
 if TYPE_CHECKING:
-    from advisor.launch import Launch, Summary
-    from advisor.launch.engines import Engine
-    from advisor.launch.plan import Tell
-    from advisor.spec import StudySpec
+    from advisor.execution import Launch, Summary
+    from advisor.execution.engines import Engine
+    from advisor.execution.options import Tell
+    from advisor.model.spec import StudySpec
 
 
 @click.command()
@@ -114,14 +114,14 @@ def run(
     non-finite results are recorded as what they are. Ctrl-C stops cleanly; the same command goes on where it was left, also after a
     kill -9 or on another machine: what has ended is never trained again. More trials with --trials continue the same sequence.
     """
-    from advisor.launch import Launch, Ledger, given, launch, sources
-    from advisor.launch.jobs import first_seed_of
-    from advisor.spec_yaml import load
-    from advisor.tracking.location import default_for_writing, locate
+    from advisor.execution import Launch, Ledger, job_env, launch, sources
+    from advisor.execution.jobs import first_seed_of
+    from advisor.model.spec_yaml import load
+    from advisor.tracking.stores.location import default_for_writing, locate
 
     spec = load(study)
-    given.check(spec, command, append=not no_args)
-    folder = given.folder_of(out, spec.study)
+    job_env.check(spec, command, append=not no_args)
+    folder = job_env.folder_of(out, spec.study)
     seed = first_seed_of(spec) if seed is None else seed
     if dry_run:
         _print(spec, trials, seed, command, folder, append=not no_args)
@@ -165,7 +165,7 @@ class _Where:
 def _engine(spec: StudySpec, where: _Where, folder: Path, timeout_s: float | None) -> Engine:
     """The engine that the options ask for; each is imported only where it is used."""
     if where.on == "ray":
-        from advisor.launch.engines.ray import Ray
+        from advisor.execution.engines.ray import Ray
 
         return Ray(
             where.ray_address,
@@ -174,7 +174,7 @@ def _engine(spec: StudySpec, where: _Where, folder: Path, timeout_s: float | Non
             parallel=where.parallel,
         )
     if where.on == "slurm":
-        from advisor.launch.engines.slurm import Slurm
+        from advisor.execution.engines.slurm import Slurm
 
         options = {
             "cpus_per_task": str(max(1, round(where.cpus_per_trial))),
@@ -189,8 +189,8 @@ def _engine(spec: StudySpec, where: _Where, folder: Path, timeout_s: float | Non
             options=options,
             at_a_time=at_a_time,
         )
-    from advisor.launch.devices import gpus, slots
-    from advisor.launch.engines.local import Local
+    from advisor.execution.devices import gpus, slots
+    from advisor.execution.engines.local import Local
 
     return Local(slots(gpus(), where.gpus_per_trial, where.parallel))
 
@@ -206,8 +206,8 @@ def _print(
     spec: StudySpec, trials: int | None, seed: int, command: Sequence[str], folder: Path, *, append: bool
 ) -> None:
     """The commands, as a shell takes them."""
-    from advisor.launch import jobs
-    from advisor.launch.given import words_of
+    from advisor.execution import jobs
+    from advisor.execution.job_env import words_of
 
     if spec.sampler.kind == "adaptive":
         raise AdvisorError(
@@ -253,7 +253,7 @@ def _watching(plan: Launch, seed: int, *, enabled: bool) -> Iterator[Tell]:
 
 def _state(plan: Launch, summary: Summary, seed: int) -> str:
     """The best so far and how many did not end well, in a few words."""
-    from advisor.launch.jobs import name_of
+    from advisor.execution.jobs import name_of
 
     best = summary.best
     said = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({name_of(best[0], seed)})"] if best else []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from advisor.errors import AdvisorError
+from advisor.model.errors import AdvisorError
 
 if TYPE_CHECKING:
     from advisor_logging.sync import Spool

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TextIO
 
-from advisor.space import Value
-from advisor.spec_yaml import short
+from advisor.model.space import Value
+from advisor.model.spec_yaml import short
 
 
 def write_trials(trials: Iterable[Mapping[str, Value]], names: Sequence[str], format_: str, out: TextIO) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from advisor.contract.redact import redact
-from advisor.errors import AdvisorError
-from advisor.report.changes import changes
+from advisor.model.errors import AdvisorError
 from advisor.report.live import LiveReport
+from advisor.report.text.changes import changes
 
 if TYPE_CHECKING:
     from advisor.report import Report

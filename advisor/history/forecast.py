@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.errors import AdvisorError
-from advisor.prediction import BestBeyond
-from advisor.readings import settings
-from advisor.sampling import sample
-from advisor.spec import StudySpec
+from advisor.computed.space import settings
+from advisor.model.errors import AdvisorError
+from advisor.model.prediction import BestBeyond
+from advisor.model.spec import StudySpec
+from advisor.model.study import Study
+from advisor.planning.sampling.halton import sample
 from advisor.stats import surface
 from advisor.stats.importance import evenly
-from advisor.study import Study
 
 MOST_POINTS = 200
 """Of the next study's trials that are looked at."""

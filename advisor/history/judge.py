@@ -7,14 +7,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from advisor.finding import Verdict
+from advisor.computed.decision import repeats
+from advisor.computed.space import failures
 from advisor.history.model import Judgement, Outcome
-from advisor.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials, SpreadWithin
-from advisor.readings import failures, repeats
-from advisor.spec import Objective
-from advisor.spec_yaml import share, short
+from advisor.model.finding import Verdict
+from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials, SpreadWithin
+from advisor.model.spec import Objective
+from advisor.model.spec_yaml import share, short
+from advisor.model.study import Study, Trial
 from advisor.stats import distributions as stats
-from advisor.study import Study, Trial
 
 FEWEST = 0.5
 """Share of a study's trials that must have ended before its predictions are judged."""

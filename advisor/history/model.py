@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from advisor.prediction import Prediction
-from advisor.spec import Objective
+from advisor.model.prediction import Prediction
+from advisor.model.spec import Objective
 
 Judgement = Literal["kept", "not kept", "cannot tell"]
 

@@ -14,10 +14,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from advisor import columns
-from advisor.space import Value, same
-from advisor.spec import Parameter, StudySpec
-from advisor.study import Curve, CurveBlock, Study, Trial
+from advisor.model.space import Value, same
+from advisor.model.spec import Parameter, StudySpec
+from advisor.model.study import Curve, CurveBlock, Study, Trial
+from advisor.system import spill
 
 OUTSIDE = "lie outside its space"
 
@@ -62,7 +62,7 @@ def pool(own: Study, earlier: Sequence[Study]) -> Pooled:
         return Pooled(own, tuple(counted), tuple(said))
     every = [*chosen, *((own, _marked(own, trial, None)) for trial in own.trials)]
     curves = {name: [s.metric(t, name) for s, t in every] for name in own.metrics}
-    few = sum(len(c) for each in curves.values() for c in each) <= columns.FEW
+    few = sum(len(c) for each in curves.values() for c in each) <= spill.FEW
     blocks = {name: _joined(each, few=few) for name, each in curves.items()}
     trials = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(every))
     return Pooled(replace(own, trials=trials, metrics=blocks), tuple(counted), tuple(said))
@@ -83,7 +83,7 @@ def _marked(study: Study, trial: Trial, number: int | None) -> Trial:
 def _joined(curves: Sequence[Curve], *, few: bool) -> CurveBlock:
     offsets = np.cumsum([0, *(len(c) for c in curves)]).astype(np.int64)
     parts = ((c.steps, c.values, c.times) for c in curves)
-    steps, values, times = columns.joined(parts, most=int(offsets[-1]), few=few)
+    steps, values, times = spill.joined(parts, most=int(offsets[-1]), few=few)
     return CurveBlock(steps, values, times, offsets)
 
 

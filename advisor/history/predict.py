@@ -18,23 +18,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.finding import (
-    AddParameter,
-    Change,
-    Finding,
-    FixParameter,
-    MissingData,
-    RunPlan,
-    SetField,
-    SetRange,
-    SetSchedule,
-    Verdict,
-)
+from advisor.computed.curves import curve_tails, noise
+from advisor.computed.decision import repeats
+from advisor.computed.space import failures
 from advisor.history import forecast
 from advisor.history.pool import lies_in
-from advisor.plans.base import base
-from advisor.plans.catalogue import PLANS
-from advisor.prediction import (
+from advisor.model.change import AddParameter, Change, FixParameter, RunPlan, SetField, SetRange, SetSchedule
+from advisor.model.finding import Finding, MissingData, Verdict
+from advisor.model.prediction import (
     BestBeyond,
     BestReaches,
     Expected,
@@ -44,11 +35,12 @@ from advisor.prediction import (
     SpreadWithin,
     significant,
 )
-from advisor.readings import ends, failures, noise, repeats
-from advisor.spec import StudySpec
+from advisor.model.spec import StudySpec
+from advisor.model.study import Study
+from advisor.planning.base import base
+from advisor.planning.designs.catalogue import PLANS
 from advisor.stats import distributions as stats
 from advisor.stats import trend
-from advisor.study import Study
 
 SURE = 0.9
 """Probability of the intervals and bounds that are predicted; the field's custom."""
@@ -183,12 +175,12 @@ def _longer(case: _Case) -> Made | None:
     """
     study, finding, after = case.study, case.finding, case.after
     try:
-        judged = ends.best_endings(study, ends.BEST, ends.REACH)
+        judged = curve_tails.best_endings(study, curve_tails.BEST, curve_tails.REACH)
     except MissingData:
         return None
     firing = [e for e in judged if e.trial.id in finding.trials] or judged
     middle = sorted((e.end for e in firing), key=lambda end: end.forecast)[len(firing) // 2]
-    part = middle.part_of_forecast((after.max_train_steps or 0) / ends.typical_steps(study, firing))
+    part = middle.part_of_forecast((after.max_train_steps or 0) / curve_tails.typical_steps(study, firing))
     curve, sure = study.cost_curve(study.ranked()[0]).finite, (1 + SURE) / 2
     low = max(middle.forecast_interval(SURE)[0], 0.0) * part
     least, likely = (trend.cost_after(curve.steps, curve.values, s) for s in (low, middle.forecast * part))

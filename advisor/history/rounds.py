@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from advisor.engine import judge
-from advisor.finding import Verdict
+from advisor.computed.decision import repeats
+from advisor.engine.judge import judge
+from advisor.engine.rule import Rule
 from advisor.history.judge import outcomes
 from advisor.history.model import History, Round, hit_rates
 from advisor.history.pool import Pooled, numbers
-from advisor.readings import repeats
-from advisor.rule import Rule
-from advisor.spec import StudySpec
-from advisor.spec_yaml import describe
+from advisor.model.finding import Verdict
+from advisor.model.spec import StudySpec
+from advisor.model.spec_yaml import describe
+from advisor.model.study import Study
 from advisor.stats import distributions as stats
-from advisor.study import Study
 
 WITHOUT_GAIN = 2
 """Rounds in a row that must have gained nothing beyond noise before tuning is said to have stopped paying; ours."""

@@ -12,12 +12,17 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
-from advisor.finding import CurveEvidence, Verdict
+from advisor.computed.pipeline.reproduction import reproduction
+from advisor.engine.measured import in_words, measured
+from advisor.engine.rule import Rule
 from advisor.history import History
-from advisor.measured import in_words, measured
-from advisor.plans import Deferred, file_names
-from advisor.readings.reproduction import reproduction
-from advisor.report import gather
+from advisor.model.evidence import CurveEvidence
+from advisor.model.finding import Verdict
+from advisor.model.space import Value
+from advisor.model.spec import StudySpec
+from advisor.model.spec_yaml import dump
+from advisor.model.study import Signal, Study, Trial
+from advisor.planning import Deferred, file_names
 from advisor.report.model import (
     Best,
     CurveSet,
@@ -30,15 +35,11 @@ from advisor.report.model import (
     TrialCounts,
     TrialRow,
 )
-from advisor.report.plotted import JustAbove
-from advisor.report.reduce import curve_set, norm_histogram
-from advisor.report.sketch import sketches
-from advisor.report.text import encodable
-from advisor.rule import Rule
-from advisor.space import Value
-from advisor.spec import StudySpec
-from advisor.spec_yaml import dump
-from advisor.study import Signal, Study, Trial
+from advisor.report.plot_data import gather
+from advisor.report.plot_data.plotted import JustAbove
+from advisor.report.plot_data.reduce import curve_set, norm_histogram
+from advisor.report.plot_data.sketch import sketches
+from advisor.report.text.words import encodable
 from advisor.version import __version__
 
 BEST_TRIALS = 5

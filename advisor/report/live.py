@@ -9,7 +9,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 
-from advisor.report.html import render_live
+from advisor.report.formats.html import render_live
 
 ADDRESS = "127.0.0.1"
 """Loopback only: a report may hold what others are not to see, and nobody has to sign in."""

@@ -14,15 +14,24 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from advisor.causes import first_cause
-from advisor.finding import Finding, Goal, Verdict, by_priority
+from advisor.engine.explain import first_cause
 from advisor.history import History
-from advisor.plans import Deferred
-from advisor.report.plotted import BestOf, CloseUp, Importances, Isolation, JustAbove, Sketches, Speed, ToTarget
-from advisor.report.text import encodable
-from advisor.space import Value
-from advisor.spec import Objective, StudySpec
-from advisor.study import Signal, Status
+from advisor.model.finding import Finding, Goal, Verdict, by_priority
+from advisor.model.space import Value
+from advisor.model.spec import Objective, StudySpec
+from advisor.model.study import Signal, Status
+from advisor.planning import Deferred
+from advisor.report.plot_data.plotted import (
+    BestOf,
+    CloseUp,
+    Importances,
+    Isolation,
+    JustAbove,
+    Sketches,
+    Speed,
+    ToTarget,
+)
+from advisor.report.text.words import encodable
 
 
 class _Value(BaseModel):
@@ -314,13 +323,13 @@ class Report(_Value):
 
     def to_html(self) -> str:
         """The report as one self-contained page."""
-        from advisor.report.html import render_html
+        from advisor.report.formats.html import render_html
 
         return render_html(self)
 
     def to_markdown(self) -> str:
         """The report as Markdown, for an issue or a mail."""
-        from advisor.report.markdown import render_markdown
+        from advisor.report.formats.markdown import render_markdown
 
         return render_markdown(self)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from advisor import contract
-from advisor.finding import Verdict
-from advisor.report.headline import best_sentence, headline
-from advisor.report.markdown import md
+from advisor.model.finding import Verdict
+from advisor.report.formats.markdown import md
 from advisor.report.model import Report
 from advisor.report.save import files
-from advisor.report.text import clean
+from advisor.report.text.headline import best_sentence, headline
+from advisor.report.text.words import clean
 
 if TYPE_CHECKING:
     from advisor.tracking.publish import Published

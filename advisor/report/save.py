@@ -7,11 +7,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from advisor.errors import AdvisorError
+from advisor.model.errors import AdvisorError
+from advisor.report.formats.sarif import StudyFile, render_sarif
 from advisor.report.model import Report
-from advisor.report.sarif import StudyFile, render_sarif
-from advisor.report.text import encodable
-from advisor.whole_files import write
+from advisor.report.text.words import encodable
+from advisor.system.atomic import write
 
 _MANIFEST = ".written-by-advisor"
 """What the last analysis wrote into `next/`, `<SHA-256> <name>` a line: the next one removes these, unless they were edited."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.space import FloatArray
+from advisor.model.space import FloatArray
+from advisor.stats.boundaries import scores
 from advisor.stats.distributions import p_of_even_counts, p_of_uniform
-from advisor.stats.space import scores
 
 SEED = 0
 PERMUTATIONS = 199

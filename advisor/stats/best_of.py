@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln
 
-from advisor.space import FloatArray
+from advisor.model.space import FloatArray
 from advisor.stats.distributions import gamma
 
 _CALMEST = 0.25

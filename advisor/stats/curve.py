@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy import special
 from scipy.linalg import blas
 
-from advisor.space import FloatArray
+from advisor.model.space import FloatArray
 
 FEWEST = 6
 """Points below which a curve's noise, and so a rise of it, cannot be told."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from advisor.space import FloatArray
+from advisor.model.space import FloatArray
 from advisor.stats import distributions as stats
 
 SEED = 0

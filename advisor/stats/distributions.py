@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 from scipy.optimize import brentq
 
-from advisor.space import FloatArray, IntArray
+from advisor.model.space import FloatArray, IntArray
 
 
 class norm:

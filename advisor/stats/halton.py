@@ -10,7 +10,7 @@ from itertools import count, islice
 
 import numpy as np
 
-from advisor.space import FloatArray, IntArray
+from advisor.model.space import FloatArray, IntArray
 
 
 class Halton:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.space import FloatArray, IntArray
+from advisor.model.space import FloatArray, IntArray
 from advisor.stats import surface
 from advisor.stats.distributions import norm, rankdata
 

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 from scipy.optimize import minimize
 
-from advisor.space import FloatArray
+from advisor.model.space import FloatArray
 from advisor.stats.importance import Response, squared
 
 SEED = 0

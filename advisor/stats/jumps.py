@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.ndimage import median_filter
 
-from advisor.space import BoolArray, FloatArray, IntArray
+from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats import distributions as stats
 from advisor.stats import wandering
 from advisor.stats.curve import HUGE

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.space import BoolArray, FloatArray, IntArray
+from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats.distributions import beta
 
 Side: TypeAlias = Literal["low", "high"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.space import FloatArray
+from advisor.model.space import FloatArray
 from advisor.stats import distributions as stats
 
 _BLOCKS = 10

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 
-from advisor.space import FloatArray
+from advisor.model.space import FloatArray
 from advisor.stats.outliers import Side
 
 SEED = 0

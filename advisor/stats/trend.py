@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.ndimage import median_filter
 
-from advisor.space import BoolArray, FloatArray, IntArray
+from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats import distributions as stats
 from advisor.stats.curve import HUGE, LATE_POINTS, late_scatter, noise
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from advisor.space import FloatArray
+from advisor.model.space import FloatArray
 from advisor.stats import distributions as stats
 
 _FEWEST = 10

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from advisor.spec import Direction, StudySpec
-from advisor.study import Study
-from advisor.tracking.assemble import assemble
+from advisor.model.spec import Direction, StudySpec
+from advisor.model.study import Study
+from advisor.tracking.study.assemble import assemble
 
 if TYPE_CHECKING:
     from advisor.tracking.lineage import Reader
@@ -75,7 +75,7 @@ def _own(
     reader: Reader, experiment: str, spec: StudySpec | None, objective: str | None, direction: Direction | None
 ) -> Study:
     from advisor.tracking.lineage import of_study
-    from advisor.tracking.study_file import noted
+    from advisor.tracking.study_tags import noted
 
     raw = reader.experiment(experiment)
     known = spec or noted(raw.tags)

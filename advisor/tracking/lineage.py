@@ -12,15 +12,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from advisor import contract
-from advisor.errors import AdvisorError
-from advisor.spec import Objective, StudySpec
-from advisor.study import Study
-from advisor.tracking import client, mysql, postgres, sqlite, study_file
-from advisor.tracking.assemble import assemble
-from advisor.tracking.location import Location, locate
-from advisor.tracking.probes import kept
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import Objective, StudySpec
+from advisor.model.study import Study
+from advisor.tracking import study_tags
 from advisor.tracking.runs import Experiment
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores import client, mysql, postgres, sqlite
+from advisor.tracking.stores.location import Location, locate
+from advisor.tracking.stores.reading import read_experiment
+from advisor.tracking.study.assemble import assemble
+from advisor.tracking.study.probes import kept
 
 MOST_ROUNDS = 100
 _QUERY = """
@@ -51,7 +52,7 @@ def places(tracking_uri: str | None = None) -> tuple[Place, ...]:
     location = locate(tracking_uri)
     found = []
     for name, tags in _experiments(location):
-        specs = study_file.specs_of(tags)
+        specs = study_tags.specs_of(tags)
         if name not in {s.study for s in specs}:
             found.append(Place(name, name, None))
         found += [Place(s.study, name, s) for s in specs]

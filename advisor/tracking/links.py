@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from advisor.tracking import client
-from advisor.tracking.location import Location, locate
-from advisor.tracking.lookup import choose
+from advisor.tracking.stores import client
+from advisor.tracking.stores.location import Location, locate
+from advisor.tracking.stores.lookup import choose
 
 
 def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:

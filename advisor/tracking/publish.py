@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from advisor import contract
-from advisor.tracking import client as store
-from advisor.tracking.artifacts import artifact_repository
 from advisor.tracking.links import url_of
-from advisor.tracking.location import Location, locate
-from advisor.tracking.lookup import choose
+from advisor.tracking.points.artifacts import artifact_repository
+from advisor.tracking.stores import client as store
+from advisor.tracking.stores.location import Location, locate
+from advisor.tracking.stores.lookup import choose
 
 RUN_NAME = "advisor"
 MOST = 5000

@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor import columns
-from advisor.space import FloatArray
+from advisor.model.space import FloatArray
+from advisor.system import spill
 
 RunStatus: TypeAlias = Literal["FINISHED", "FAILED", "KILLED", "RUNNING", "SCHEDULED"]
 
@@ -55,4 +55,4 @@ class Experiment:
     @property
     def few(self) -> bool:
         """Whether its points, and what is made of them, may be held in memory."""
-        return sum(len(p.runs) for p in self.points.values()) <= columns.FEW
+        return sum(len(p.runs) for p in self.points.values()) <= spill.FEW

@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from advisor import contract
-from advisor.adaptive import Past, suggest
-from advisor.engine import judge
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
+from advisor.engine.rule import Rule
 from advisor.history.pool import lies_in
-from advisor.plans import plan
-from advisor.plans.exploit import reopened
-from advisor.registry import load_rules
-from advisor.rule import Rule
-from advisor.sampling import sample
-from advisor.space import Value
-from advisor.spec import Sampler, StudySpec
+from advisor.model.space import Value
+from advisor.model.spec import Sampler, StudySpec
+from advisor.planning import plan
+from advisor.planning.designs.exploit import reopened
+from advisor.planning.sampling.adaptive import Past, suggest
+from advisor.planning.sampling.halton import sample
 from loop.contenders import Chosen
 from loop.record import study
 from loop.task import Outcome, Setting, Task

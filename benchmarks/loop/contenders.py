@@ -15,8 +15,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from advisor.space import Value, hard_limits
-from advisor.spec import Parameter, StudySpec
+from advisor.model.space import Value, hard_limits
+from advisor.model.spec import Parameter, StudySpec
 from loop.task import Setting, Task
 
 WIDER = 10.0

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from advisor import contract
-from advisor.spec import StudySpec
-from advisor.study import Study
-from advisor.tracking.assemble import assemble
+from advisor.model.spec import StudySpec
+from advisor.model.study import Study
 from advisor.tracking.runs import Experiment, Points, Run
+from advisor.tracking.study.assemble import assemble
 from loop.task import Outcome
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from advisor.space import FloatArray
+from advisor.model.space import FloatArray
 from loop.results import LOOP, Result
 
 DRAWS = 2000

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from advisor.space import FloatArray, Value, as_number
-from advisor.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.model.space import FloatArray, Value, as_number
+from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from loop.task import Outcome, Setting
 
 STEPS = 100

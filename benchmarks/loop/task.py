@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from advisor.space import FloatArray, IntArray, Value
-from advisor.spec import StudySpec
+from advisor.model.space import FloatArray, IntArray, Value
+from advisor.model.spec import StudySpec
 
 FOREIGN = 1_000_000
 """Seeds from here on are of final judgements: no search trains with one of them."""

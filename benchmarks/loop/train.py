@@ -14,7 +14,7 @@ from recordings.trial import optimizer_of, rate_factor
 from torch import nn
 
 from advisor import contract
-from advisor.space import FloatArray, IntArray, Value
+from advisor.model.space import FloatArray, IntArray, Value
 from loop.task import Outcome
 
 HOPELESS = 1e6

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from recordings.training import Training
 
-from advisor.space import Value
-from advisor.spec import Objective, Parameter, StudySpec
+from advisor.model.space import Value
+from advisor.model.spec import Objective, Parameter, StudySpec
 from loop.results import remembered
 from loop.task import FOREIGN, Outcome, Setting
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from advisor.spec import Parameter
+from advisor.model.spec import Parameter
 from recordings.training import Training
 
 

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from advisor import contract
-from advisor.space import Value
+from advisor.model.space import Value
 from advisor_pytorch import TuningLogger
 from recordings import tasks
 from recordings.training import Training

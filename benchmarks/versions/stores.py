@@ -61,8 +61,8 @@ def check(store: Path) -> dict[str, str]:
 def difference(store: Path) -> str:
     """What of the store does not read as it was written; empty if all does."""
     from advisor import analyze
-    from advisor.errors import AdvisorError
-    from advisor.tracking.store import read_experiment
+    from advisor.model.errors import AdvisorError
+    from advisor.tracking.stores.reading import read_experiment
 
     uri = f"sqlite:///{store}"
     try:

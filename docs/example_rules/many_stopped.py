@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from advisor.finding import Advise, FigureEvidence, Finding, Goal, MissingData
-from advisor.rule import Rule, Share
-from advisor.study import Study
+from advisor.engine.rule import Rule, Share
+from advisor.model.change import Advise
+from advisor.model.evidence import FigureEvidence
+from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.study import Study
 
 
 class ManyStopped(Rule):

@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
-from advisor import spec_yaml
 from advisor.cli.main import cli
-from advisor.pages import by_chapter, chapter, rule_page
-from advisor.registry import load_rules
-from advisor.rule import Rule
+from advisor.engine.pages import by_chapter, chapter, rule_page
+from advisor.engine.registry import load_rules
+from advisor.engine.rule import Rule
+from advisor.model import spec_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 

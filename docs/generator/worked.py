@@ -11,9 +11,10 @@ from functools import cache
 from reference import ROOT, rules
 
 from advisor.analysis import analyze_study
-from advisor.finding import Finding
-from advisor.report import Report, view
-from advisor.report.text import confidence, number, sentence
+from advisor.model.finding import Finding
+from advisor.report import Report
+from advisor.report.formats import view
+from advisor.report.text.words import confidence, number, sentence
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from cases import RECORDED, Case, load_cases

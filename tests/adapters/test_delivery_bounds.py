@@ -22,7 +22,7 @@ from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
 from advisor import contract
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores.reading import read_experiment
 from advisor_logging import bound, sidecar, spool
 from advisor_logging.recorder import Recorder, RunSettings
 from advisor_logging.shipper import Shipper

@@ -7,10 +7,10 @@ from statistics import median
 
 import pytest
 
-from advisor.adaptive import FIRST, Past, suggest
-from advisor.errors import AdvisorError
-from advisor.sampling import sample
-from advisor.spec import Bounds, Objective, Parameter, Region, Sampler, StudySpec
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import Bounds, Objective, Parameter, Region, Sampler, StudySpec
+from advisor.planning.sampling.adaptive import FIRST, Past, suggest
+from advisor.planning.sampling.halton import sample
 
 SPEC = StudySpec(
     study="s",
@@ -88,7 +88,7 @@ def test_the_sampler_of_sequences_says_who_draws_adaptive_trials():
 def test_without_optuna_one_line_says_what_to_install():
     code = (
         "import sys; sys.modules['optuna'] = None\n"
-        "from advisor.adaptive import check\n"
+        "from advisor.planning.sampling.adaptive import check\n"
         "try:\n    check()\nexcept Exception as error:\n    print(type(error).__name__, error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from advisor.causes import CAUSES, Cause, cause_of, check, explain, first_cause
-from advisor.errors import AdvisorError
-from advisor.finding import Finding, Verdict
-from advisor.registry import load_rules
+from advisor.engine.explain import CAUSES, Cause, cause_of, check, explain, first_cause
+from advisor.engine.registry import load_rules
+from advisor.model.errors import AdvisorError
+from advisor.model.finding import Finding, Verdict
 
 
 def found(rule: str, *trials: str, **given: Any) -> Finding:

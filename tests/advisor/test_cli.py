@@ -13,7 +13,7 @@ from mlflow.entities import Metric
 from mlflow.tracking import MlflowClient
 
 from advisor import __version__
-from advisor.spec_yaml import load
+from advisor.model.spec_yaml import load
 
 
 def log_study(client, name, rates, *, status="FINISHED", metric="val_loss"):

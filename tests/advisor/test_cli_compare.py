@@ -8,7 +8,7 @@ from commands import status_of
 from mlflow.entities import Metric
 from mlflow.tracking import MlflowClient
 
-from advisor.comparison import Comparison
+from advisor.history.compare import Comparison
 
 ONE = {
     "adam": {0: [0.50, 0.51, 0.52, 0.505], 1: [0.7], 2: [0.72]},

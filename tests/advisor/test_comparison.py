@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from studies import make_study
 
-from advisor.comparison import Comparison, Side, compare
-from advisor.errors import AdvisorError
+from advisor.history.compare import Comparison, Side, compare
+from advisor.model.errors import AdvisorError
 
 
 def study(values, *, metric="val/loss", direction="minimize", n_valid=None):

@@ -1,8 +1,8 @@
 import pytest
 
-from advisor.config import find_settings
-from advisor.errors import AdvisorError
-from advisor.registry import load_rules
+from advisor.engine.registry import load_rules
+from advisor.engine.settings import find_settings
+from advisor.model.errors import AdvisorError
 
 
 def test_the_nearest_settings_count(tmp_path):
@@ -85,7 +85,7 @@ def test_a_rule_file_that_cannot_be_loaded(own, tmp_path):
 def test_a_broken_rule_stops_nobody_else(own, body, status, reason):
     from studies import make_study
 
-    from advisor.engine import judge
+    from advisor.engine.judge import judge
 
     study = make_study([{"lr": 1.0}], {"val/loss": [[1.0]]})
     verdicts = {v.rule: v for v in judge(study, load_rules(directories=[own(body)]))}

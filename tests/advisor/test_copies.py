@@ -15,11 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor import engine
-from advisor.engine import judge
-from advisor.registry import load_rules
-from advisor.workers import copies
-from advisor.workers.copies import divided
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
+from advisor.system.workers import copies
+from advisor.system.workers.copies import divided
 from tests.studies import make_study
 
 THIS = os.getpid()
@@ -174,7 +173,7 @@ def test_verdicts_are_the_same_by_one_process_and_by_three(monkeypatch: pytest.M
     by_one = judge(study, rules, on_rule=alone.append)
     assert any(v.status == "fired" for v in by_one)
     study.memo.clear()
-    monkeypatch.setattr(engine, "_MUCH", 1)
+    monkeypatch.setattr(judge, "_MUCH", 1)
     assert judge(study, rules, processes=3, on_rule=told.append) == by_one
     assert alone == [rule.rule_id() for rule in rules]
     assert sorted(told) == sorted(alone)

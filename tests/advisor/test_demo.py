@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from advisor import contract
-from advisor.demo import run_demo
-from advisor.launch import claims
-from advisor.tracking.store import read_experiment
+from advisor.cli.demo import run_demo
+from advisor.execution import claims
+from advisor.tracking.stores.reading import read_experiment
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.formula import parse
+from advisor.model.formula import parse
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 
-from advisor import resources
-from advisor.measured import FILE, SIZES, Measured, in_words, measured, size
-from advisor.pages import rule_page
-from advisor.registry import load_rules
+from advisor.engine.measured import SIZES, Measured, in_words, measured, path_of_table, size
+from advisor.engine.pages import rule_page
+from advisor.engine.registry import load_rules
 
 LARGE = Measured("space-boundary", "9 to 32", positives=20, detected=18.5, negatives=30, false_alarms=1, not_assessed=5)
 
@@ -35,7 +34,7 @@ def test_all_sizes_in_one_sentence():
 
 def test_the_file_is_of_rules_that_exist_and_counts_that_can_be():
     known = {rule.rule_id() for rule in load_rules()}
-    with (resources.directory("rules") / FILE).open(newline="", encoding="utf-8") as lines:
+    with path_of_table().open(newline="", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
     assert {row["rule"] for row in rows} <= known
     assert len({(row["rule"], row["trials"]) for row in rows}) == len(rows) > 40

@@ -2,10 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.errors import AdvisorError
-from advisor.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials, SpreadWithin, significant
-from advisor.spec import Objective, StudySpec
-from advisor.spec_yaml import dump, loads
+from advisor.model.errors import AdvisorError
+from advisor.model.prediction import (
+    BestBeyond,
+    BestReaches,
+    Prediction,
+    Settled,
+    ShareOfTrials,
+    SpreadWithin,
+    significant,
+)
+from advisor.model.spec import Objective, StudySpec
+from advisor.model.spec_yaml import dump, loads
 
 EXPECTED = (
     BestBeyond(parameter="learning_rate", side="high", end=0.01, than=0.42, noise=0.003),

@@ -3,10 +3,10 @@ import pytest
 from scipy import stats
 from scipy.stats import qmc
 
-from advisor.errors import AdvisorError
-from advisor.sampling import sample
-from advisor.spec import Bounds, Region, Sampler, StudySpec
-from advisor.spec_yaml import loads
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import Bounds, Region, Sampler, StudySpec
+from advisor.model.spec_yaml import loads
+from advisor.planning.sampling.halton import sample
 
 SPEC = loads(
     """

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from advisor.space import Domain, counts_training, hard_limits, is_learning_rate, rounded
+from advisor.model.space import Domain, counts_training, hard_limits, is_learning_rate, rounded
 
 
 def test_positions_are_measured_on_the_domains_own_scale():

@@ -1,7 +1,7 @@
 import pytest
 
-from advisor.spec import Bounds, Checkpoints, Region
-from advisor.spec_yaml import loads
+from advisor.model.spec import Bounds, Checkpoints, Region
+from advisor.model.spec_yaml import loads
 
 SPEC = loads(
     """

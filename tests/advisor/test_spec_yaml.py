@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from advisor.errors import AdvisorError
-from advisor.spec import Bounds, Checkpoints, Objective, Parameter, Region, Sampler, StudySpec
-from advisor.spec_yaml import dump, load, loads, schema
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import Bounds, Checkpoints, Objective, Parameter, Region, Sampler, StudySpec
+from advisor.model.spec_yaml import dump, load, loads, schema
 
 HEAD = "study: s\nobjective: {metric: val/loss, direction: minimize}\n"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.whole_files import UNFINISHED, write
+from advisor.system.atomic import UNFINISHED, write
 
 
 def test_a_file_keeps_its_mode_and_a_new_one_has_that_of_its_time(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from threading import Thread
 import pytest
 from clusters import ray_cluster
 
-from advisor.errors import AdvisorError
-from advisor.workers import ray
-from advisor.workers.processes import each
+from advisor.model.errors import AdvisorError
+from advisor.system.workers import ray
+from advisor.system.workers.processes import each
 
 
 def _work(task: str) -> str:

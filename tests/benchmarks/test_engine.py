@@ -1,7 +1,7 @@
 import engine
 
-from advisor.finding import MissingData
-from advisor.registry import load_rules
+from advisor.engine.registry import load_rules
+from advisor.model.finding import MissingData
 
 
 def findings(rule, study):

@@ -12,7 +12,7 @@ from diagnosis import Answer, ask_all, macro, scores
 from record import cases, trials
 from recordings.causes import studies
 
-from advisor.registry import load_rules
+from advisor.engine.registry import load_rules
 
 KNOWN = {
     "recorded-optimizers-unequal-unfair-comparison": "both optimizers' best lie at the high end of the range that they share, "

@@ -18,10 +18,10 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from advisor.engine import judge
-from advisor.pages import rule_page
-from advisor.registry import CHAPTERS, load_rules
-from advisor.spec_yaml import load
+from advisor.engine.judge import judge
+from advisor.engine.pages import rule_page
+from advisor.engine.registry import chapters, load_rules
+from advisor.model.spec_yaml import load
 from tests.advisor.report.studies import make_study
 
 # One process builds the site once for all of them.
@@ -95,14 +95,14 @@ def test_each_plan_has_a_page(site: Path) -> None:
 
 
 def test_the_study_file_s_keys_are_all_described(site: Path) -> None:
-    from advisor.spec import Parameter, StudySpec
+    from advisor.model.spec import Parameter, StudySpec
 
     text = words(site / "study" / "index.html").text
     for key in (*StudySpec.model_fields, *Parameter.model_fields):
         assert re.search(rf"\b{key}\b", text), key
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS)
+@pytest.mark.parametrize("chapter", chapters())
 def test_each_chapter_has_a_worked_example_with_its_picture(site: Path, chapter: str) -> None:
     page = (site / "examples" / chapter / "index.html").read_text("utf-8")
     text = words(site / "examples" / chapter / "index.html").text

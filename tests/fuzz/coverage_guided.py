@@ -17,13 +17,13 @@ import atheris
 sys.path.insert(0, str(Path(__file__).parents[2]))
 import tests.fuzz.inputs  # noqa: F401 - what it imports is not what is fuzzed, and would only be slower
 
-with atheris.instrument_imports(include=["advisor.importers", "advisor.spec_yaml", "advisor.config"]):
-    from advisor import spec_yaml
-    from advisor.config import find_settings
+with atheris.instrument_imports(include=["advisor.interop.importers", "advisor.model.spec_yaml", "advisor.config"]):
+    from advisor.engine.settings import find_settings
+    from advisor.model import spec_yaml
     from tests.fuzz import sources
     from tests.fuzz.test_imports import BESIDE, TREES, WHOLE, read
 
-from advisor.errors import AdvisorError
+from advisor.model.errors import AdvisorError
 from tests.fuzz.outcome import watched
 from tests.fuzz.test_study_files import SETTINGS, SPEC, written
 

@@ -19,7 +19,7 @@ from typing import Any
 from commands import status_of
 from hypothesis import HealthCheck, settings
 
-from advisor.errors import AdvisorError
+from advisor.model.errors import AdvisorError
 
 FACTOR = float(os.environ.get("ADVISOR_FUZZ", "1"))
 """How many times the usual number of cases; above 1 they are other ones each time."""

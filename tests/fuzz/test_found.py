@@ -12,14 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from advisor import shell, spec_yaml
-from advisor.config import find_settings
-from advisor.errors import AdvisorError
-from advisor.importers import files, flat, optuna, ray, tabular, tensorboard, trainer_state
-from advisor.importers.flat import Layout
+from advisor.engine.settings import find_settings
+from advisor.interop.importers import files, flat, optuna, ray, tabular, tensorboard, trainer_state
+from advisor.interop.importers.flat import Layout
+from advisor.model import spec_yaml
+from advisor.model.errors import AdvisorError
 from advisor.report.figures.curves import _step_scale
 from advisor.report.model import TrialCurve
-from advisor.tracking.infer import parse_params
+from advisor.system import shell
+from advisor.tracking.study.inference import parse_params
 from tests.fuzz import sources, stores
 from tests.fuzz.outcome import advisor
 from tests.fuzz.stores import Odd

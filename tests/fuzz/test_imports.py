@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.importers import (
+from advisor.interop.importers import (
     algoperf,
     guess,
     importing,
@@ -25,8 +25,8 @@ from advisor.importers import (
     trainer_state,
     wandb,
 )
-from advisor.importers.runs import Found
-from advisor.importers.writer import Names
+from advisor.interop.importers.runs import Found
+from advisor.interop.importers.writer import Names
 from tests.fuzz import sources
 from tests.fuzz.inputs import as_json, damaged, text, twisted
 from tests.fuzz.outcome import advisor, called, cases, place

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor import spec_yaml
+from advisor.model import spec_yaml
 from tests.fuzz import stores
 from tests.fuzz.inputs import damaged, text
 from tests.fuzz.outcome import advisor, cases, place

@@ -13,11 +13,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor import spec_yaml
-from advisor.config import find_settings
-from advisor.exports import KINDS
-from advisor.registry import load_rules
-from advisor.spec import Objective, Parameter, StudySpec
+from advisor.engine.registry import load_rules
+from advisor.engine.settings import find_settings
+from advisor.interop.exports import KINDS
+from advisor.model import spec_yaml
+from advisor.model.spec import Objective, Parameter, StudySpec
 from tests.fuzz.inputs import damaged, text, twisted
 from tests.fuzz.outcome import advisor, called, cases, place
 

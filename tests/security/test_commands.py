@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from advisor.cli import main
-from advisor.spec_yaml import load
+from advisor.model.spec_yaml import load
 
 HOSTILE = (
     "$(touch pwned)",
@@ -92,7 +92,7 @@ def test_a_dry_run_shows_what_a_shell_takes_as_the_same_words(
     ],
 )
 def test_a_spec_makes_no_object(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from advisor.errors import AdvisorError
+    from advisor.model.errors import AdvisorError
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.yaml").write_text(text)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from advisor.finding import AxisEvidence, CurveEvidence, FigureEvidence, Finding, FixParameter, Line, Mark, Verdict
+from advisor.model.change import FixParameter
+from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, Line, Mark
+from advisor.model.finding import Finding, Verdict
+from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.model.study import Study
 from advisor.report import Report
-from advisor.spec import Objective, Parameter, StudySpec
-from advisor.study import Study
 from tests.advisor.report.studies import make_report, make_study
 
 CORPUS = (

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from advisor.report import Report, html, view
-from advisor.report.headline import best_positions
+from advisor.report import Report
+from advisor.report.formats import html, view
+from advisor.report.text.headline import best_positions
 from tests.advisor.report.studies import make_report, make_study
 from tests.templates.hostile import hostile_report
 
@@ -336,7 +337,7 @@ def test_any_trial_is_picked_with_the_keyboard_alone(open_page: Open, page_file:
 def test_a_trial_that_no_table_lists_is_found_and_one_without_curves_leads_to_its_run(
     open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from advisor.report import sketch
+    from advisor.report.plot_data import sketch
 
     monkeypatch.setattr(sketch, "MOST_TRIALS", 300)
     large = make_report(make_study(900), ()).model_copy(update={"runs_url": "http://localhost:5000/#/runs/"})

@@ -11,12 +11,14 @@ from html.parser import HTMLParser
 import jinja2
 import pytest
 
-from advisor import resources
-from advisor.finding import Explanation, SetRange, Verdict
-from advisor.report import Report, view
-from advisor.report.diff import diff_specs
-from advisor.report.markdown import md
-from advisor.report.sarif import render_sarif
+from advisor.model.change import SetRange
+from advisor.model.finding import Explanation, Verdict
+from advisor.report import Report
+from advisor.report.formats import view
+from advisor.report.formats.markdown import md
+from advisor.report.formats.sarif import render_sarif
+from advisor.report.text.spec_diff import diff_specs
+from advisor.system import resources
 from tests.advisor.report.studies import default_spec, make_report, make_study, make_verdicts
 from tests.templates.hostile import hostile_report
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from advisor.history import History, Outcome, Round, hit_rates
-from advisor.prediction import BestReaches, Prediction
+from advisor.model.prediction import BestReaches, Prediction
+from advisor.model.spec import Objective
 from advisor.report import Report
-from advisor.spec import Objective
 from tests.advisor.report.studies import make_report, make_study
 
 EVIL = "</script><img src=x onerror=hacked=1>\u202e"

@@ -18,8 +18,8 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from kill_base import write_source
     from mlflow.tracking import MlflowClient
 
-    from advisor.importers.importing import import_runs
-    from advisor.importers.tabular import find
+    from advisor.interop.importers.importing import import_runs
+    from advisor.interop.importers.tabular import find
 
     folder = tmp_path_factory.mktemp("studied")
     store = folder / "mlflow.db"

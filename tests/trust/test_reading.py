@@ -16,8 +16,8 @@ import pytest
 from commands import Advisor, Refused, contents
 from fault_servers import CUT, FaultyProxy, Postgres, TrackingServer
 
-from advisor.errors import AdvisorError
-from advisor.tracking.store import read_experiment
+from advisor.model.errors import AdvisorError
+from advisor.tracking.stores.reading import read_experiment
 
 pytestmark = pytest.mark.xdist_group("reading")  # one server, one database
 needs_server = pytest.mark.skipif(
@@ -116,8 +116,8 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     from kill_base import write_source
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    from advisor.importers.importing import import_runs
-    from advisor.importers.tabular import find
+    from advisor.interop.importers.importing import import_runs
+    from advisor.interop.importers.tabular import find
 
     running = Postgres()
     try:

@@ -10,12 +10,12 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
-from advisor.finding import CurveEvidence, Line, Mark
+from advisor.model.evidence import CurveEvidence, Line, Mark
+from advisor.model.space import FloatArray
 from advisor.report.figures.scale import Limits, Scale, curve_limits
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt, left_margin, text_width
 from advisor.report.model import CurveSet, Report, TrialCurve
-from advisor.report.text import clean, count, number, shorten
-from advisor.space import FloatArray
+from advisor.report.text.words import clean, count, number, shorten
 
 COLOURS = 5
 """Colours that stay apart; further curves repeat them in dashes."""

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from advisor.space import FloatArray, along
-from advisor.space import Scale as SpaceScale
+from advisor.model.space import FloatArray, along
+from advisor.model.space import Scale as SpaceScale
 from advisor.stats.curve import HUGE
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from advisor.report.figures.scale import Scale
-from advisor.report.text import clean, shorten
+from advisor.report.text.words import clean, shorten
 
 WIDTH = 560
 HEIGHT = 292

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from advisor import analyze
-from advisor.study import Study
+from advisor.model.study import Study
 from advisor.tracking import read_study
 
 RATES = (0.003, 0.03, 0.3)

@@ -11,11 +11,11 @@ import yaml
 from mlflow import MlflowClient
 
 from advisor.cli import main
-from advisor.errors import AdvisorError
-from advisor.exports import KINDS, export
-from advisor.exports.content import Past
-from advisor.sampling import sample
-from advisor.spec_yaml import dump, loads
+from advisor.interop.exports import KINDS, export
+from advisor.interop.exports.content import Past
+from advisor.model.errors import AdvisorError
+from advisor.model.spec_yaml import dump, loads
+from advisor.planning.sampling.halton import sample
 
 ODD = "it's \\ a 'word' \\'"
 PLAIN = loads(

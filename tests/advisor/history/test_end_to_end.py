@@ -12,9 +12,9 @@ import pytest
 
 from advisor import analyze, open_study, report_trial
 from advisor.cli import main
-from advisor.prediction import Prediction, Settled
-from advisor.spec import Objective, Parameter, StudySpec
-from advisor.spec_yaml import dump, load
+from advisor.model.prediction import Prediction, Settled
+from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.model.spec_yaml import dump, load
 
 TRAIN = """
 import math, os, sys

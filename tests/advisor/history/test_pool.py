@@ -8,7 +8,7 @@ from history_studies import round_of
 
 from advisor.history import pool
 from advisor.history.pool import numbers
-from advisor.spec import Parameter
+from advisor.model.spec import Parameter
 
 FIRST = (1e-4, 1e-3, 4e-3, 9e-3)
 COSTS = (0.5, 0.4, 0.3, 0.2)
@@ -103,7 +103,7 @@ def test_rounds_are_numbered_as_their_files_say_where_that_makes_sense():
 
 
 def test_where_earlier_rounds_searched_says_nothing_of_how_this_one_was_drawn():
-    from advisor.readings import sampler
+    from advisor.computed.space import sampler
 
     rates = [float(r) for r in np.geomspace(3e-3, 0.1, 24)]
     own = round_of(rates, [0.2 + 0.1 * np.log10(r / 0.03) ** 2 for r in rates], low=3e-3, high=0.1, study="second")

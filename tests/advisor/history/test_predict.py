@@ -7,15 +7,16 @@ import pytest
 from history_studies import round_of
 from studies import verdict
 
-from advisor.engine import judge
-from advisor.finding import AddParameter, Finding, RunPlan, Verdict
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
 from advisor.history import predicted
 from advisor.history.judge import outcomes
 from advisor.history.predict import SUREST
-from advisor.plans import plan
-from advisor.prediction import BestBeyond, BestReaches, Settled, ShareOfTrials, SpreadWithin
-from advisor.registry import load_rules
-from advisor.spec import Parameter
+from advisor.model.change import AddParameter, RunPlan
+from advisor.model.finding import Finding, Verdict
+from advisor.model.prediction import BestBeyond, BestReaches, Settled, ShareOfTrials, SpreadWithin
+from advisor.model.spec import Parameter
+from advisor.planning import plan
 
 RATES = [float(r) for r in np.geomspace(1.1e-4, 9e-3, 12)]
 

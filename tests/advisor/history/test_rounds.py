@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from history_studies import round_of
 
+from advisor.engine.registry import load_rules
 from advisor.history import history, hit_rates, pool
 from advisor.history.model import Outcome
-from advisor.prediction import BestReaches, Prediction
-from advisor.registry import load_rules
+from advisor.model.prediction import BestReaches, Prediction
 
 RATES = (1e-3, 3e-3, 5e-3, 9e-3)
 PREDICTED = (Prediction(rule="curve-saturated", expects=BestReaches(value=0.25, than=0.3), probability=0.9),)

@@ -13,7 +13,7 @@ import pytest
 from commands import Advisor, status_of
 from imports import Points, assert_same, dump, stored
 
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores.reading import read_experiment
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 from imports import assert_same, stored
 
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores.reading import read_experiment
 
 BENCHMARK = Path(os.environ.get("ADVISOR_BENCHMARK", Path(__file__).parents[4] / "shared/benchmark"))
 RAW, TABLES = BENCHMARK / "formats/algoperf_baseline", BENCHMARK / "algoperf"

@@ -15,11 +15,11 @@ import pytest
 from fault_servers import Postgres
 from imports import assert_same, dump, stored
 
-from advisor.errors import AdvisorError
-from advisor.importers.guess import kinds_of
-from advisor.importers.importing import import_runs
-from advisor.importers.runs import Content, Curves, Found
-from advisor.tracking.store import read_experiment
+from advisor.interop.importers.guess import kinds_of
+from advisor.interop.importers.importing import import_runs
+from advisor.interop.importers.runs import Content, Curves, Found
+from advisor.model.errors import AdvisorError
+from advisor.tracking.stores.reading import read_experiment
 
 POINTS = [(0, 1.0), (1, math.nan), (2, math.inf), (3, -math.inf), (3, 2.0), (3, 2.0), (10**15, 1e308)]
 

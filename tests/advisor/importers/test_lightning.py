@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from imports import Points, assert_same, stored
 
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores.reading import read_experiment
 
 RATES = [1e-3, 1e-2, 1e-1]
 

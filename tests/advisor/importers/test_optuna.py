@@ -11,9 +11,9 @@ import pytest
 from fault_servers import Postgres
 from imports import assert_same, dump, stored
 
-from advisor.spec_yaml import loads
+from advisor.model.spec_yaml import loads
 from advisor.tracking import read_study
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores.reading import read_experiment
 
 optuna = pytest.importorskip("optuna")
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)

@@ -17,7 +17,7 @@ import pytest
 from imports import Points, stored
 
 from advisor.tracking import read_study
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores.reading import read_experiment
 
 RECORDED = Path(__file__).parent / "ray_results/digits"
 RATES = [0.001, 0.01, 0.1, 0.9]

@@ -22,10 +22,10 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from advisor.errors import AdvisorError
-from advisor.importers.tables import ImportSummary, import_tables
-from advisor.importers.writer import TAG_SOURCE, UNFINISHED
-from advisor.tracking.store import list_experiments, read_experiment
+from advisor.interop.importers.tables import ImportSummary, import_tables
+from advisor.interop.importers.writer import TAG_SOURCE, UNFINISHED
+from advisor.model.errors import AdvisorError
+from advisor.tracking.stores.reading import list_experiments, read_experiment
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 TRIALS = ("study", "trial", "params", "status", "objective", "direction", "seed", "extra")
@@ -205,7 +205,7 @@ def test_an_import_that_was_killed_is_completed_by_repeating_it(tmp_path: Path) 
     paths = tables(tmp_path, trials=rows, curves=curves)
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     script = (
-        "import os, sys; from pathlib import Path; from advisor.importers.tables import import_tables\n"
+        "import os, sys; from pathlib import Path; from advisor.interop.importers.tables import import_tables\n"
         "import_tables(Path(sys.argv[1]), Path(sys.argv[2]), tracking_uri=sys.argv[3],\n"
         "    on_progress=lambda done, of: done >= 500 and os.kill(os.getpid(), 9))"
     )

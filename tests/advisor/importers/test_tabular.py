@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from imports import Points, assert_same, falling, stored
 
-from advisor.engine import judge
-from advisor.importers.flat import Rows
-from advisor.importers.spill import Spill
-from advisor.registry import load_rules
-from advisor.tracking.assemble import assemble
-from advisor.tracking.store import read_experiment
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
+from advisor.interop.importers.flat import Rows
+from advisor.interop.importers.spill import Spill
+from advisor.tracking.stores.reading import read_experiment
+from advisor.tracking.study.assemble import assemble
 
 RATES = [1e-4, 1e-3, 1e-2, 1e-1]
 

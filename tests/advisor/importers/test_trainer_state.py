@@ -12,7 +12,7 @@ import pytest
 from imports import Points, assert_same, stored
 
 from advisor.tracking import read_study
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores.reading import read_experiment
 
 RATES = [1e-3, 1e-2, 1e-1]
 

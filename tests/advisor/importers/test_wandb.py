@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 from imports import Points, assert_same, falling, stored
 
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores.reading import read_experiment
 
 pytest.importorskip("wandb")
 

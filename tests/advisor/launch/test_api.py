@@ -10,13 +10,13 @@ import pytest
 
 import advisor
 from advisor import contract, open_study, report_trial
-from advisor.errors import AdvisorError
-from advisor.launch import Ledger
-from advisor.launch.engines import Ended
-from advisor.launch.sources import Adaptive, known_of
-from advisor.spec import Objective, Parameter, Sampler, StudySpec
-from advisor.tracking.location import locate
-from advisor.tracking.store import read_experiment
+from advisor.execution import Ledger
+from advisor.execution.engines import Ended
+from advisor.execution.sources import Adaptive, known_of
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.reading import read_experiment
 
 SPEC = StudySpec(
     study="in a loop's body",
@@ -174,7 +174,7 @@ def test_repeats_that_are_asked_for_later_get_seeds_that_their_trials_have_not(p
 
 
 def test_a_heartbeat_does_not_write_over_what_was_recorded(project, monkeypatch):
-    monkeypatch.setattr("advisor.launch.api.HEARTBEAT_S", 0.05)
+    monkeypatch.setattr("advisor.execution.api.HEARTBEAT_S", 0.05)
     spec = SPEC.model_copy(update={"trials": 2})
     study = open_study(spec)
     for trial in study.trials():
@@ -192,7 +192,7 @@ def test_what_cannot_be_reported_is_said(project):
 
 
 def test_what_became_of_a_trial_is_kept_while_the_store_is_away(project, way, monkeypatch):
-    monkeypatch.setattr("advisor.launch.api.PATIENCE_S", 0.5)
+    monkeypatch.setattr("advisor.execution.api.PATIENCE_S", 0.5)
     where = {"tracking_uri": f"http://127.0.0.1:{way.port}"}
     study = open_study(SPEC, **where)
 

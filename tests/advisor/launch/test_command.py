@@ -5,14 +5,14 @@ import sys
 import pytest
 
 from advisor.cli import main
-from advisor.errors import AdvisorError
-from advisor.launch import given
-from advisor.launch.command import check, fill
-from advisor.launch.devices import slots
-from advisor.launch.engines.process import Ended
-from advisor.launch.jobs import first_seed_of, jobs
-from advisor.spec import Objective, Parameter, Sampler, StudySpec
-from advisor.spec_yaml import dump
+from advisor.execution import job_env
+from advisor.execution.command import check, fill
+from advisor.execution.devices import slots
+from advisor.execution.engines.process import Ended
+from advisor.execution.jobs import first_seed_of, jobs
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.model.spec_yaml import dump
 
 SPEC = StudySpec(
     study="s",
@@ -69,7 +69,7 @@ def test_what_nothing_fills_is_refused():
     ],
 )
 def test_commands_that_pass_all_that_is_searched(words):
-    given.check(SPEC, words)
+    job_env.check(SPEC, words)
 
 
 @pytest.mark.parametrize("words", [["t", "{lr}", "{nesterov}"], ["t", "{lr}", "{nesterov}", "--more={args}"]])
@@ -77,8 +77,8 @@ def test_a_searched_hyperparameter_that_is_left_out_is_refused(words):
     with pytest.raises(
         AdvisorError, match=r"does not pass momentum, .* add --momentum \{momentum\}, .*--no-args .*ADVISOR_PARAMS"
     ):
-        given.check(SPEC, words)
-    given.check(SPEC, words, append=False)
+        job_env.check(SPEC, words)
+    job_env.check(SPEC, words, append=False)
 
 
 def test_what_is_computed_from_a_searched_one_stands_in_for_it():
@@ -91,11 +91,11 @@ def test_what_is_computed_from_a_searched_one_stands_in_for_it():
             }
         }
     )
-    given.check(spec, ["t", "{lr}", "{momentum}"])
+    job_env.check(spec, ["t", "{lr}", "{momentum}"])
     with pytest.raises(AdvisorError, match=r"does not pass momentum, which"):
-        given.check(spec, ["t", "{lr}"])
+        job_env.check(spec, ["t", "{lr}"])
     with pytest.raises(AdvisorError, match=r"does not pass lr, which .* add --lr \{lr\}"):
-        given.check(spec, ["t", "{momentum}"])
+        job_env.check(spec, ["t", "{momentum}"])
 
 
 def test_run_refuses_before_it_begins_and_shows_all_that_it_appends(tmp_path, capsys, monkeypatch):
@@ -151,9 +151,9 @@ def test_repeated_trials_have_the_same_seeds_each():
 
 def test_each_study_has_a_folder_of_its_own(tmp_path):
     names = ["a-b", "a/b", "a b", "été", "..", "/"]
-    folders = {given.folder_of(tmp_path, name) for name in names}
+    folders = {job_env.folder_of(tmp_path, name) for name in names}
     assert len(folders) == len(names)
-    assert given.folder_of(tmp_path, "a-b") == tmp_path / "a-b"
+    assert job_env.folder_of(tmp_path, "a-b") == tmp_path / "a-b"
     assert all(folder.parent == tmp_path and folder.name.strip(".") for folder in folders)
 
 

@@ -10,10 +10,10 @@ import psutil
 import pytest
 from clusters import ray_cluster
 
-from advisor.errors import AdvisorError
-from advisor.launch.engines import Task, slurm
-from advisor.launch.engines.local import Local
-from advisor.launch.engines.slurm import Slurm
+from advisor.execution.engines import Task, slurm
+from advisor.execution.engines.local import Local
+from advisor.execution.engines.slurm import Slurm
+from advisor.model.errors import AdvisorError
 
 SCRIPT = """
 import json, os, sys, time
@@ -171,7 +171,7 @@ def cluster():
 
 @pytest.mark.slow
 def test_a_ray_cluster_of_two_nodes(folder, cluster):
-    from advisor.launch.engines.ray import Ray
+    from advisor.execution.engines.ray import Ray
 
     engine = Ray(cluster.address, gpus_per_trial=0, cpus_per_trial=1.0, parallel=None)
     try:
@@ -191,7 +191,7 @@ def test_a_ray_cluster_of_two_nodes(folder, cluster):
 
 @pytest.mark.slow
 def test_a_ray_node_that_dies_loses_its_training_and_says_so(folder, cluster):
-    from advisor.launch.engines.ray import Ray
+    from advisor.execution.engines.ray import Ray
 
     doomed = cluster.add_node(num_cpus=1, num_gpus=1, resources={"doomed": 1})
     engine = Ray(cluster.address, gpus_per_trial=1, cpus_per_trial=1.0, parallel=None)

@@ -16,11 +16,11 @@ from mlflow.entities import ViewType
 from mlflow.tracking import MlflowClient
 
 from advisor import contract
-from advisor.errors import AdvisorError
-from advisor.launch import Ledger, jobs
-from advisor.spec_yaml import loads
-from advisor.tracking.location import locate
-from advisor.tracking.store import read_experiment
+from advisor.execution import Ledger, jobs
+from advisor.model.errors import AdvisorError
+from advisor.model.spec_yaml import loads
+from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.reading import read_experiment
 
 STUDY = """
 study: small

@@ -15,17 +15,17 @@ from clusters import ray_cluster
 from mlflow.tracking import MlflowClient
 
 from advisor import contract
-from advisor.errors import AdvisorError
-from advisor.launch import Job, Launch, Ledger, claims, jobs, launch
-from advisor.launch.endings import Ending, Endings
-from advisor.launch.engines import Ended
-from advisor.launch.engines.local import Local
-from advisor.launch.engines.slurm import Slurm
-from advisor.launch.given import environment_of, make_private
-from advisor.launch.ledger import TAKEN
-from advisor.launch.sources import Adaptive, Listed
-from advisor.spec import Objective, Parameter, Sampler, StudySpec
-from advisor.tracking.location import Location, from_anywhere, locate
+from advisor.execution import Job, Launch, Ledger, claims, jobs, launch
+from advisor.execution.engines import Ended
+from advisor.execution.engines.local import Local
+from advisor.execution.engines.slurm import Slurm
+from advisor.execution.exit_records import Ending, Endings
+from advisor.execution.job_env import environment_of, make_private
+from advisor.execution.ledger import TAKEN
+from advisor.execution.sources import Adaptive, Listed
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.tracking.stores.location import Location, from_anywhere, locate
 
 SPEC = StudySpec(
     study="l'été",
@@ -288,7 +288,7 @@ def test_of_two_that_begin_the_same_jobs_at_once_each_gets_others(project):
 
 def orphan(project, how):
     """The process and the run of a training whose launcher has died."""
-    from advisor.spec_yaml import dump
+    from advisor.model.spec_yaml import dump
 
     (project / "study.yaml").write_text(dump(SPEC))
     done = subprocess.run([sys.executable, "-c", DYING_LAUNCHER, how], capture_output=True, text=True, check=False)
@@ -438,7 +438,7 @@ def test_the_last_trial_is_begun_again_as_well_where_its_machine_was_lost(traini
 
 @pytest.mark.slow
 def test_on_ray_a_trial_whose_node_dies_is_begun_again(training):
-    from advisor.launch.engines.ray import Ray
+    from advisor.execution.engines.ray import Ray
 
     with ray_cluster({"num_cpus": 1}) as cluster:
         doomed = cluster.add_node(num_cpus=1)

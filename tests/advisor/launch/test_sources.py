@@ -2,8 +2,8 @@
 
 import pytest
 
-from advisor.launch.sources import in_space
-from advisor.spec import Objective, Parameter, StudySpec
+from advisor.execution.sources import in_space
+from advisor.model.spec import Objective, Parameter, StudySpec
 
 SPEC = StudySpec(
     study="s",

@@ -12,10 +12,10 @@ from mlflow.entities import Metric, Param
 from mlflow.tracking import MlflowClient
 
 from advisor import analyze
+from advisor.model.spec import StudySpec
+from advisor.model.spec_yaml import load
+from advisor.planning.sampling.halton import sample
 from advisor.report import Report
-from advisor.sampling import sample
-from advisor.spec import StudySpec
-from advisor.spec_yaml import load
 
 
 def descend(params: Mapping[str, Any], steps: int) -> list[float]:

@@ -3,21 +3,12 @@ from dataclasses import replace
 import pytest
 from studies import make_study
 
-from advisor.finding import (
-    AddParameter,
-    Advise,
-    Explanation,
-    Finding,
-    FixParameter,
-    RepeatTrial,
-    RunPlan,
-    SetField,
-    SetRange,
-    Verdict,
-)
-from advisor.plans import REPEAT_GOAL, catalogue, file_names, plan
-from advisor.spec import Parameter
-from advisor.spec_yaml import dump, loads
+from advisor.model.change import AddParameter, Advise, FixParameter, RepeatTrial, RunPlan, SetField, SetRange
+from advisor.model.finding import Explanation, Finding, Verdict
+from advisor.model.spec import Parameter
+from advisor.model.spec_yaml import dump, loads
+from advisor.planning import REPEAT_GOAL, file_names, plan
+from advisor.planning.designs import catalogue
 
 
 def study(count=6):

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
-from advisor.plans.initial import LADDERS, Wish, initial
-from advisor.plans.one_each import one_each
-from advisor.sampling import sample
-from advisor.spec import Objective, Parameter
-from advisor.spec_yaml import dump, load, loads
+from advisor.model.spec import Objective, Parameter
+from advisor.model.spec_yaml import dump, load, loads
+from advisor.planning.designs.initial import LADDERS, Wish, initial
+from advisor.planning.designs.one_each import one_each
+from advisor.planning.sampling.halton import sample
 
 AIM = Objective(metric="valid/error", direction="minimize")
 KNOWN = ["--metric", "valid/error", "--direction", "minimize", "--max-train-steps", "5000"]

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from studies import make_study
 
-from advisor.adaptive import suggest
-from advisor.engine import judge
-from advisor.finding import Change, Finding, FixParameter, RunPlan, Verdict
-from advisor.plans import REPEAT_GOAL, plan
-from advisor.registry import load_rules
-from advisor.sampling import sample
-from advisor.spec import Objective, Parameter, Sampler, StudySpec
-from advisor.spec_yaml import dump, loads
-from advisor.study import Study
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
+from advisor.model.change import Change, FixParameter, RunPlan
+from advisor.model.finding import Finding, Verdict
+from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.model.spec_yaml import dump, loads
+from advisor.model.study import Study
+from advisor.planning import REPEAT_GOAL, plan
+from advisor.planning.sampling.adaptive import suggest
+from advisor.planning.sampling.halton import sample
 
 AIM = Objective(metric="val/loss", direction="minimize")
 SPACE = {

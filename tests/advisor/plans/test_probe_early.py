@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plans import plan
-from advisor.spec import Objective, Parameter, StudySpec
-from advisor.spec_yaml import dump, loads
-from advisor.study import Study
+from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.model.spec_yaml import dump, loads
+from advisor.model.study import Study
+from advisor.planning import plan
 
 STEPS = np.arange(500)
 AIM = Objective(metric="val/loss", direction="minimize")

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from studies import make_study
 
-from advisor.finding import RunPlan
-from advisor.plans import base, rounds
-from advisor.spec import Objective, Parameter, StudySpec
-from advisor.study import Study
+from advisor.model.change import RunPlan
+from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.model.study import Study
+from advisor.planning import base
+from advisor.planning.designs import rounds
 
 SHORT, FINAL = 1000, 10_000
 RATE = Parameter(low=1e-4, high=1e-1, scale="log")

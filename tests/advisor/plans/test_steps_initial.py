@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from advisor.cli import main
-from advisor.errors import AdvisorError
-from advisor.plans.steps_initial import sweep_first
-from advisor.sampling import sample
-from advisor.spec import Objective, Parameter, StudySpec
-from advisor.spec_yaml import dump, loads
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.model.spec_yaml import dump, loads
+from advisor.planning.designs.steps_initial import sweep_first
+from advisor.planning.sampling.halton import sample
 
 AIM = Objective(metric="val/loss", direction="minimize")
 RATE = Parameter(low=1e-4, high=1.0, scale="log")

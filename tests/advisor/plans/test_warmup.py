@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from advisor.plans.warmup import candidates
-from advisor.sampling import sample
-from advisor.spec import Objective, Parameter, Sampler, StudySpec
-from advisor.spec_yaml import dump, loads
+from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.model.spec_yaml import dump, loads
+from advisor.planning.designs.warmup import candidates
+from advisor.planning.sampling.halton import sample
 
 _spec = importlib.util.spec_from_file_location("plans_loop", Path(__file__).with_name("loop.py"))
 assert _spec is not None

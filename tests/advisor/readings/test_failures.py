@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from studies import make_study
 
-from advisor.readings import failures
+from advisor.computed.space import failures
 
 
 def test_kinds_of_failure_are_told_apart() -> None:

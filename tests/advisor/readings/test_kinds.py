@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.readings import kinds
+from advisor.computed.space import kinds
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from advisor.readings.luck import around_best, move_together, ranking_luck
+from advisor.computed.curves.step_noise import around_best, move_together, ranking_luck
 
 
 def trial(rng, level, noise, n=60):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from studies import make_study
 
-from advisor.readings import settings
+from advisor.computed.space import settings
 
 
 def test_repeats_of_one_setting_are_one_setting() -> None:

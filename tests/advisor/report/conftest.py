@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.model.study import Study
 from advisor.report import Report
-from advisor.study import Study
 from tests.advisor.report.studies import make_report, make_study
 
 

@@ -7,28 +7,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from advisor.finding import (
-    AddParameter,
-    Advise,
-    AxisEvidence,
-    CurveEvidence,
-    FigureEvidence,
-    Finding,
-    FixParameter,
-    HistogramEvidence,
-    Line,
-    Mark,
-    SetField,
-    SetRange,
-    SetSchedule,
-    Verdict,
-)
-from advisor.plans import Plan, plan
+from advisor.engine.rule import Count, Rule, Share
+from advisor.model.change import AddParameter, Advise, FixParameter, SetField, SetRange, SetSchedule
+from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence, Line, Mark
+from advisor.model.finding import Finding, Verdict
+from advisor.model.space import Value
+from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.model.study import CurveBlock, Status, Study, Trial
+from advisor.planning import Plan, plan
 from advisor.report import Report, build_report
-from advisor.rule import Count, Rule, Share
-from advisor.space import Value
-from advisor.spec import Objective, Parameter, StudySpec
-from advisor.study import CurveBlock, Status, Study, Trial
 
 
 class SpaceBoundary(Rule):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.report import Report
-from advisor.report.changes import changes
+from advisor.report.text.changes import changes
 from tests.advisor.report.studies import make_report, make_study, make_verdicts
 
 STUDY = make_study(40, dense=False)

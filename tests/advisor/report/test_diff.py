@@ -1,8 +1,8 @@
 """What a change does to a study, line by line."""
 
-from advisor.finding import Forbid
-from advisor.report.diff import diff_changes, diff_specs
-from advisor.spec import Bounds, Objective, Parameter, Region, StudySpec
+from advisor.model.change import Forbid
+from advisor.model.spec import Bounds, Objective, Parameter, Region, StudySpec
+from advisor.report.text.spec_diff import diff_changes, diff_specs
 
 SPEC = StudySpec(
     study="s",

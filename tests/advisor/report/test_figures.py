@@ -14,17 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.finding import AxisEvidence, CurveEvidence, Finding, HistogramEvidence, Line, Mark, Verdict
+from advisor.model.evidence import AxisEvidence, CurveEvidence, HistogramEvidence, Line, Mark
+from advisor.model.finding import Finding, Verdict
+from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.model.study import Study
 from advisor.report import Report
-from advisor.report.all_plots import groups
 from advisor.report.figures import Figure
+from advisor.report.figures.all_plots import groups
 from advisor.report.figures.axis import MOST_DOTS, axis_figure
 from advisor.report.figures.curves import curve_figures, curve_path
 from advisor.report.figures.histogram import best_step_figure, histogram_figure
 from advisor.report.figures.scale import Scale, curve_limits, objective_limits, tick_label
 from advisor.report.figures.svg import WIDTH, indices
-from advisor.spec import Objective, Parameter, StudySpec
-from advisor.study import Study
 from tests.advisor.report.studies import make_report, make_study
 
 

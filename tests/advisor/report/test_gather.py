@@ -7,11 +7,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from advisor.finding import CurveEvidence, Finding, Mark, Verdict
-from advisor.report import gather
-from advisor.spec import Parameter
+from advisor.model.evidence import CurveEvidence, Mark
+from advisor.model.finding import Finding, Verdict
+from advisor.model.spec import Parameter
+from advisor.model.study import Study
+from advisor.report.plot_data import gather
 from advisor.stats.best_of import chance_of_an_empty_part, quantiles_of_best
-from advisor.study import Study
 from tests.advisor.report.studies import make_report, make_study
 from tests.studies import make_study as logged_study
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.finding import Finding, Verdict
-from advisor.report.headline import best_sentence, certainty, headline, key_figures
-from advisor.spec import Objective, StudySpec
-from advisor.study import Status
+from advisor.model.finding import Finding, Verdict
+from advisor.model.spec import Objective, StudySpec
+from advisor.model.study import Status
+from advisor.report.text.headline import best_sentence, certainty, headline, key_figures
 from tests.advisor.report.studies import make_report, make_study
 
 

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from advisor.finding import AxisEvidence, Explanation, FigureEvidence, Finding, HistogramEvidence, Line, Verdict
-from advisor.plans import Deferred
-from advisor.report import Report, findings_schema, view
-from advisor.report.terminal import print_report
-from advisor.study import CurveBlock, Study, Trial
+from advisor.model.evidence import AxisEvidence, FigureEvidence, HistogramEvidence, Line
+from advisor.model.finding import Explanation, Finding, Verdict
+from advisor.model.study import CurveBlock, Study, Trial
+from advisor.planning import Deferred
+from advisor.report import Report, findings_schema
+from advisor.report.formats import view
+from advisor.report.formats.terminal import print_report
 from tests.advisor.report.studies import default_spec, make_report, make_study, make_verdicts
 
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from advisor.report import Report
-from advisor.report.all_plots import gaps, groups
+from advisor.report.figures.all_plots import gaps, groups
 from advisor.report.figures.batch import speed_figure, target_figures
 from advisor.report.figures.best_of import best_of_figure
 from advisor.report.figures.closeup import close_up_figure
 from advisor.report.figures.importance import importance_figures
 from advisor.report.figures.isolation import isolation_figure
 from advisor.report.figures.parallel import MOST_LINES, parallel_figure
-from advisor.report.plotted import Importance, Importances, Needed, Speed, ToTarget
+from advisor.report.plot_data.plotted import Importance, Importances, Needed, Speed, ToTarget
 from tests.advisor.report.studies import default_spec, make_report, make_study
 from tests.advisor.report.test_figures import drawn, paths, points, root, values
 

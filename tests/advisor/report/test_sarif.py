@@ -12,12 +12,12 @@ import jsonschema
 import pytest
 
 from advisor.cli import main
-from advisor.errors import AdvisorError
-from advisor.finding import SetField
+from advisor.model.change import SetField
+from advisor.model.errors import AdvisorError
+from advisor.model.spec_yaml import dump
+from advisor.model.study import Study
 from advisor.report import Report
-from advisor.report.sarif import StudyFile, plain, render_sarif
-from advisor.spec_yaml import dump
-from advisor.study import Study
+from advisor.report.formats.sarif import StudyFile, plain, render_sarif
 from tests.advisor.report.studies import make_report, make_study
 from tests.templates.hostile import hostile_report
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from advisor.errors import AdvisorError
+from advisor.model.errors import AdvisorError
+from advisor.model.spec_yaml import load
 from advisor.report import Report
-from advisor.spec_yaml import load
 from tests.advisor.report.studies import make_report, make_study
 
 

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from advisor.report import sketch
-from advisor.report.plotted import Sketches
-from advisor.study import Study
+from advisor.model.study import Study
+from advisor.report.plot_data import sketch
+from advisor.report.plot_data.plotted import Sketches
 from tests.advisor.report.studies import block, make_report, make_study
 
 

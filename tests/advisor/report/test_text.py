@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from advisor.report import Report, markdown
-from advisor.report.markdown import md
-from advisor.report.terminal import print_report
-from advisor.report.text import (
+from advisor.model.spec_yaml import share
+from advisor.report import Report
+from advisor.report.formats import markdown
+from advisor.report.formats.markdown import md
+from advisor.report.formats.terminal import print_report
+from advisor.report.text.words import (
     clean,
     confidence,
     count,
@@ -26,7 +28,6 @@ from advisor.report.text import (
     shorten,
     spelled,
 )
-from advisor.spec_yaml import share
 from tests.templates.hostile import CORPUS, hostile_report
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.stats.apart import apart, error_of_share, p_of_mean
+from advisor.stats.heterogeneity import apart, error_of_share, p_of_mean
 
 
 @pytest.mark.parametrize("k", [2, 5, 20])

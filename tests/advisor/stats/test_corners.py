@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from advisor.stats.corners import corner, gained
+from advisor_rules.space._corners import corner, gained
 
 
 def test_a_corner_is_found_among_four_axes():

@@ -96,7 +96,7 @@ def test_smoothing_is_that_of_savitzky_and_golay(n, window):
 
 
 def test_judging_imports_no_scipy_stats():
-    code = "import sys, advisor.analysis, advisor.registry as r; r.load_rules(settings={}); print(*sys.modules)"
+    code = "import sys, advisor.analysis, advisor.engine.registry as r; r.load_rules(settings={}); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "advisor.stats.space" in loaded
+    assert "advisor.stats.boundaries" in loaded
     assert not {"scipy.stats", "scipy.signal", "mlflow", "pandas"} & set(loaded)

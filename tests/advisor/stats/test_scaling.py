@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from advisor.stats.scaling import scaling
+from advisor.stats.steps_to_target import scaling
 
 RNG = np.random.default_rng(0)
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from advisor.stats.searches import searches
+from advisor.stats.search_comparison import searches
 
 
 def single(costs):

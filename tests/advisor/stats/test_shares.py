@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from advisor.stats.shares import Ratio, chance_of_share, ratio
+from advisor.stats.ratios import Ratio, chance_of_share, ratio
 
 RNG = np.random.default_rng(0)
 

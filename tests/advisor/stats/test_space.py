@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from advisor.space import Domain
-from advisor.stats import space
+from advisor.model.space import Domain
+from advisor.stats import boundaries
 
 
 def test_five_points_in_order_have_the_exact_p_value() -> None:
     order = np.arange(5.0)
-    p = space.crowding(order[:, None] / 4, space.scores(-order))
+    p = boundaries.crowding(order[:, None] / 4, boundaries.scores(-order))
     assert p[0, 1] == pytest.approx(2 / 120)  # this order and its mirror image, of 5! = 120
     assert p[0, 0] == 1
 
@@ -21,21 +21,21 @@ def test_five_points_in_order_have_the_exact_p_value() -> None:
 def test_crowding_asks_where_trials_were_sampled() -> None:
     rng = np.random.default_rng(3)
     crowded = rng.beta(8, 1, 40)[:, None]  # nearly all trials lie near the high end, good ones and bad ones
-    assert space.crowding(crowded, space.scores(rng.standard_normal(40))).min() > 0.05
+    assert boundaries.crowding(crowded, boundaries.scores(rng.standard_normal(40))).min() > 0.05
 
 
 def test_no_variation_is_no_crowding() -> None:
-    assert (space.crowding(np.full((6, 2), 0.5), np.arange(6.0)) == 1).all()
-    assert (space.crowding(np.arange(6.0)[:, None], np.zeros(6)) == 1).all()
-    assert (space.crowding(np.full((6, 1), np.nan), np.arange(6.0)) == 1).all()
+    assert (boundaries.crowding(np.full((6, 2), 0.5), np.arange(6.0)) == 1).all()
+    assert (boundaries.crowding(np.arange(6.0)[:, None], np.zeros(6)) == 1).all()
+    assert (boundaries.crowding(np.full((6, 1), np.nan), np.arange(6.0)) == 1).all()
 
 
 @pytest.mark.parametrize(("best", "low", "high"), [(-0.2, 0.9, 0), (0.5, 0, 0), (1.2, 0, 0.9)])
 def test_response_finds_the_end_or_the_interior(best: float, low: float, high: float) -> None:
     rng = np.random.default_rng(0)
     u, other = rng.random(40), rng.random(40)
-    values = space.scores((u - best) ** 2 + 0.5 * other + 0.02 * rng.standard_normal(40))
-    response = space.responses([u, other], [], values, 0.1)[0]
+    values = boundaries.scores((u - best) ** 2 + 0.5 * other + 0.02 * rng.standard_normal(40))
+    response = boundaries.responses([u, other], [], values, 0.1)[0]
     assert (response.low >= low, response.high >= high) == (True, True)
     assert response.low <= 0.05 or low
     assert response.high <= 0.05 or high
@@ -64,10 +64,10 @@ def test_response_finds_the_end_or_the_interior(best: float, low: float, high: f
 def test_widen_goes_half_the_range_or_a_decade_and_stops_at_limits(
     name: str, domain: Domain, side: str, expected: tuple[float, float] | None
 ) -> None:
-    assert space.widen(name, domain, side, 0.0) == (pytest.approx(expected) if expected else None)
+    assert boundaries.widen(name, domain, side, 0.0) == (pytest.approx(expected) if expected else None)
 
 
 def test_widen_is_bounded_however_far_the_trend_goes() -> None:
     wide = Domain(low=1e-8, high=1e-1, scale="log")
-    assert space.widen("learning_rate", wide, "high", math.inf) == pytest.approx((1e-8, 10))
-    assert space.widen("x", Domain(low=0.0, high=1.0), "high", math.inf) == (0, 2)
+    assert boundaries.widen("learning_rate", wide, "high", math.inf) == pytest.approx((1e-8, 10))
+    assert boundaries.widen("x", Domain(low=0.0, high=1.0), "high", math.inf) == (0, 2)

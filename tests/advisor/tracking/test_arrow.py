@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.tracking import arrow, cache, rows, sqlite
+from advisor.tracking.points import cache
 from advisor.tracking.runs import Experiment
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores import database, sqlite, sqlite_columns
+from advisor.tracking.stores.reading import read_experiment
 
 from .test_store import same
 
@@ -26,16 +27,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of the first run of each block that the faster driver gave, which it is asked for every run but the first."""
     monkeypatch.setenv(cache.SETTING, "off")
     monkeypatch.setattr(sqlite, "_MANY", 0)
-    monkeypatch.setattr(rows, "_FIRST_RUNS", 1)
+    monkeypatch.setattr(database, "_FIRST_RUNS", 1)
     given: list[int] = []
-    block = arrow.Reader.block
+    block = sqlite_columns.Reader.block
 
-    def spied(self: arrow.Reader, start: int, ids: list[str]) -> rows.Block:
+    def spied(self: sqlite_columns.Reader, start: int, ids: list[str]) -> database.Block:
         found = block(self, start, ids)
         given.append(start)
         return found
 
-    monkeypatch.setattr(arrow.Reader, "block", spied)
+    monkeypatch.setattr(sqlite_columns.Reader, "block", spied)
     return given
 
 
@@ -93,13 +94,13 @@ def test_without_it_rows_will_do(
 def test_where_it_fails_in_the_middle_rows_go_on(
     asked: list[int], odd_database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batches = arrow._batches
+    batches = sqlite_columns._batches
 
     def broken(statement):
         yield from batches(statement)
         raise OSError("disk I/O error")
 
-    monkeypatch.setattr(arrow, "_batches", broken)
+    monkeypatch.setattr(sqlite_columns, "_batches", broken)
     found = read_experiment("odd", tracking_uri=str(odd_database), alone=True)
     assert asked == []
     same(found, by_rows(monkeypatch, odd_database))

@@ -4,11 +4,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.errors import AdvisorError
-from advisor.spec import Objective, Parameter, StudySpec
-from advisor.tracking import study_file
-from advisor.tracking.assemble import assemble
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.tracking import study_tags
 from advisor.tracking.runs import Experiment, Points, Run
+from advisor.tracking.study.assemble import assemble
 
 
 def run(i, status="FINISHED", tags=None, **params):
@@ -227,7 +227,7 @@ def test_trials_of_another_form_are_read_in_the_form_that_is_searched():
     assert [t.params["rate"] for t in study.trials] == pytest.approx([1.0, 2.0, 3.0, 4.0])
     assert list(study.searched) == ["rate"]
     noted = experiment(runs, val__loss=points(*((i, 1, 1.0, 1) for i in range(4))))
-    noted = replace(noted, tags={**noted.tags, **study_file.tags_of(spec)})
+    noted = replace(noted, tags={**noted.tags, **study_tags.tags_of(spec)})
     assert assemble(noted).spec.parameters == study.spec.parameters
 
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from advisor.study import CurveBlock
-from advisor.tracking import axes
+from advisor.model.study import CurveBlock
+from advisor.tracking.study import axes
 
 
 def block(*curves):

@@ -18,11 +18,12 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
-from advisor.tracking import bulk, cache, client, points_file, rows
-from advisor.tracking.collect import Collector
-from advisor.tracking.location import Location
+from advisor.tracking.points import cache, points_file
+from advisor.tracking.points.collect import Collector
 from advisor.tracking.runs import Experiment
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores import bulk, client, database
+from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.reading import read_experiment
 
 from .test_store import same
 
@@ -35,7 +36,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own, for which every run is worth keeping."""
     monkeypatch.setenv(cache.SETTING, str(tmp_path / "cache"))
     monkeypatch.setattr(client, "_WORTH_KEEPING", 1)
-    monkeypatch.setattr(rows, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(database, "WORTH_KEEPING", 1)
     return tmp_path / "cache"
 
 
@@ -299,7 +300,7 @@ def test_a_disk_that_is_full_costs_only_the_cache(store: str, kept: Path) -> Non
         "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "from advisor.tracking import rows; rows.WORTH_KEEPING = 1\n"
-        "from advisor.tracking.store import read_experiment\n"
+        "from advisor.tracking.stores.reading import read_experiment\n"
         f"print(len(read_experiment('study', tracking_uri={store!r}).points['loss'].steps))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -310,7 +311,7 @@ def test_a_disk_that_is_full_costs_only_the_cache(store: str, kept: Path) -> Non
 def test_processes_at_once_agree(store: str) -> None:
     script = (
         "from advisor.tracking import cache, rows; rows.WORTH_KEEPING = 1; cache.MAX_FILES = 1\n"
-        "from advisor.tracking.store import read_experiment\n"
+        "from advisor.tracking.stores.reading import read_experiment\n"
         f"for _ in range(20): p = read_experiment('study', tracking_uri={store!r}).points['loss']\n"
         "print(p.steps.sum(), p.runs.sum(), p.values[7])"
     )

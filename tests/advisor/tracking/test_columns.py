@@ -10,17 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor import columns
-from advisor.engine import judge
-from advisor.errors import AdvisorError
-from advisor.registry import load_rules
-from advisor.study import Study
-from advisor.tracking import cache, rows
-from advisor.tracking.assemble import assemble
-from advisor.tracking.collect import Collector
-from advisor.tracking.probes import kept
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
+from advisor.model.errors import AdvisorError
+from advisor.model.study import Study
+from advisor.system import spill
+from advisor.tracking.points import cache
+from advisor.tracking.points.collect import Collector
 from advisor.tracking.runs import Experiment, Run
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores import database
+from advisor.tracking.stores.reading import read_experiment
+from advisor.tracking.study.assemble import assemble
+from advisor.tracking.study.probes import kept
 
 from .test_store import same, through_client
 
@@ -31,9 +32,9 @@ PARTS = ("runs", "steps", "values", "times")
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     """From `large.undo()` on it is as ever; until then nearly any study is too large for memory."""
-    monkeypatch.setattr(columns, "FEW", 5)
-    monkeypatch.setattr(columns, "_AT_ONCE", PART)
-    monkeypatch.setattr(columns, "_WORTH_A_FILE", 1)
+    monkeypatch.setattr(spill, "FEW", 5)
+    monkeypatch.setattr(spill, "_AT_ONCE", PART)
+    monkeypatch.setattr(spill, "_WORTH_A_FILE", 1)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return monkeypatch
 
@@ -99,7 +100,7 @@ def test_points_curves_and_verdicts_are_the_same(
 def test_a_store_is_read_the_same(large: pytest.MonkeyPatch, odd_database: Path, tmp_path: Path) -> None:
     uri = f"sqlite:///{odd_database}"
     large.setenv(cache.SETTING, str(tmp_path / "cache"))
-    large.setattr(rows, "WORTH_KEEPING", 1)
+    large.setattr(database, "WORTH_KEEPING", 1)
     first, again = (read_experiment("odd", tracking_uri=uri) for _ in range(2))
     asked = through_client(uri)
     assert not first.few
@@ -113,14 +114,14 @@ def test_a_store_is_read_the_same(large: pytest.MonkeyPatch, odd_database: Path,
 @pytest.mark.parametrize("owners", [1, 3, 60])
 def test_portions_are_all_of_it_and_owners_stay_whole(large: pytest.MonkeyPatch, points: int, owners: int) -> None:
     of = np.sort(np.random.default_rng(points).integers(owners, size=points))
-    parts = [of[part] for part in columns.portions(of)]
+    parts = [of[part] for part in spill.portions(of)]
     np.testing.assert_array_equal(np.concatenate([*parts, of[:0]]), of)
     assert all(a[-1] < b[0] for a, b in pairwise(parts))
     assert all(len(p) <= PART or p[0] == p[-1] for p in parts)
 
 
 def test_owners_that_do_not_ascend_stay_together(large: pytest.MonkeyPatch) -> None:
-    assert [*columns.portions(np.array([3, 1, 2] * PART))] == [slice(0, 3 * PART)]
+    assert [*spill.portions(np.array([3, 1, 2] * PART))] == [slice(0, 3 * PART)]
 
 
 def test_a_folder_that_takes_no_file_is_named(large: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -136,10 +137,10 @@ def test_a_folder_that_takes_no_file_is_named(large: pytest.MonkeyPatch, tmp_pat
 def test_where_few_files_may_be_open_the_rest_stays_in_memory(large: pytest.MonkeyPatch) -> None:
     resource = pytest.importorskip("resource")
     collector = Collector()
-    large.setattr(columns, "FEW", 10_000)
+    large.setattr(spill, "FEW", 10_000)
     for metric in range(300):
         collector.add(f"m{metric}", np.arange(9), np.arange(9), np.arange(9.0), np.arange(9))
-    large.setattr(columns, "FEW", 5)
+    large.setattr(spill, "FEW", 5)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (2 * len(os.listdir("/dev/fd")) + 100, limits[1]))
     try:
@@ -161,7 +162,7 @@ def test_what_is_left_of_metrics_that_are_read_elsewhere_stays_in_files(large: p
     collector.drop("loss", lambda runs, steps, times: steps == 1)
     kept = [piece for pieces in collector._sorted().values() for piece in pieces]
     assert sum(len(runs) for runs, *_ in kept) == 80
-    assert sum(len(runs) for runs, *_ in kept if not in_files(runs)) <= columns.FEW
+    assert sum(len(runs) for runs, *_ in kept if not in_files(runs)) <= spill.FEW
 
 
 def test_several_threads_may_add(large: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from advisor.sampling import sample
-from advisor.spec import Objective, StudySpec
-from advisor.tracking import infer
+from advisor.model.spec import Objective, StudySpec
+from advisor.planning.sampling.halton import sample
+from advisor.tracking.study import inference
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from advisor.tracking import infer
     ],
 )
 def test_text_becomes_a_value(text, value):
-    parsed = infer.parse_value(text)
+    parsed = inference.parse_value(text)
     assert parsed == value
     assert type(parsed) is type(value)
 
@@ -31,7 +31,7 @@ def test_labels_and_seeds_are_not_hyperparameters():
         {"lr": f"{i}e-3", "seed": str(i), "run_name": f"a{i}", "note_of_the_day": f"words {i}", "output_dir": "/x"}
         for i in range(1, 9)
     ]
-    assert all(set(p) == {"lr"} for p in infer.parse_params(raw))
+    assert all(set(p) == {"lr"} for p in inference.parse_params(raw))
 
 
 @pytest.mark.parametrize(
@@ -49,50 +49,50 @@ def test_labels_and_seeds_are_not_hyperparameters():
     ],
 )
 def test_the_number_of_a_trial_or_a_fold_is_no_hyperparameter(name):
-    assert infer.parse_params([{name: str(i), "lr": "0.1"} for i in range(5)]) == [{"lr": 0.1}] * 5
+    assert inference.parse_params([{name: str(i), "lr": "0.1"} for i in range(5)]) == [{"lr": 0.1}] * 5
 
 
 @pytest.mark.parametrize(
     "name", ["trial/lr", "trial_steps", "number_of_layers", "n_heads", "unfold", "folding", "repeat_data"]
 )
 def test_what_only_sounds_like_the_number_of_a_trial_is_a_hyperparameter(name):
-    assert infer.parse_params([{name: str(i)} for i in range(5)]) == [{name: i} for i in range(5)]
+    assert inference.parse_params([{name: str(i)} for i in range(5)]) == [{name: i} for i in range(5)]
 
 
 def test_a_parameter_has_one_type():
-    assert infer.parse_params([{"a": "1"}, {"a": "0.5"}]) == [{"a": 1.0}, {"a": 0.5}]
-    assert infer.parse_params([{"a": "1"}, {"a": "auto"}]) == [{"a": "1"}, {"a": "auto"}]
+    assert inference.parse_params([{"a": "1"}, {"a": "0.5"}]) == [{"a": 1.0}, {"a": 0.5}]
+    assert inference.parse_params([{"a": "1"}, {"a": "auto"}]) == [{"a": "1"}, {"a": "auto"}]
 
 
 def test_what_never_varies_is_fixed():
-    parameter = infer.infer_parameter("depth", [3, 3, 3])
+    parameter = inference.infer_parameter("depth", [3, 3, 3])
     assert (parameter.role, parameter.value) == ("fixed", 3)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_scale_is_the_one_on_which_values_lie_evenly(seed):
     rng = np.random.default_rng(seed)
-    assert infer.infer_scale(10 ** rng.uniform(-5, 0, 30)) == "log"
-    assert infer.infer_scale(rng.uniform(0, 1, 30)) == "linear"
-    assert infer.infer_scale(rng.uniform(-1, 1, 30)) == "linear"
+    assert inference.infer_scale(10 ** rng.uniform(-5, 0, 30)) == "log"
+    assert inference.infer_scale(rng.uniform(0, 1, 30)) == "linear"
+    assert inference.infer_scale(rng.uniform(-1, 1, 30)) == "linear"
 
 
 def test_grids_have_the_scale_of_their_steps():
-    assert infer.infer_scale(np.array([16.0, 32, 64, 128])) == "log"
-    assert infer.infer_scale(np.array([0.1, 0.2, 0.3, 0.4, 0.5])) == "linear"
-    assert infer.infer_scale(np.array([1.0, 2, 3])) == "linear"
-    assert infer.infer_scale(np.array([1e-4, 1e-2])) == "log"
+    assert inference.infer_scale(np.array([16.0, 32, 64, 128])) == "log"
+    assert inference.infer_scale(np.array([0.1, 0.2, 0.3, 0.4, 0.5])) == "linear"
+    assert inference.infer_scale(np.array([1.0, 2, 3])) == "linear"
+    assert inference.infer_scale(np.array([1e-4, 1e-2])) == "log"
 
 
 def test_the_planned_number_of_steps():
-    assert infer.infer_max_steps([float("nan"), 1000.0, 1000.0], [500, 1000, 1000]) == 1000
-    assert infer.infer_max_steps([float("nan")] * 3, [900, 1000, 1000]) == 1000
-    assert infer.infer_max_steps([], []) is None
+    assert inference.infer_max_steps([float("nan"), 1000.0, 1000.0], [500, 1000, 1000]) == 1000
+    assert inference.infer_max_steps([float("nan")] * 3, [900, 1000, 1000]) == 1000
+    assert inference.infer_max_steps([], []) is None
 
 
 def test_rates_are_searched_by_decades_even_where_few_values_do_not_show_it():
-    assert infer.infer_scale(np.array([0.01, 0.5, 0.9]), "learning_rate") == "log"
-    assert infer.infer_scale(np.array([0.01, 0.5, 0.9]), "momentum") == "linear"
+    assert inference.infer_scale(np.array([0.01, 0.5, 0.9]), "learning_rate") == "log"
+    assert inference.infer_scale(np.array([0.01, 0.5, 0.9]), "momentum") == "linear"
 
 
 def conditional_trials():
@@ -103,7 +103,7 @@ def conditional_trials():
 
 
 def test_a_parameter_that_only_one_choice_has_depends_on_it():
-    found = infer.infer_parameters(conditional_trials())
+    found = inference.infer_parameters(conditional_trials())
     assert {name: p.when for name, p in found.items()} == {
         "optimizer": None,
         "lr_sgd": {"optimizer": "sgd"},
@@ -126,15 +126,15 @@ def test_a_parameter_that_only_one_choice_has_depends_on_it():
     ],
 )
 def test_one_exception_and_it_does_not_depend(odd):
-    assert infer.infer_parameters([*conditional_trials(), odd])["lr_sgd"].when is None
+    assert inference.infer_parameters([*conditional_trials(), odd])["lr_sgd"].when is None
 
 
 def test_two_trials_on_each_side_are_the_fewest():
     trials = [{"bn": True, "lr": 0.1 * i, "eps": 0.1 * i} for i in range(1, 6)]
-    assert infer.infer_parameters([*trials, {"bn": False, "lr": 1.0}])["eps"].when is None
-    assert infer.infer_parameters([*trials, *[{"bn": False, "lr": 1.0}] * 2])["eps"].when == {"bn": True}
+    assert inference.infer_parameters([*trials, {"bn": False, "lr": 1.0}])["eps"].when is None
+    assert inference.infer_parameters([*trials, *[{"bn": False, "lr": 1.0}] * 2])["eps"].when == {"bn": True}
     others = [{"bn": False, "lr": 0.1 * i} for i in range(1, 6)]
-    assert infer.infer_parameters([*others, {"bn": True, "eps": 0.1}])["eps"].when is None
+    assert inference.infer_parameters([*others, {"bn": True, "eps": 0.1}])["eps"].when is None
 
 
 def test_what_differs_by_nature_is_no_hyperparameter():
@@ -147,11 +147,11 @@ def test_what_differs_by_nature_is_no_hyperparameter():
         | {"where": f"/data/{i}/x", "begun": f"2024-05-0{i}T10:00", "mark": f"{i}a7f00d1c", "optim": name}
         for i, name in enumerate(("sgd", "adam", "lion"), start=1)
     ]
-    assert all(set(p) == {"per_device_train_batch_size", "optim"} for p in infer.parse_params(raw))
+    assert all(set(p) == {"per_device_train_batch_size", "optim"} for p in inference.parse_params(raw))
 
 
 def test_what_tools_log_twice_is_one_hyperparameter():
     params = [{"lr": 0.1 * i, "optim.learning_rate": 0.1 * i, "width": i, "twin": i % 2} for i in range(1, 5)]
-    assert infer.twins(params, ()) == {"optim.learning_rate": "lr"}
-    assert infer.twins(params, ("optim.learning_rate",)) == {"lr": "optim.learning_rate"}
-    assert infer.twins(params[:2], ()) == {}  # two values may be a coincidence
+    assert inference.twins(params, ()) == {"optim.learning_rate": "lr"}
+    assert inference.twins(params, ("optim.learning_rate",)) == {"lr": "optim.learning_rate"}
+    assert inference.twins(params[:2], ()) == {}  # two values may be a coincidence

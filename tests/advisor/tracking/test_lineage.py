@@ -10,9 +10,9 @@ from mlflow import MlflowClient
 
 from advisor import analyze, contract
 from advisor.cli import main
-from advisor.errors import AdvisorError
-from advisor.spec import Objective, Parameter, StudySpec
-from advisor.tracking import read_rounds, read_study, study_file
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.tracking import read_rounds, read_study, study_tags
 from advisor.tracking.lineage import find, lineages, places
 
 LOSS = Objective(metric="loss", direction="minimize")
@@ -24,7 +24,7 @@ def spec(name: str, parent: str | None = None, number: int = 1, **more: object) 
 
 
 def experiment(client: MlflowClient, name: str, *specs: StudySpec, runs: tuple[tuple[float, str | None], ...]) -> None:
-    tags = {k: v for s in specs for k, v in study_file.tags_of(s).items()}
+    tags = {k: v for s in specs for k, v in study_tags.tags_of(s).items()}
     id = client.create_experiment(name, tags=tags)
     for x, study in runs:
         run = client.create_run(id, tags={contract.TAG_STUDY: study} if study else {})

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.errors import AdvisorError
-from advisor.tracking import mysql
-from advisor.tracking.location import Location, locate
+from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import Experiment
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores import mysql
+from advisor.tracking.stores.location import Location, locate
+from advisor.tracking.stores.reading import read_experiment
 
 from .test_store import START_S, refused, same, same_by_sql_and_through_the_client
 

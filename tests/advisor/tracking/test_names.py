@@ -1,6 +1,6 @@
 import pytest
 
-from advisor.tracking import names
+from advisor.tracking.study import metric_names
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from advisor.tracking import names
     ],
 )
 def test_split_and_direction_are_read_from_the_name(metric, split, direction):
-    assert names.split_of(metric) == split
-    assert names.direction_of(metric) == direction
+    assert metric_names.split_of(metric) == split
+    assert metric_names.direction_of(metric) == direction
 
 
 @pytest.mark.parametrize(
@@ -48,14 +48,14 @@ def test_split_and_direction_are_read_from_the_name(metric, split, direction):
     ],
 )
 def test_the_word_that_says_what_is_measured_decides_the_direction(metric, direction):
-    assert names.direction_of(metric) == direction
+    assert metric_names.direction_of(metric) == direction
 
 
 def test_the_objective_is_what_a_user_reports_on_validation_data():
-    assert names.guess_objective({"train_loss": 9, "val_loss": 9, "val_acc": 9, "test_acc": 9}) == "val_acc"
-    assert names.guess_objective({"train_loss": 9, "val_loss": 9}) == "val_loss"
-    assert names.guess_objective({"train_loss": 9, "test/accuracy": 9, "val/loss.max": 9}) == "test/accuracy"
-    assert names.guess_objective({"train_loss": 9, "step": 9}) is None
+    assert metric_names.guess_objective({"train_loss": 9, "val_loss": 9, "val_acc": 9, "test_acc": 9}) == "val_acc"
+    assert metric_names.guess_objective({"train_loss": 9, "val_loss": 9}) == "val_loss"
+    assert metric_names.guess_objective({"train_loss": 9, "test/accuracy": 9, "val/loss.max": 9}) == "test/accuracy"
+    assert metric_names.guess_objective({"train_loss": 9, "step": 9}) is None
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_the_objective_is_what_a_user_reports_on_validation_data():
     ],
 )
 def test_without_validation_data_the_only_metric_of_success_is_the_objective(metrics, objective):
-    assert names.guess_objective(dict.fromkeys(metrics, 9)) == objective
+    assert metric_names.guess_objective(dict.fromkeys(metrics, 9)) == objective
 
 
 def signals(objective, **points):
     counts = {name.replace("__", "/"): n for name, n in points.items()}
-    return names.find_signals(counts, objective, counts)
+    return metric_names.find_signals(counts, objective, counts)
 
 
 def test_signals_of_our_own_hook():
@@ -95,7 +95,7 @@ def test_signals_of_our_own_hook():
         "val/error": 20,
         "val/loss": 20,
     }
-    assert names.find_signals(counts, "val/error", counts) == {
+    assert metric_names.find_signals(counts, "val/error", counts) == {
         "train_loss": "train/loss",
         "valid_loss": "val/loss",
         "grad_norm": "train/grad_norm",
@@ -115,7 +115,7 @@ def test_signals_of_lightning():
         "train_acc": 10,
         "lr-Adam": 900,
     }
-    found = names.find_signals(counts, "val_acc", counts)
+    found = metric_names.find_signals(counts, "val_acc", counts)
     assert found["train_loss"] == "train_loss_step"
     assert found["train_eval_loss"] == "train_loss_epoch"
     assert found["train_objective"] == "train_acc"
@@ -125,7 +125,7 @@ def test_signals_of_lightning():
 
 def test_signals_of_transformers():
     counts = {"loss": 100, "eval_loss": 10, "grad_norm": 100, "learning_rate": 100, "eval_runtime": 10}
-    found = names.find_signals(counts, "eval_loss", counts)
+    found = metric_names.find_signals(counts, "eval_loss", counts)
     assert found["train_loss"] == "loss"
     assert found["grad_norm"] == "grad_norm"
     assert "train_objective" not in found
@@ -134,7 +134,7 @@ def test_signals_of_transformers():
 
 def test_a_layers_gradient_norm_is_not_the_global_one():
     counts = {"grad_norm/layers.0.attention.weight.out": 9, "val/loss": 3}
-    assert "grad_norm" not in names.find_signals(counts, "val/loss", counts)
+    assert "grad_norm" not in metric_names.find_signals(counts, "val/loss", counts)
 
 
 def test_an_evaluations_speed_is_no_signal_and_no_objective():
@@ -145,13 +145,13 @@ def test_an_evaluations_speed_is_no_signal_and_no_objective():
         "eval_loss": 8,
         "loss": 40,
     }
-    assert names.guess_objective(counts) == "eval_loss"
-    assert names.find_signals(counts, "eval_loss", counts).keys() == {"train_loss", "valid_loss"}
+    assert metric_names.guess_objective(counts) == "eval_loss"
+    assert metric_names.find_signals(counts, "eval_loss", counts).keys() == {"train_loss", "valid_loss"}
 
 
 def test_one_number_a_run_is_no_loss_curve():
     counts = {"train_loss": 3, "loss": 60, "eval_loss": 24, "train_samples_per_second": 3}
-    found = names.find_signals(counts, "eval_loss", counts, {"train_loss", "train_samples_per_second"})
+    found = metric_names.find_signals(counts, "eval_loss", counts, {"train_loss", "train_samples_per_second"})
     assert found["train_loss"] == "loss"
     assert "train_eval_loss" not in found
     assert found["examples_per_second"] == "train_samples_per_second"
@@ -159,20 +159,20 @@ def test_one_number_a_run_is_no_loss_curve():
 
 def test_our_own_training_loss_comes_first():
     counts = {"train/loss": 50, "train_loss_step": 50, "val_loss": 5}
-    assert names.find_signals(counts, "val_loss", counts)["train_loss"] == "train/loss"
+    assert metric_names.find_signals(counts, "val_loss", counts)["train_loss"] == "train/loss"
 
 
 def test_a_curve_comes_before_the_best_of_it_so_far():
-    assert names.guess_objective({"best_val_acc": 9, "val_acc": 9}) == "val_acc"
+    assert metric_names.guess_objective({"best_val_acc": 9, "val_acc": 9}) == "val_acc"
 
 
 @pytest.mark.parametrize("metric", ["val_mAP", "val/mIoU", "mAP/val"])
 def test_words_that_look_like_several(metric):
-    assert names.direction_of(metric) == "maximize"
+    assert metric_names.direction_of(metric) == "maximize"
 
 
 def test_the_losses_of_a_game_are_no_training_loss():
     points = {"fid": 10, "train/g_loss": 1000, "train/d_loss": 1000}
-    assert names.find_signals(points, "fid", points) == {}
+    assert metric_names.find_signals(points, "fid", points) == {}
     points |= {"train/loss": 1000}
-    assert names.find_signals(points, "fid", points) == {"train_loss": "train/loss"}
+    assert metric_names.find_signals(points, "fid", points) == {"train_loss": "train/loss"}

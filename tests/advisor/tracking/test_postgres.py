@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from advisor.errors import AdvisorError
-from advisor.tracking import postgres
-from advisor.tracking.location import locate
-from advisor.tracking.store import read_experiment
+from advisor.model.errors import AdvisorError
+from advisor.tracking.stores import postgres
+from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.reading import read_experiment
 
 from .test_store import refused, same, same_by_sql_and_through_the_client, through_client
 

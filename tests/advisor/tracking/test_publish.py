@@ -11,10 +11,10 @@ from mlflow import MlflowClient
 from mlflow.artifacts import list_artifacts
 
 from advisor import contract
-from advisor.errors import AdvisorError
+from advisor.model.errors import AdvisorError
 from advisor.tracking.links import runs_url
 from advisor.tracking.publish import Published, publish
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores.reading import read_experiment
 
 FILES = {"report.html": "<p>näh</p>", "findings.json": "{}", "next/1-a.yaml": "a: 1\n", "next/2-b.yaml": "b: 2\n"}
 TAGS = {

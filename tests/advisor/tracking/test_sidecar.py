@@ -19,10 +19,11 @@ from mlflow.entities import Metric, RunTag
 from mlflow.tracking import MlflowClient
 
 from advisor import analyze, contract
-from advisor.tracking import client, sidecar
-from advisor.tracking.location import Location
+from advisor.tracking.points import sidecar
 from advisor.tracking.runs import Experiment
-from advisor.tracking.store import read_experiment
+from advisor.tracking.stores import client
+from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.reading import read_experiment
 from advisor_logging import spool
 from advisor_logging.shipper import Shipper
 

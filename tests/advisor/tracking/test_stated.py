@@ -1,6 +1,6 @@
 import pytest
 
-from advisor.tracking import stated
+from advisor.tracking.study import from_params
 
 METRICS = ("train_loss", "eval_loss", "eval_f1", "eval_accuracy", "val/acc")
 
@@ -18,23 +18,23 @@ METRICS = ("train_loss", "eval_loss", "eval_f1", "eval_accuracy", "val/acc")
     ],
 )
 def test_the_objective_that_runs_state(params, objective):
-    assert stated.objective([params, {}], METRICS) == objective
+    assert from_params.objective([params, {}], METRICS) == objective
 
 
 def test_the_direction_that_runs_state():
-    assert stated.direction([{"greater_is_better": "True"}]) == "maximize"
-    assert stated.direction([{"checkpoint.mode": "min"}]) == "minimize"
-    assert stated.direction([{"mode": "fast"}]) is None
+    assert from_params.direction([{"greater_is_better": "True"}]) == "maximize"
+    assert from_params.direction([{"checkpoint.mode": "min"}]) == "minimize"
+    assert from_params.direction([{"mode": "fast"}]) is None
 
 
 def test_planned_steps_are_believed_where_trials_end_there():
     params = [{"max_steps": 100}, {"max_steps": 200}, {"max_steps": 100}]
-    assert stated.max_train_steps(params, [99, 200, 30]) == [100, 200, 100]
-    assert stated.max_train_steps(params, [9, 9, 9]) == [None] * 3
-    assert stated.max_train_steps([{"max_steps": -1, "warmup_steps": 10}], [10]) == [None]
+    assert from_params.max_train_steps(params, [99, 200, 30]) == [100, 200, 100]
+    assert from_params.max_train_steps(params, [9, 9, 9]) == [None] * 3
+    assert from_params.max_train_steps([{"max_steps": -1, "warmup_steps": 10}], [10]) == [None]
 
 
 def test_micro_batches():
-    assert stated.micro_batches({"gradient_accumulation_steps": 4}) == 4
-    assert stated.micro_batches({"accumulate_grad_batches": 2}) == 2
-    assert stated.micro_batches({"lr": 4}) == 1
+    assert from_params.micro_batches({"gradient_accumulation_steps": 4}) == 4
+    assert from_params.micro_batches({"accumulate_grad_batches": 2}) == 2
+    assert from_params.micro_batches({"lr": 4}) == 1

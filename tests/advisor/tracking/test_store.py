@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 from fault_servers import FaultyProxy
 
-from advisor.errors import AdvisorError
-from advisor.tracking import client
-from advisor.tracking.location import Location, locate
+from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import Experiment
-from advisor.tracking.sqlite import check_writable
-from advisor.tracking.store import list_experiments, read_experiment
+from advisor.tracking.stores import client
+from advisor.tracking.stores.location import Location, locate
+from advisor.tracking.stores.reading import list_experiments, read_experiment
+from advisor.tracking.stores.sqlite import check_writable
 
 START_S = 1_600_000_000.0
 
@@ -356,7 +356,7 @@ def test_credentials_are_masked(uri: str, shown: str) -> None:
 def test_a_locked_store_is_said_after_a_wait(
     odd_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from advisor.tracking import sqlite
+    from advisor.tracking.stores import sqlite
 
     monkeypatch.setattr(sqlite, "_WAIT_S", 0.2)
     path = shutil.copy(odd_database, tmp_path / "mlflow.db")
@@ -458,7 +458,7 @@ def test_a_writer_is_not_blocked_while_a_store_is_read(odd_database: Path, tmp_p
 
 def test_reading_imports_no_mlflow_and_keeps_the_environment(odd_database: Path) -> None:
     script = (
-        "import sys, os; from advisor.tracking.store import read_experiment; before = dict(os.environ);"
+        "import sys, os; from advisor.tracking.stores.reading import read_experiment; before = dict(os.environ);"
         f"read_experiment('odd', tracking_uri={str(odd_database)!r});"
         "assert 'mlflow' not in sys.modules and 'sqlalchemy' not in sys.modules;"
         f"read_experiment('odd', tracking_uri={str(odd_database)!r}, filter='metrics.untimed < 9');"

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from advisor import contract
-from advisor.launch.ledger import Ledger
-from advisor.spec import Objective, Parameter, StudySpec
-from advisor.spec_yaml import dump
-from advisor.tracking import study_file
-from advisor.tracking.location import locate
-from advisor.tracking.store import read_experiment
+from advisor.execution.ledger import Ledger
+from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.model.spec_yaml import dump
+from advisor.tracking import study_tags
+from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.reading import read_experiment
 
 
 def _spec(name: str, parameters: int = 1, why: str = "") -> StudySpec:
@@ -21,26 +21,26 @@ def _spec(name: str, parameters: int = 1, why: str = "") -> StudySpec:
 
 def test_a_study_file_comes_back_from_its_tags() -> None:
     spec = _spec("s")
-    tags = study_file.tags_of(spec)
+    tags = study_tags.tags_of(spec)
     assert tags[contract.TAG_STUDY_FILE] == dump(spec)
-    assert study_file.text_of(tags) == dump(spec)
-    assert study_file.specs_of(tags) == (spec,)
+    assert study_tags.text_of(tags) == dump(spec)
+    assert study_tags.specs_of(tags) == (spec,)
 
 
 def test_a_long_one_is_spread_over_tags_that_every_tracker_takes() -> None:
     spec = _spec("s", 400, "the reason why it is what it is, in words " * 3)
-    tags = study_file.tags_of(spec)
-    assert len(dump(spec)) > 3 * study_file.MOST
-    assert max(map(len, tags.values())) <= study_file.MOST
-    assert study_file.text_of(tags) == dump(spec)
+    tags = study_tags.tags_of(spec)
+    assert len(dump(spec)) > 3 * study_tags.MOST
+    assert max(map(len, tags.values())) <= study_tags.MOST
+    assert study_tags.text_of(tags) == dump(spec)
 
 
 def test_what_cannot_be_read_is_no_study_file() -> None:
-    tags = study_file.tags_of(_spec("s", 400, "why"))
+    tags = study_tags.tags_of(_spec("s", 400, "why"))
     del tags[f"{contract.TAG_STUDY_FILE}.part-0"]
-    assert study_file.text_of(tags) is None
-    assert [s.study for s in study_file.specs_of(tags)] == ["s"]  # it is noted under its own name, too
-    assert study_file.specs_of({contract.TAG_STUDY_FILE: "no study"}) == ()
+    assert study_tags.text_of(tags) is None
+    assert [s.study for s in study_tags.specs_of(tags)] == ["s"]  # it is noted under its own name, too
+    assert study_tags.specs_of({contract.TAG_STUDY_FILE: "no study"}) == ()
 
 
 @pytest.mark.parametrize("parameters", [2, 300])
@@ -52,7 +52,7 @@ def test_experiments_keep_the_file_of_each_of_their_studies(database: str, param
     import mlflow
 
     tags = mlflow.MlflowClient(uri).get_experiment_by_name("shared").tags
-    assert study_file.specs_of(tags) == (first, second)
-    assert study_file.text_of(tags) == dump(second)
+    assert study_tags.specs_of(tags) == (first, second)
+    assert study_tags.text_of(tags) == dump(second)
     with pytest.raises(Exception, match="no runs"):
         read_experiment("shared", tracking_uri=uri)

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.errors import AdvisorError
-from advisor.workspace.luggage import pack
+from advisor.cli.survey.remote_job import pack
+from advisor.model.errors import AdvisorError
 
 RULE = (
-    '"""A rule of one\'s own."""\nfrom advisor.rule import Rule\n\nclass Mine(Rule):\n    """Mine."""\n    playbook = "none"\n'
+    '"""A rule of one\'s own."""\n'
+    'from advisor.engine.rule import Rule\n\nclass Mine(Rule):\n    """Mine."""\n    playbook = "none"\n'
     '    goal = "pipeline"\n\n    def check(self, study):\n        return iter(())\n'
 )
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plans import plan
-from advisor.spec import Parameter
+from advisor.model.spec import Parameter
+from advisor.planning import plan
 
 RATES = [0.01, 0.02, 0.05, 0.1, 0.2]
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plans import plan
-from advisor.spec import Parameter
+from advisor.model.spec import Parameter
+from advisor.planning import plan
 
 RNG = np.random.default_rng(21)
 SIZES = (32, 64, 128, 256)

@@ -5,7 +5,7 @@ import pytest
 from studies import make_study, verdict
 from timed import CPU, GPU, timed
 
-from advisor.plans import plan
+from advisor.planning import plan
 
 RNG = np.random.default_rng(12)
 SIZES = (16, 32, 64, 128, 256, 512)

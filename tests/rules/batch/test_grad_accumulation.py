@@ -4,7 +4,7 @@ import pytest
 from studies import make_study, verdict
 from timed import GPU, timed
 
-from advisor.plans import plan
+from advisor.planning import plan
 
 GIB = 2.0**30
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.causes import cause_of
-from advisor.engine import judge
-from advisor.readings.crippled import together
-from advisor.registry import load_rules
-from advisor.spec import Parameter
+from advisor.engine.explain import cause_of
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
+from advisor.model.spec import Parameter
+from advisor_rules.curves._lr_as_regulariser import together
 
 RULE = "curve-best-is-regularised-by-accident"
 T = np.linspace(0, 1, 30)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.readings.overfit import is_of_acting
-from advisor.spec import Parameter
+from advisor.computed.curves.overfit import is_of_acting
+from advisor.model.spec import Parameter
 
 RULE = "curve-overfitting"
 T = np.linspace(0, 1, 40)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.spec import Parameter
+from advisor.model.spec import Parameter
 
 N = 20
 T = np.arange(N) / (N - 1)

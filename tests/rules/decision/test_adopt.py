@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.finding import Advise, RepeatTrial
-from advisor.plans import REPEAT_GOAL, plan
+from advisor.model.change import Advise, RepeatTrial
+from advisor.planning import REPEAT_GOAL, plan
 
 
 def repeated(values, *, status=None, **options):

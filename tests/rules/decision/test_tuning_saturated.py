@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.finding import Advise
+from advisor.model.change import Advise
 
 
 def tuned(costs, again=(), *, rounds=None, axes=1, seed=0, positions=None):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.causes import explain
-from advisor.engine import judge
-from advisor.launch import jobs
-from advisor.registry import load_rules
-from advisor.spec import Objective, Parameter, StudySpec
+from advisor.engine.explain import explain
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
+from advisor.execution import jobs
+from advisor.model.spec import Objective, Parameter, StudySpec
 
 RULE = "params-ignored"
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from studies import make_study, verdict
 
-from advisor.readings.reproduction import reproduction
+from advisor.computed.pipeline.reproduction import reproduction
 
 RULE = "tracking"
 WHOLE = {

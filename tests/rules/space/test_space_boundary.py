@@ -9,8 +9,8 @@ import pytest
 from promise import kept, studies
 from studies import make_study, verdict
 
-from advisor.finding import SetRange
-from advisor.spec import Parameter
+from advisor.model.change import SetRange
+from advisor.model.spec import Parameter
 
 LR = Parameter(low=1e-5, high=1e-3, scale="log")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.finding import SetRange
+from advisor.model.change import SetRange
 
 
 def sweep(name: str, best: int, failing: int, total: int = 14, low: bool = False) -> Any:

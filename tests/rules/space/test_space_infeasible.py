@@ -10,11 +10,11 @@ import pytest
 from promise import kept, studies
 from studies import make_study, verdict
 
-from advisor.finding import Advise, SetRange
-from advisor.plans import plan
-from advisor.sampling import sample
-from advisor.spec import Parameter
-from advisor.spec_yaml import dump, loads
+from advisor.model.change import Advise, SetRange
+from advisor.model.spec import Parameter
+from advisor.model.spec_yaml import dump, loads
+from advisor.planning import plan
+from advisor.planning.sampling.halton import sample
 
 LR = {"learning_rate": Parameter(low=1e-4, high=1.0, scale="log")}
 

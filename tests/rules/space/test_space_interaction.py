@@ -10,8 +10,8 @@ import pytest
 from promise import kept, studies
 from studies import make_study, verdict
 
-from advisor.finding import Advise
-from advisor.spec import Parameter
+from advisor.model.change import Advise
+from advisor.model.spec import Parameter
 
 RULE = "space-interaction"
 SPACE = {

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.finding import SetRange
-from advisor.plans import plan
-from advisor.spec import Parameter
+from advisor.model.change import SetRange
+from advisor.model.spec import Parameter
+from advisor.planning import plan
 
 RULE = "space-scale"
 LINEAR = {

@@ -10,10 +10,10 @@ import pytest
 from promise import kept, studies
 from studies import make_study, verdict
 
-from advisor.finding import SetRange
-from advisor.plans import plan
-from advisor.spec import Parameter
-from advisor.study import Study
+from advisor.model.change import SetRange
+from advisor.model.spec import Parameter
+from advisor.model.study import Study
+from advisor.planning import plan
 
 LR = Parameter(role="nuisance", low=1e-6, high=1.0, scale="log")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.spec import Parameter
+from advisor.model.spec import Parameter
 
 RULE = "space-tuned-batch"
 

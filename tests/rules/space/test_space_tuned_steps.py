@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.finding import FixParameter, SetField
-from advisor.spec import Parameter
+from advisor.model.change import FixParameter, SetField
+from advisor.model.spec import Parameter
 
 RULE = "space-tuned-steps"
 

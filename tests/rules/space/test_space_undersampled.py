@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.finding import SetField
-from advisor.plans import plan
-from advisor.spec import Parameter
-from advisor.study import Study
+from advisor.model.change import SetField
+from advisor.model.spec import Parameter
+from advisor.model.study import Study
+from advisor.planning import plan
 
 
 def random_study(rng: np.random.Generator, n: int, names: int, response: Any, **more: Any) -> Study:

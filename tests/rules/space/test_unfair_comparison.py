@@ -9,8 +9,8 @@ import pytest
 from promise import kept, studies
 from studies import make_study, verdict
 
-from advisor.finding import Advise, SetField, SetRange
-from advisor.spec import Parameter
+from advisor.model.change import Advise, SetField, SetRange
+from advisor.model.spec import Parameter
 
 RULE = "unfair-comparison"
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plans import plan
+from advisor.planning import plan
 
 RNG = np.random.default_rng(17)
 N = 400

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plans import plan
-from advisor.spec import Parameter
+from advisor.model.spec import Parameter
+from advisor.planning import plan
 
 RNG = np.random.default_rng(3)
 STEPS = np.concatenate([np.arange(500), np.arange(500, 10_000, 20)])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.finding import RunPlan, SetRange
-from advisor.plans import plan
+from advisor.model.change import RunPlan, SetRange
+from advisor.planning import plan
 
 
 def sweep(rates: Any, best: int, failing: int, kind: str = "diverged", name: str = "learning_rate") -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plans import plan
+from advisor.planning import plan
 
 RNG = np.random.default_rng(5)
 STEPS = np.arange(0, 20_000, 50)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.finding import RunPlan
-from advisor.plans import plan
-from advisor.spec import Objective, Parameter, StudySpec
-from advisor.spec_yaml import dump, loads
-from advisor.study import Study
+from advisor.model.change import RunPlan
+from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.model.spec_yaml import dump, loads
+from advisor.model.study import Study
+from advisor.planning import plan
 
 STEPS = np.arange(0, 3000, 10)
 LENGTHS = (10, 50, 200, 1000)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plans import plan
+from advisor.planning import plan
 
 N = 1000
 EVERY = 20

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plans import plan
+from advisor.planning import plan
 
 EVALUATIONS, EVERY = 60, 10
 GRID = EVERY * np.arange(1, EVALUATIONS + 1)

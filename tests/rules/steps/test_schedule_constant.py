@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plans import plan
-from advisor.spec import Objective, StudySpec
+from advisor.model.spec import Objective, StudySpec
+from advisor.planning import plan
 
 N = 100
 T = np.arange(N) / N

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.plans import plan
-from advisor.plans.initial import Wish, initial
-from advisor.plans.steps_initial import grid
-from advisor.spec import Objective
-from advisor.spec_yaml import dump, loads
-from advisor.study import Study
+from advisor.model.spec import Objective
+from advisor.model.spec_yaml import dump, loads
+from advisor.model.study import Study
+from advisor.planning import plan
+from advisor.planning.designs.initial import Wish, initial
+from advisor.planning.designs.steps_initial import grid
 
 STEPS = np.arange(0, 4000, 10)
 AIM = Objective(metric="val/loss", direction="minimize")

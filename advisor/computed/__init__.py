@@ -1,0 +1,1 @@
+"""Quantities that several rules compute from a study, by chapter."""

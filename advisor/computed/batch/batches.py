@@ -1,0 +1,45 @@
+"""How many examples go through the model at once, in training and in evaluations."""
+
+from __future__ import annotations
+
+import math
+
+from advisor.computed.pipeline import ranks
+from advisor.computed.space import kinds
+from advisor.model.space import as_number, words_of
+from advisor.model.study import Trial
+
+_ACCUMULATION = {"accumulation", "accumulate", "accum"}
+_EVALUATION = {"eval", "evaluation", "valid", "validation", "val"}
+
+
+def accumulates(name: str) -> bool:
+    """Whether a hyperparameter of this name says over how many batches gradients are accumulated."""
+    return bool(_ACCUMULATION & set(words_of(name)))
+
+
+def micro_batches(trial: Trial) -> float:
+    """Over how many batches the trial accumulated a gradient, as it noted, else as its hyperparameters say; 1 if neither does."""
+    noted = trial.fact("micro_batches")
+    if noted >= 1:
+        return noted
+    said = [as_number(v) for n, v in trial.params.items() if accumulates(n)]
+    return next((n for n in said if n >= 1 and n.is_integer()), 1.0)
+
+
+def at_once(trial: Trial) -> float:
+    """Examples of one training batch on one rank; NaN if unknown."""
+    return kinds.batch_size(trial) / micro_batches(trial) / ranks.world_size(trial)
+
+
+def evaluated_at_once(trial: Trial) -> float:
+    """Examples of one batch of the evaluations on one rank, as noted, else as its hyperparameters say; NaN if unknown."""
+    noted = trial.fact("eval_batch_size")
+    if noted > 0:
+        return noted
+    said = [as_number(v) for n, v in trial.params.items() if _is_of_evaluation(set(words_of(n)))]
+    return next((n for n in said if n > 0), math.nan)
+
+
+def _is_of_evaluation(words: set[str]) -> bool:
+    return bool(words & {"bs", "batchsize"} or {"batch", "size"} <= words) and bool(words & _EVALUATION)

@@ -1,0 +1,223 @@
+"""How much training it took trials of different batch sizes to reach the same target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from advisor.computed.space import kinds
+from advisor.model.finding import MissingData
+from advisor.model.space import FloatArray, Value, as_number, counts_training, is_learning_rate, words_of
+from advisor.model.study import Curve, Study, Trial
+from advisor.stats.steps_to_target import Statistic
+
+Unit = Literal["steps", "epochs", "examples"]
+
+_FEW_STEPS = 200
+"""Steps within which no training ends: where no metric has more, and nothing says that they are steps, they are epochs."""
+_HALF = 0.5
+_COUNTS: dict[str, Unit] = {
+    "epoch": "epochs",
+    "epochs": "epochs",
+    "step": "steps",
+    "steps": "steps",
+    "iterations": "steps",
+    "examples": "examples",
+    "samples": "examples",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The trials of one batch size: how much training they needed to the target."""
+
+    size: float
+    trials: tuple[Trial, ...]
+    needed: FloatArray
+    """Epochs or examples; shape (n,): of each repeat of the best setting, or of each setting; infinite where never reached."""
+    seconds: float
+    """Median time to the target; NaN if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Trials of several batch sizes on their way to one target."""
+
+    groups: tuple[Group, ...]
+    """Smallest batch size first."""
+    unit: Literal["epochs", "examples"]
+    target: float
+    """Value of the objective; NaN where the objective itself counts what it took."""
+    statistic: Statistic
+    """What stands for a group: the median of repeats, or the least of settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    size: float
+    trials: tuple[Trial, ...]
+
+
+def race(study: Study, share: float) -> Race:
+    """The race of the study's batch sizes to a target that all of them reach; raises MissingData where there is none.
+
+    The target is a `share` of what the least good size gained: towards the end of a plateau chance decides when it is reached.
+    """
+    settings = _settings(study)
+    if len({s.size for s in settings}) < 2:
+        raise MissingData(
+            "fewer than two batch sizes have trials with a result; this compares how long each trains to a target"
+        )
+    if _same_rate(study, settings):
+        raise MissingData(
+            "every batch size was trained with the same learning rate; how long one takes says something only with a rate tuned "
+            "for it"
+        )
+    unit = counts_to_target(study.spec.objective.metric)
+    if unit is not None:
+        return _counted(study, settings, unit)
+    axis = axis_of(study)
+    curves = {t.index: study.cost_curve(t).finite for s in settings for t in s.trials}
+    target = _target(settings, curves, share)
+    settings = [s for s in settings if np.isfinite(_median([_reached(curves[t.index], target)[0] for t in s.trials]))]
+    if len({s.size for s in settings}) < 2:
+        raise MissingData(
+            "fewer than two batch sizes learned enough for a target that both reach; train all of them for longer"
+        )
+    chosen, statistic = _chosen(settings, {t: _reached(c, target)[0] for t, c in curves.items()})
+    groups = []
+    for size, group in chosen.items():
+        found = [[_reached(curves[t.index], target) for t in s.trials] for s in group]
+        times = _factor(axis, size)
+        needed = [[steps * times for steps, _ in f] for f in found]
+        values = needed[0] if statistic == "median" else [_median(n) for n in needed]
+        seconds = [s for f in found for _, s in f if math.isfinite(s)]
+        trials = tuple(t for s in group for t in s.trials)
+        groups.append(Group(size, trials, np.array(values), float(np.median(seconds)) if seconds else math.nan))
+    return Race(tuple(groups), "epochs" if axis == "epochs" else "examples", target, statistic)
+
+
+def counts_to_target(metric: str) -> Unit | None:
+    """What a metric of this name counts, if it is how much training it took to a target: epochs_to_target; else None."""
+    words = words_of(metric)
+    return next((_COUNTS[w] for w in words if w in _COUNTS), None) if "target" in words else None
+
+
+def axis_of(study: Study) -> Unit:
+    """What the steps of the study's curves count: optimizer steps, unless the trials say or show that they are something else."""
+    if study.unit == "epoch":
+        return "epochs"
+    ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
+    last = {t.index: int(study.cost_curve(t).steps[-1]) for t in ended}
+    epochs = [(as_number(v), last[t.index]) for t in ended for n, v in t.params.items() if _counts_epochs(n)]
+    if epochs and all(planned - end in (0, 1) for planned, end in epochs):
+        return "epochs"
+    if any(math.isfinite(t.fact("max_train_steps")) for t in ended):
+        return "steps"
+    sizes = [(kinds.batch_size(t), study.cost_curve(t).steps) for t in ended]
+    whole = [not (steps % int(size)).any() for size, steps in sizes if size >= 8 and len(steps) >= 3]
+    if len({size for size, _ in sizes}) > 1 and len(whole) == len(sizes) and all(whole):
+        return "examples"
+    longest = max((int(b.steps.max()) for b in study.metrics.values() if len(b.steps)), default=0)
+    return "epochs" if longest <= _FEW_STEPS else "steps"
+
+
+def each_epoch(study: Study) -> bool:
+    """Whether the steps of the study's curves are epochs: few, and the objective has a value at each of them."""
+    gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 1]
+    return bool(gaps) and bool((np.concatenate(gaps) == 1).all()) and axis_of(study) == "epochs"
+
+
+def _counts_epochs(name: str) -> bool:
+    return counts_training(name) and "epoch" in name.lower()
+
+
+def _factor(axis: Unit, size: float) -> float:
+    return size if axis == "steps" else 1.0
+
+
+def _settings(study: Study) -> list[_Setting]:
+    """The distinct settings of the feasible trials that know their batch size, smallest batch first."""
+    pools: dict[tuple[float, tuple[tuple[str, Value], ...]], list[Trial]] = {}
+    for trial in study.trials:
+        size = kinds.batch_size(trial)
+        if study.feasible[trial.index] and size > 0:
+            others = tuple(sorted((n, v) for n, v in trial.params.items() if not n.lower().endswith("seed")))
+            pools.setdefault((size, others), []).append(trial)
+    return [_Setting(size, tuple(trials)) for (size, _), trials in sorted(pools.items(), key=lambda item: item[0][0])]
+
+
+def _same_rate(study: Study, settings: Sequence[_Setting]) -> bool:
+    """Whether a known learning rate was the same for all of them."""
+    names = [n for n in study.spec.parameters if is_learning_rate(n)]
+    rates = {tuple(str(s.trials[0].params.get(n)) for n in names) for s in settings}
+    noted = {s.trials[0].facts.get("optimizer.learning_rate") for s in settings}
+    return len(rates) == 1 and (bool(names) or (None not in noted and len(noted) == 1))
+
+
+def _counted(study: Study, settings: Sequence[_Setting], unit: Unit) -> Race:
+    """Of an objective that counts what it took: every value of it is a repeat."""
+    values = {t.index: study.metric(t, study.spec.objective.metric).finite.values for s in settings for t in s.trials}
+    chosen, statistic = _chosen(settings, {t: _median(v) for t, v in values.items()}, values)
+    groups = []
+    for size, group in chosen.items():
+        each = [np.concatenate([values[t.index] for t in s.trials]) * _factor(unit, size) for s in group]
+        needed = each[0] if statistic == "median" else np.array([_median(e) for e in each])
+        groups.append(Group(size, tuple(t for s in group for t in s.trials), needed, math.nan))
+    return Race(tuple(groups), "epochs" if unit == "epochs" else "examples", math.nan, statistic)
+
+
+def _chosen(
+    settings: Sequence[_Setting], needed: dict[int, float], values: dict[int, FloatArray] | None = None
+) -> tuple[dict[float, list[_Setting]], Statistic]:
+    """By batch size the settings to compare: the best one where each size has one with repeats, else all of them."""
+    by_size: dict[float, list[_Setting]] = {}
+    for setting in settings:
+        by_size.setdefault(setting.size, []).append(setting)
+
+    def repeats(setting: _Setting) -> int:
+        return len(setting.trials) if values is None else sum(len(values[t.index]) for t in setting.trials)
+
+    repeated = {size: [s for s in group if repeats(s) >= 2] for size, group in by_size.items()}
+    if not all(repeated.values()):
+        return by_size, "least"
+    best = {size: min(g, key=lambda s: _median([needed[t.index] for t in s.trials])) for size, g in repeated.items()}
+    return {size: [setting] for size, setting in best.items()}, "median"
+
+
+def _target(settings: Sequence[_Setting], curves: dict[int, Curve], share: float) -> float:
+    """The cost that is `share` of the way from where training starts to what the least good batch size reaches.
+
+    Sizes that gained less than half of what the best one gained do not set it.
+    """
+    starts = [float(c.values[0]) for c in curves.values() if len(c)]
+    best: dict[float, float] = {}
+    for s in settings:
+        reached = _median([float(curves[t.index].values.min()) for t in s.trials])
+        best[s.size] = min(reached, best.get(s.size, math.inf))
+    start = float(np.median(starts))
+    least = [cost for cost in best.values() if start - cost >= _HALF * (start - min(best.values()))]
+    return start - share * (start - max(least))
+
+
+def _reached(curve: Curve, target: float) -> tuple[float, float]:
+    """(steps, seconds) at which a cost curve first reaches the target, between evaluations in a straight line; infinite, NaN."""
+    below = np.flatnonzero(curve.values <= target)
+    if not len(below):
+        return math.inf, math.nan
+    i = int(below[0])
+    if i == 0:
+        return float(max(curve.steps[0], 1)), float(curve.times[0])
+    before, after = float(curve.values[i - 1]), float(curve.values[i])
+    part = (before - target) / (before - after)
+    steps, times = curve.steps[i - 1 : i + 1].astype(float), curve.times[i - 1 : i + 1]
+    return float(steps[0] + part * (steps[1] - steps[0])), float(times[0] + part * (times[1] - times[0]))
+
+
+def _median(values: Sequence[float] | FloatArray) -> float:
+    """The lower median."""
+    return float(np.sort(np.asarray(values, dtype=np.float64))[(len(values) - 1) // 2]) if len(values) else math.inf

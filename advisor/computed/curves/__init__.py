@@ -1,0 +1,1 @@
+"""Ends, noise and overfitting of curves."""

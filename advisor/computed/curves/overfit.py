@@ -1,0 +1,173 @@
+"""Trials that overfit, and the regularisers that the next study should search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from advisor.computed.space import kinds
+from advisor.model.change import AddParameter, SetRange
+from advisor.model.space import as_number, hard_limits, words_of
+from advisor.model.spec import Parameter
+from advisor.model.study import Curve, Signal, Study, Trial
+from advisor.stats.curve import Rise, change_since, end_rise
+from advisor.stats.distributions import false_discovery_control
+
+Costs: TypeAlias = Callable[[Trial], Curve]
+
+_TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_loss")
+_OF_ACTING = {"reward", "rewards", "rew", "return", "returns", "episode"}
+_OF_ANSWERS = {"accuracy", "accuracies", "margin", "margins"}
+"""Words of metrics that compare the rewards of given answers, on held-out data."""
+_SURELY_RISES = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Overfit:
+    """One trial's validation curve, read for a rise that comes with falling training."""
+
+    trial: Trial
+    curve: Curve
+    """Validation costs, finite ones."""
+    rise: Rise
+    p: float
+    """How often chance alone would show both the rise and the fall; 1 where the rise is not material or training rises."""
+    training: str | None = None
+    """The training metric that falls after the best step, if one was logged."""
+
+    @property
+    def step(self) -> int:
+        """The step of the best level."""
+        return int(self.curve.steps[self.rise.best])
+
+
+def read_overfits(
+    study: Study, trials: Sequence[Trial], metric: str, costs: Costs, *, material: float
+) -> list[Overfit]:
+    """`read_overfit` of those trials that have points enough, of a validation metric; made once for all rules."""
+    found = []
+    for trial in trials:
+        key = f"{__name__} {metric} {trial.index} {material}"
+        if key not in study.memo:
+            study.memo[key] = read_overfit(study, trial, costs(trial).finite, material=material)
+        if isinstance(reading := study.memo[key], Overfit):
+            found.append(reading)
+    return found
+
+
+def read_overfit(study: Study, trial: Trial, curve: Curve, *, material: float) -> Overfit | None:
+    """Reads a finite curve of validation costs; None if it has fewer than 6 points.
+
+    material: smallest rise that counts, as a share of the distance between the curve's highest and lowest level.
+    """
+    rise = end_rise(curve.values)
+    if rise is None:
+        return None
+    if rise.height <= 0 or rise.share < material or rise.p > 0.5:
+        return Overfit(trial, curve, rise, 1.0)
+    p, training = _training_falls(study, trial, int(curve.steps[rise.best]))
+    return Overfit(trial, curve, rise, max(p, rise.p), training)
+
+
+def _training_falls(study: Study, trial: Trial, step: int) -> tuple[float, str | None]:
+    """(p-value of training falling since the step, the metric that shows it): 1 where one rises, 0 and None without any."""
+    signals = {study.signals[s]: s for s in reversed(_TRAINING) if s in study.signals}
+    found: list[tuple[float, str]] = []
+    for metric, signal in signals.items():
+        curve = study.curve(trial, signal).finite
+        if signal == "train_objective" and not study.minimize:
+            curve = -curve
+        change = change_since(curve.values, int(np.searchsorted(curve.steps, step)))
+        if change is not None and change.p_rise < _SURELY_RISES:
+            return 1.0, metric
+        if change is not None:
+            found.append((change.p_fall, metric))
+    if not found:
+        return 0.0, None
+    p, metric = min(found)
+    return min(1.0, p * len(found)), metric
+
+
+def beyond_chance(readings: Sequence[Overfit], level: float) -> list[Overfit]:
+    """The readings that overfit at `level` for all of them together, with their p-values corrected (Benjamini-Hochberg)."""
+    if not readings:
+        return []
+    corrected = false_discovery_control(np.array([r.p for r in readings]))
+    return [replace(r, p=float(p)) for r, p in zip(readings, corrected, strict=True) if p <= level]
+
+
+def is_of_acting(metric: str) -> bool:
+    """Whether a metric of this name says how well a policy acts, as a reward or a return does: it is of no held-out data."""
+    return bool(_OF_ACTING & set(words_of(metric))) and not _OF_ANSWERS & set(words_of(metric))
+
+
+def validation_curves(study: Study) -> list[tuple[str, Costs]]:
+    """Validation metrics, each with the costs of a trial: the objective, then the validation loss if it is another."""
+    looks: list[tuple[str, Costs]] = [(study.spec.objective.metric, study.cost_curve)]
+    loss = study.signals.get("valid_loss")
+    if loss is not None and loss != study.spec.objective.metric:
+        looks.append((loss, lambda trial: study.curve(trial, "valid_loss")))
+    return looks
+
+
+def setting_winners(study: Study, ranked: Sequence[Trial]) -> list[Trial]:
+    """The best trial of each setting of the scientific choices, best first; the best trial where there are none."""
+    names = [n for n, p in study.searched.items() if p.role == "scientific" and not p.numeric]
+    best: dict[tuple[object, ...], Trial] = {}
+    for trial in ranked:
+        best.setdefault(tuple(trial.params.get(n) for n in names), trial)
+    return list(best.values())
+
+
+# --- regularisers ---------------------------------------------------------------------------------------------------------------
+
+
+def only_low_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence[Trial]) -> bool:
+    """Whether a scientific regulariser cures it: no trial in the upper half of its range overfits, and some lie there."""
+    bad = {t.index for t in overfit}
+    for name, parameter in study.searched.items():
+        if parameter.role == "scientific" and kinds.is_regulariser(name):
+            positions = study.positions(name, feasible)
+            upper = {t.index for t, x in zip(feasible, positions, strict=True) if x > 0.5}
+            if upper and not upper & bad:
+                return True
+    return False
+
+
+def regulariser_changes(study: Study) -> Iterator[AddParameter | SetRange]:
+    """Widens the regularisers that are searched upwards; where there are none, adds dropout and weight decay."""
+    why = "Trials overfit: validation got worse while training improved, so leave room for more regularisation."
+    searched = [n for n in study.searched if kinds.is_regulariser(n)]
+    widened = [c for name in searched if (c := _widened(study.spec.parameters[name], name, why)) is not None]
+    yield from widened
+    if not widened:
+        for usual in (
+            AddParameter(name="dropout", parameter=Parameter(type="float", low=0.0, high=0.5, why=why)),
+            AddParameter(
+                name="weight_decay", parameter=Parameter(type="float", low=1e-5, high=0.1, scale="log", why=why)
+            ),
+        ):
+            known = [n for n in study.spec.parameters if usual.name in n.lower().replace("-", "_")]
+            if not set(known) & set(searched):
+                yield usual.model_copy(update={"name": known[0]}) if known else usual
+
+
+def _widened(parameter: Parameter, name: str, why: str) -> SetRange | None:
+    """The range with its upper side a decade (log) or as much again (linear) further up, short of what is possible."""
+    numbers = [as_number(v) for v in parameter.options] if not parameter.numeric else [parameter.low, parameter.high]
+    ends = [n for n in numbers if n is not None and np.isfinite(n)]
+    if parameter.type == "bool" or len(ends) < max(2, len(numbers)):
+        return None
+    low, high = min(ends), max(ends)
+    if parameter.scale == "reverse-log":
+        return SetRange(parameter=name, low=low, high=1 - (1 - high) / 10, scale="reverse-log", why=why)
+    log = parameter.scale == "log" or (not parameter.numeric and 0 < 10 * low <= high)
+    wider = min(
+        high * 10 if log else high + (high - low), 0.9 * hard_limits(name, parameter.type)[1], parameter.reach[1]
+    )
+    if not high < wider < np.inf:
+        return None
+    return SetRange(parameter=name, low=low, high=wider, scale="log" if log else "linear", why=why)

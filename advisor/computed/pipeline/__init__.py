@@ -1,0 +1,1 @@
+"""Ranks, norms, validation data."""

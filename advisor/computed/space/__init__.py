@@ -1,0 +1,1 @@
+"""Settings, failures and importance of hyperparameters."""

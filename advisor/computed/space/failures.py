@@ -1,0 +1,73 @@
+"""Which trials of a study failed, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.model.space import BoolArray, FloatArray
+from advisor.model.study import Study
+from advisor.stats import outliers
+
+MATERIAL = 0.1
+"""Smallest rise of a training loss that makes training worse than nothing, as a share of what the best training gained."""
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Which trials failed, and how; each of shape (number of trials,). A trial that does not count (running, no data) did not."""
+
+    diverged: BoolArray
+    """Ended with a non-finite objective or loss."""
+    crashed: BoolArray
+    """Crashed or ran out of memory."""
+    out_of_memory: BoolArray
+    """Those of the crashed trials that said so."""
+    stuck: BoolArray
+    """Uncharacteristically bad: never got better than at its first evaluation, and trained worse or lies far from all others."""
+
+    @property
+    def any(self) -> BoolArray:
+        """Failed one way or another."""
+        return self.diverged | self.crashed | self.stuck
+
+
+def failures(study: Study) -> Failures:
+    """The failed trials of a study, each kind apart."""
+    known = study.memo.get(__name__)
+    if not isinstance(known, Failures):
+        known = study.memo[__name__] = _read(study)
+    return known
+
+
+def _read(study: Study) -> Failures:
+    count = len(study.trials)
+    diverged = np.array([t.status == "diverged" for t in study.trials], dtype=np.bool_)
+    crashed = np.array([t.status == "infeasible" for t in study.trials], dtype=np.bool_)
+    memory = np.array(
+        [t.facts.get("error", "").lower().startswith("out of memory") for t in study.trials], dtype=np.bool_
+    )
+    diverged |= study.ended & ~crashed & ~np.isfinite(study.costs)
+    starts, rises, drops = np.full(count, np.nan), np.zeros(count), np.zeros(count)
+    for trial in study.trials:
+        curve = study.cost_curve(trial).finite
+        if len(curve) > 1:
+            starts[trial.index] = curve.values[0]
+        rises[trial.index], drops[trial.index] = rise_and_drop(study.curve(trial, "train_loss").values)
+    drop = np.max(drops[study.feasible], initial=0.0)
+    worse = ~(rises <= MATERIAL * drop) & (rises != 0)
+    return Failures(diverged, crashed, crashed & memory, outliers.stuck(study.costs, starts, study.feasible, worse))
+
+
+def rise_and_drop(losses: FloatArray) -> tuple[float, float]:
+    """How far a training loss (n,) ended above its first value, by the median of its last tenth, and how far it ever fell below.
+
+    0 and 0 for fewer than 10 points; a loss that ended non-finite rose without limit.
+    """
+    if len(losses) < 10 or not np.isfinite(losses[0]):
+        return 0.0, 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        rise = float(np.median(losses[-(len(losses) // 10) :]) - losses[0])
+        fall = float(losses[0] - np.nanmin(losses))
+    return (rise if np.isfinite(rise) else np.inf), (fall if np.isfinite(fall) else 0.0)

@@ -1,0 +1,92 @@
+"""What a hyperparameter is, by its name: the playbook treats optimizer, regularisation and batch size each in its own way."""
+
+from __future__ import annotations
+
+from advisor.model.space import as_number, is_learning_rate, words_of
+from advisor.model.study import Trial
+
+_NOT_TRAINED_ON = {"eval", "valid", "validation", "val", "test", "inference", "predict", "shuffle", "sampler"}
+_SWITCHES = {"auto", "find", "finder"}
+_OPTIMIZER = {
+    *(
+        "lr",
+        "momentum",
+        "nesterov",
+        "beta",
+        "beta1",
+        "beta2",
+        "betas",
+        "eps",
+        "epsilon",
+        "warmup",
+        "decay",
+        "schedule",
+        "scheduler",
+    ),
+    *("cooldown", "warmdown", "rho", "clip", "clipping", "optimizer", "optim", "opt"),
+}
+_REGULARISER = frozenset("dropconnect droppath pdrop drop smoothing mixup cutmix l1 l2 wd weightdecay reg".split())
+_REGULARISER_PREFIX = ("dropout", "augment", "regulari")
+_REGULARISER_PAIRS = ({"weight", "decay"}, {"stochastic", "depth"})
+_CLIPPED_BY_NORM = {"grad", "grads", "gradient", "gradients", "norm", "threshold", "global"}
+_NO_NORM_CLIP = {
+    *("value", "algorithm", "mode", "type", "range", "ratio", "eps", "epsilon", "vf", "reward", "rewards", "logits"),
+    *("weight", "weights", "activation", "activations", "percentile", "quantile"),
+}
+
+_MACHINE = frozenset(
+    "workers prefetch pin persistent device devices gpu gpus accelerator threads log logging logger verbose verbosity progress "
+    "save saving checkpoint checkpoints debug".split()
+)
+
+
+def is_batch_size(name: str) -> bool:
+    """Whether a hyperparameter of this name is the size of a training batch."""
+    words = set(words_of(name))
+    sized = bool(words & {"bs", "batchsize"}) or {"batch", "size"} <= words
+    return sized and not words & (_NOT_TRAINED_ON | _SWITCHES)
+
+
+def is_regulariser(name: str) -> bool:
+    """Whether a hyperparameter of this name is the strength of a regulariser: dropout, weight decay, label smoothing."""
+    words = set(words_of(name))
+    if {"drop", "last"} <= words:  # an option of loaders
+        return False
+    return (
+        bool(words & _REGULARISER)
+        or any(word.startswith(_REGULARISER_PREFIX) for word in words)
+        or any(pair <= words for pair in _REGULARISER_PAIRS)
+    )
+
+
+def clips_norm(name: str) -> bool:
+    """Whether a hyperparameter of this name is the gradient norm from which on updates are clipped: max_grad_norm, clip_norm."""
+    words = set(words_of(name))
+    if words & _NO_NORM_CLIP:
+        return False
+    clips = bool(words & {"clip", "clipping"}) and (len(words) == 1 or bool(words & _CLIPPED_BY_NORM))
+    return clips or bool(words & {"clipnorm", "gradclip"}) or {"max", "grad", "norm"} <= words
+
+
+def is_of_optimizer(name: str) -> bool:
+    """Whether a hyperparameter of this name belongs to the optimizer or its schedule: learning rate, momentum, betas, warmup."""
+    return is_learning_rate(name) or (bool(set(words_of(name)) & _OPTIMIZER) and not is_regulariser(name))
+
+
+def is_of_machine(name: str) -> bool:
+    """Whether a hyperparameter of this name is about how a training runs and is recorded, which changes no result."""
+    return bool(set(words_of(name)) & _MACHINE)
+
+
+def batch_size(trial: Trial) -> float:
+    """Examples in a training batch of the trial, from what it noted, else from its hyperparameters; NaN if unknown."""
+    noted = trial.fact("batch_size")
+    if noted > 0:
+        return noted
+    return next((as_number(v) for n, v in trial.params.items() if is_batch_size(n)), float("nan"))
+
+
+def chooses_optimizer(name: str) -> bool:
+    """Whether a hyperparameter of this name says which optimizer is used: what the others mean depends on it."""
+    words = words_of(name)
+    return bool(set(words) & {"optimizer", "optimiser", "solver"}) or words[-1:] in (["opt"], ["optim"], ["algorithm"])

@@ -1,0 +1,69 @@
+"""The settings of the hyperparameters that a study tried, as arrays."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.computed.space import failures
+from advisor.model.space import BoolArray, FloatArray, Value
+from advisor.model.study import Study, Trial
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The distinct settings that a study tried, n of them; repeats of one (other seeds) are pooled: no new evidence."""
+
+    trials: tuple[tuple[Trial, ...], ...]
+    costs: FloatArray
+    """Shape (n,): (lower) median cost of a setting's trials that did not fail; NaN where at least half of them failed."""
+    failed: BoolArray
+    """Shape (n,): at least half of the trials diverged, crashed or got no further than where they started."""
+    numeric: dict[str, FloatArray]
+    """Positions (n,) in the range of each searched number; NaN where a setting lacks it."""
+    choices: dict[str, FloatArray]
+    """The same for searched categories: the index of the choice over the last index."""
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+
+def read(study: Study) -> Settings:
+    """The settings of the trials that ended, in an order that does not depend on when they ran."""
+    known = study.memo.get(__name__)
+    if not isinstance(known, Settings):
+        known = study.memo[__name__] = _read(study)
+    return known
+
+
+def _read(study: Study) -> Settings:
+    failed = failures.failures(study).any
+    pools: dict[tuple[Value, ...], list[Trial]] = {}
+    for trial in study.trials:
+        if study.ended[trial.index]:
+            pools.setdefault(tuple(trial.params.get(name, "") for name in study.searched), []).append(trial)
+    rows = [_pool(group, study.costs, failed) for group in pools.values()]
+    first = [group[0] for group in pools.values()]
+    positions = {name: study.positions(name, first) for name in study.searched}
+    costs = np.array([cost for cost, _ in rows])
+    order = np.lexsort((*positions.values(), costs)) if rows else np.empty(0, np.int64)
+    groups = list(pools.values())
+    numeric = {n: positions[n][order] for n, p in study.searched.items() if p.numeric}
+    return Settings(
+        trials=tuple(tuple(groups[i]) for i in order),
+        costs=costs[order],
+        failed=np.array([bad for _, bad in rows], dtype=np.bool_)[order],
+        numeric=numeric,
+        choices={n: positions[n][order] for n in positions if n not in numeric},
+    )
+
+
+def _pool(group: list[Trial], costs: FloatArray, failed: BoolArray) -> tuple[float, bool]:
+    index = np.array([t.index for t in group])
+    bad = failed[index] | ~np.isfinite(costs[index])
+    if 2 * bad.sum() >= len(index):
+        return math.nan, True
+    fine = np.sort(costs[index][~bad])
+    return float(fine[(len(fine) - 1) // 2]), False

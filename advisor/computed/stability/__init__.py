@@ -1,0 +1,1 @@
+"""Instability, clipping and warmup."""

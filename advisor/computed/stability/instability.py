@@ -1,0 +1,214 @@
+"""What the stability rules share: which trials to judge, which loss shows it, how early is early, and what to change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.model.change import Advise, Change, RunPlan
+from advisor.model.space import FloatArray, as_number, is_learning_rate
+from advisor.model.study import Curve, Study, Trial
+from advisor.stats import jumps
+
+EARLY = 0.1
+"""Share of the planned steps that is early training: the playbook's longest warmup."""
+RAISE = 10.0
+"""Times the unstable learning rate that a warmup is to make possible: the playbook's order of magnitude."""
+PROBE_STEPS = 500
+"""Steps of the playbook's probe for early instability."""
+LOG_NORM = (
+    "Log the gradient norm before clipping at every step, as train/grad_norm (the advisor's training hook does), and clip at its "
+    "90th percentile."
+)
+
+# --- which trials ---------------------------------------------------------------------------------------------------------------
+
+
+def learning_rates(study: Study) -> tuple[str, FloatArray] | None:
+    """The name of the searched learning rate and each trial's value, shape (number of trials,); None if none is searched.
+
+    Of several (one per optimizer) the one that the best trial has.
+    """
+    named = [name for name, p in study.searched.items() if is_learning_rate(name) and p.type != "bool"]
+    if not named:
+        return None
+    best = study.ranked()[:1]
+    name = next((n for n in named if best and n in best[0].params), named[0])
+    values = np.array([as_number(t.params.get(name)) for t in study.trials], dtype=np.float64)
+    return name, np.where(values > 0, values, np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The trials that stability is judged by: those whose learning rate is not far above the best trial's."""
+
+    trials: tuple[Trial, ...]
+    """Nearest to the best trial first."""
+    parameter: str | None
+    """The searched learning rate; None if there is none, and then all trials are judged."""
+    rates: FloatArray
+    """Each trial's learning rate, shape (number of trials of the study,); NaN without one."""
+    best: float
+    """The best trial's learning rate; NaN if unknown."""
+
+    def rate(self, trial: Trial) -> str:
+        """The trial's learning rate as an apposition: " at lr 0.3, 3 times the best trial's,"; empty if unknown."""
+        rate = float(self.rates[trial.index])
+        if not math.isfinite(rate):
+            return ""
+        if not math.isfinite(self.best) or rate == self.best:
+            return f" at {self.parameter} {rate:.3g}"
+        times = f"{rate / self.best:.2g} times" if rate > self.best else "below"
+        return f" at {self.parameter} {rate:.3g}, {times} the best trial's,"
+
+    def spare(self, trials: Sequence[Trial]) -> bool:
+        """Whether all of the trials have learning rates above the best trial's, so that the best itself is spared."""
+        return all(float(self.rates[t.index]) > self.best for t in trials)
+
+
+def within_reach(study: Study, reach: float) -> Reach:
+    """The ended trials with a learning rate up to `reach` times the best feasible trial's: any training is unstable at some rate.
+
+    Without a searched learning rate, or without a feasible trial, all ended trials. A trial without one of its own is judged too.
+    """
+    ended = [t for t in study.trials if t.status != "running"]
+    found, ranked = learning_rates(study), study.ranked()
+    if found is None:
+        rank = {t.index: i for i, t in enumerate(ranked)}
+        ended.sort(key=lambda t: (rank.get(t.index, len(rank)), t.index))
+        return Reach(tuple(ended), None, np.full(len(study.trials), np.nan), math.nan)
+    name, rates = found
+    best = next((float(rates[t.index]) for t in ranked if math.isfinite(rates[t.index])), math.nan)
+    near = [t for t in ended if not rates[t.index] > reach * best]
+    near.sort(key=lambda t: abs(math.log(rates[t.index] / best)) if math.isfinite(rates[t.index] / best) else math.inf)
+    return Reach(tuple(near), name, rates, best)
+
+
+# --- which curve, and when --------------------------------------------------------------------------------------------------------
+
+
+def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
+    """The curves that can show the trial's loss, lower is better, by metric name: training batches first, the objective last."""
+    named: dict[str, Curve] = {}
+    for signal in ("train_loss", "train_eval_loss", "valid_loss"):
+        name = study.signals.get(signal)
+        if name is not None and len(curve := study.metric(trial, name)):
+            named.setdefault(name, curve)
+    if len(cost := study.cost_curve(trial)):
+        named.setdefault(study.spec.objective.metric, cost)
+    return list(named.items())
+
+
+def early_end(study: Study, trial: Trial) -> float:
+    """The last step of the trial's early training; NaN if it logged nothing. A probe is early training from end to end."""
+    ends = [float(c.steps[-1]) for _, c in loss_curves(study, trial)]
+    if not ends:
+        return math.nan
+    if study.probe is not None:
+        return max(ends)
+    planned = study.planned_steps(trial)
+    return EARLY * max([*ends, planned] if math.isfinite(planned) else ends)
+
+
+def diverged_step(study: Study, trial: Trial) -> int | None:
+    """The step from which the trial's loss was NaN or infinite for good; None if it was not.
+
+    An objective that is blank at the end of a run whose training loss goes on is no divergence.
+    """
+    curves = loss_curves(study, trial)
+    seen = False
+    for name, curve in curves:
+        at = jumps.diverged_at(curve.values)
+        if at is None:
+            continue
+        seen, step = True, int(curve.steps[at])
+        if any(len(c.finite) and c.finite.steps[-1] > step for other, c in curves if other != name):
+            continue
+        return step
+    if trial.status == "diverged" and curves and not seen:
+        # Said to have diverged, but stopped before it logged a value that shows it.
+        return max(int(c.steps[-1]) for _, c in curves)
+    return None
+
+
+def diverged_early(study: Study, trial: Trial, step: int) -> bool:
+    """Whether a divergence at `step` is one of early training.
+
+    A run that ends with its divergence does not show how long it was to be: then the probe's length stands for early.
+    """
+    last = max(int(c.steps[-1]) for _, c in loss_curves(study, trial))
+    if step <= early_end(study, trial):
+        return True
+    alone = not math.isfinite(trial.fact("max_train_steps")) and last >= study.planned_steps(trial)
+    return alone and step >= 0.9 * last and step <= PROBE_STEPS
+
+
+def rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArray | None:
+    """The learning rate at `steps` (n,), between the logged points in a straight line; None if fewer than two were logged."""
+    rates = study.curve(trial, "learning_rate").finite
+    return np.interp(steps, rates.steps, rates.values) if len(rates) >= 2 else None
+
+
+# --- what to change ---------------------------------------------------------------------------------------------------------------
+
+
+def late_norm(study: Study, trial: Trial) -> Curve:
+    """The largest gradient norm of each logged window after early training; finite and positive, may be empty."""
+    return _late(study.peaks(trial, "grad_norm").finite)
+
+
+def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
+    """The gradient norms of the trials after early training, one after the other; finite and positive, may be empty."""
+    parts = [_late(study.curve(trial, "grad_norm").finite).values for trial in trials]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _late(curve: Curve) -> Curve:
+    keep = (curve.steps > EARLY * curve.steps[-1:]) & (curve.values > 0)
+    return Curve(curve.steps[keep], curve.values[keep], curve.times[keep])
+
+
+def clip_action(norms: FloatArray) -> str:
+    """What to do, as a sentence."""
+    if len(norms) < jumps.FEWEST:
+        return LOG_NORM
+    return f"Clip gradients at a norm of {np.quantile(norms, 0.9):.3g}, the 90th percentile, and tune the threshold around it."
+
+
+def clip_changes(norms: FloatArray) -> tuple[Change, ...]:
+    """Ask for a clipping threshold around the 90th percentile of the unclipped norms; without norms, the advice to log them."""
+    if len(norms) < jumps.FEWEST:
+        return (Advise(text=LOG_NORM),)
+    tenth, middle = float(np.quantile(norms, 0.9)), float(np.median(norms))
+    why = f"Gradients above {tenth:.3g}, the 90th percentile of their norms, are to be clipped"
+    return (RunPlan(plan="clip", numbers={"p90": tenth, "median": middle, "norms": float(len(norms))}, why=why),)
+
+
+def clip_lower_changes(threshold: float, norms: FloatArray) -> tuple[Change, ...]:
+    """Ask for clipping thresholds below the present one, around the 90th percentile of the unclipped norms if that is lower."""
+    known = {"p90": float(np.quantile(norms, 0.9))} if len(norms) >= jumps.FEWEST else {}
+    why = f"Clipping at {threshold:.3g} left training unstable"
+    return (RunPlan(plan="clip", numbers={"threshold": threshold, **known}, why=why),)
+
+
+def warmup_changes(unstable: float, times: float = RAISE) -> tuple[Change, ...]:
+    """Ask for the shortest warmup that allows `times` the lowest unstable learning rate, NaN where that is unknown."""
+    known = {"unstable_learning_rate": unstable, "times": times} if math.isfinite(unstable) else {}
+    return (RunPlan(plan="warmup", numbers=known, why="Training is unstable early, which a warmup mends best"),)
+
+
+def rate_name(study: Study) -> str | None:
+    """The name of the study's learning rate: one that it, or the study that it prepares, searches before others; None without."""
+    named = [n for n in study.spec.parameters if is_learning_rate(n)]
+    searched = study.spec.searched.keys() | (study.spec.baseline.searched.keys() if study.spec.baseline else ())
+    return next((n for n in named if n in searched), named[0] if named else None)
+
+
+def rate_of(study: Study, trial: Trial) -> float:
+    """The trial's peak learning rate, from its hyperparameters, else from what it noted of its optimizer; NaN if unknown."""
+    rates = sorted((n for n in trial.params if is_learning_rate(n)), key=lambda n: n != rate_name(study))
+    named = (as_number(trial.params[n]) for n in rates)
+    return next((v for v in named if v > 0), trial.fact("optimizer.learning_rate"))

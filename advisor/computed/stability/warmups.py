@@ -1,0 +1,23 @@
+"""Which hyperparameter is the warmup, and in what unit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from advisor.model.space import as_number
+from advisor.model.spec import StudySpec
+
+
+def parameter(names: Iterable[str]) -> str | None:
+    """The first of the names that is of a warmup."""
+    return next((name for name in names if "warmup" in name.lower()), None)
+
+
+def is_share(spec: StudySpec, name: str) -> bool:
+    """Whether the study gives the warmup as a share of the training and not in steps."""
+    known = spec.parameters.get(name)
+    if known is None:
+        return False
+    ends = [known.high, as_number(known.value), *map(as_number, known.options)]
+    return max((e for e in ends if e is not None and math.isfinite(e)), default=math.inf) <= 1

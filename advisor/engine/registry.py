@@ -1,0 +1,103 @@
+"""Finds the rules: the built-in ones, those in a user's folder, and those that installed distributions offer."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from pydantic import ValidationError
+
+from advisor.engine.rule import Rule
+from advisor.model.errors import AdvisorError
+
+BUILT_IN = "advisor_rules"
+"""The package of the built-in rules."""
+ENTRY_POINT_GROUP = "advisor.rules"
+
+Settings: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Thresholds that a user overrides: {rule id: {threshold: value}}."""
+
+
+def load_rules(*, settings: Settings | None = None, directories: Iterable[Path] = ()) -> tuple[Rule, ...]:
+    """All rules with their thresholds set, built-in ones first, in the order of the chapters.
+
+    Raises AdvisorError for a rule file that cannot be loaded, two rules of one id, an unknown rule or threshold in `settings`, or a
+    value that a threshold does not take.
+    """
+    settings = dict(settings or {})
+    found: dict[str, type[Rule]] = {}
+    for cls in _discover(directories):
+        if found.get(cls.rule_id(), cls) is not cls:
+            raise AdvisorError(f"two rules have the id {cls.rule_id()!r}; rename the class of one of them")
+        found[cls.rule_id()] = cls
+    for rule_id in settings:
+        if rule_id not in found:
+            raise AdvisorError(f"settings name the rule {rule_id!r}, which does not exist; `advisor rules` lists them")
+    return tuple(_configured(cls, settings.get(rule_id, {})) for rule_id, cls in found.items())
+
+
+def chapters() -> tuple[str, ...]:
+    """Chapters of the built-in rules: those whose order is declared first, any other folder after them."""
+    package = importlib.import_module(BUILT_IN)
+    folders = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.ispkg)
+    declared: tuple[str, ...] = package.CHAPTERS
+    return tuple(sorted(folders, key=lambda name: declared.index(name) if name in declared else len(declared)))
+
+
+def _discover(directories: Iterable[Path]) -> Iterator[type[Rule]]:
+    for chapter in chapters():
+        package = importlib.import_module(f"{BUILT_IN}.{chapter}")
+        for name in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
+            if not name.startswith("_"):
+                yield from _classes(importlib.import_module(f"{package.__name__}.{name}"))
+    for directory in directories:
+        if not directory.is_dir():
+            raise AdvisorError(f"the rules folder {str(directory)!r} does not exist")
+        for path in sorted(directory.rglob("[!_]*.py")):
+            yield from _classes(_load_file(path))
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        loaded = entry.load()
+        yield from _classes(loaded) if isinstance(loaded, ModuleType) else [loaded]
+
+
+def _load_file(path: Path) -> ModuleType:
+    # In sys.modules under a name of its own, because reading a class's source (its thresholds' docstrings) goes through there.
+    name = f"advisor_rule_{path.parent.name}_{path.stem}"
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(path):
+        return known
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise AdvisorError(f"the rule file {str(path)!r} cannot be loaded: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _classes(module: ModuleType) -> list[type[Rule]]:
+    here = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Rule)]
+    return [cls for cls in here if cls.__module__ == module.__name__ and not cls.__name__.startswith("_")]
+
+
+def _configured(cls: type[Rule], settings: Mapping[str, Any]) -> Rule:
+    try:
+        return cls(**settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(cls.model_fields)
+            raise AdvisorError(f"rule {cls.rule_id()!r} has no threshold {name!r}; it has: {known}") from None
+        raise AdvisorError(f"rule {cls.rule_id()!r}, threshold {name!r}: {first['msg']}") from None

@@ -1,0 +1,50 @@
+"""Users' settings: `advisor.toml`, or the table `[tool.advisor]` of `pyproject.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from advisor.engine.registry import Settings
+from advisor.model.errors import AdvisorError
+
+_KEYS = ("rules",)
+
+
+def find_settings(folder: Path) -> Settings:
+    """Thresholds by rule from the settings nearest to `folder`, looking upwards; empty if there are none.
+
+    Raises AdvisorError for a file that is not TOML or has other keys than `rules`.
+    """
+    for home in (folder, *folder.parents):
+        own = home / "advisor.toml"
+        if own.is_file():
+            return _rules(_read(own), own)
+        project = home / "pyproject.toml"
+        if project.is_file():
+            tools = _read(project).get("tool")
+            if isinstance(tools, dict) and "advisor" in tools:
+                return _rules(tools["advisor"], project)
+    return {}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and thousands of brackets
+        raise AdvisorError(f"{path}: not readable as TOML: {error}") from None
+    except OSError as error:
+        raise AdvisorError(f"cannot read the settings {str(path)!r}: {error.strerror or error}") from None
+
+
+def _rules(table: object, path: Path) -> Settings:
+    if not isinstance(table, dict):
+        raise AdvisorError(f"{path}: the settings of advisor must be a table")
+    for key in table:
+        if key not in _KEYS:
+            raise AdvisorError(f"{path}: advisor has no setting {key!r}; thresholds go under [rules.<rule id>]")
+    rules = table.get("rules", {})
+    if not isinstance(rules, dict) or not all(isinstance(v, dict) for v in rules.values()):
+        raise AdvisorError(f"{path}: thresholds go under [rules.<rule id>], one table a rule")
+    return rules

@@ -1,0 +1,1 @@
+"""Studies from and for other tools."""

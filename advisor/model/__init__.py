@@ -1,0 +1,1 @@
+"""The nouns: study files, studies, trials, findings and changes as data."""

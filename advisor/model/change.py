@@ -1,0 +1,224 @@
+"""Changes: a recommendation as a typed edit of the next study."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from advisor.model.frozen import FrozenModel
+from advisor.model.space import Scale, Value, counts_training
+from advisor.model.spec import Parameter, Region, StudySpec
+
+
+class SetRange(FrozenModel):
+    """Search another range of a hyperparameter."""
+
+    kind: Literal["set-range"] = "set-range"
+    parameter: str
+    low: float
+    high: float
+    scale: Scale
+    why: str
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec with the parameter's range replaced, within its declared limits.
+
+        Its type and role stay; one that was not searched becomes a nuisance parameter.
+        """
+        old = spec.parameters.get(self.parameter)
+        role = "nuisance" if old is None or old.role in ("fixed", "derived") else old.role
+        kind = old.type if old is not None and old.type in ("int", "float") else "float"
+        kept = {"when": old.when, "equals": old.equals, "limits": old.limits} if old is not None else {}
+        least, most = old.reach if old is not None else (self.low, self.high)
+        low, high = max(self.low, least), min(self.high, most)
+        new = Parameter(role=role, type=kind, low=low, high=high, scale=self.scale, why=self.why, **kept)
+        return spec.with_parameter(self.parameter, new)
+
+
+class FixParameter(FrozenModel):
+    """Stop searching a hyperparameter."""
+
+    kind: Literal["fix"] = "fix"
+    parameter: str
+    value: Value
+    why: str
+    for_now: bool = False
+    """Whether the last, exploiting study is to search it again."""
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec with the parameter fixed at the value."""
+        old = spec.parameters.get(self.parameter)
+        when = old.when if old is not None else None
+        kind = old.type if old is not None else None
+        before = old.domain if old is not None and old.searched and self.for_now else None
+        limits = old.limits if old is not None else None
+        new = Parameter(
+            role="fixed", type=kind, value=self.value, limits=limits, searched_in=before, when=when, why=self.why
+        )
+        return spec.with_parameter(self.parameter, new)
+
+
+class AddParameter(FrozenModel):
+    """Search a hyperparameter that the study did not have: a regulariser, a warmup, a clipping threshold."""
+
+    kind: Literal["add"] = "add"
+    name: str
+    parameter: Parameter
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec with the parameter; one that is already searched stays as it is."""
+        old = spec.parameters.get(self.name)
+        if old is not None and old.searched:
+            return spec
+        return spec.with_parameter(self.name, self.parameter)
+
+
+class SetField(FrozenModel):
+    """Set the number of steps, trials or repeats, or how often to evaluate."""
+
+    kind: Literal["set-field"] = "set-field"
+    field: Literal["max_train_steps", "trials", "evaluate_every", "seeds"]
+    value: Annotated[int, Field(ge=1)]
+    why: str
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec with the field set; a fixed number of epochs or steps follows a new `max_train_steps` in proportion."""
+        changed = spec.model_copy(update={self.field: self.value})
+        if self.field != "max_train_steps" or not spec.max_train_steps:
+            return changed
+        for name, parameter in spec.parameters.items():
+            length = parameter.value
+            if (
+                counts_training(name)
+                and isinstance(length, int | float)
+                and not isinstance(length, bool)
+                and length > 0
+            ):
+                scaled = type(length)(max(round(length * self.value / spec.max_train_steps), 1))
+                why = f"follows max_train_steps, which was {spec.max_train_steps:,}"
+                changed = changed.with_parameter(name, parameter.model_copy(update={"value": scaled, "why": why}))
+        return changed
+
+
+class SetSchedule(FrozenModel):
+    """Set parts of the learning-rate schedule."""
+
+    kind: Literal["set-schedule"] = "set-schedule"
+    schedule: dict[str, Value]
+    why: str
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec with these keys of its schedule set."""
+        return spec.model_copy(update={"schedule": {**(spec.schedule or {}), **self.schedule}})
+
+
+class RepeatTrial(FrozenModel):
+    """Run one setting again with other seeds, to learn how far results differ by chance."""
+
+    kind: Literal["repeat-trial"] = "repeat-trial"
+    parameters: dict[str, Value]
+    """The setting."""
+    seeds: Annotated[int, Field(ge=1)]
+    """Seeds to run it with."""
+    why: str
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """A spec of this one setting, every hyperparameter fixed, and its repeats."""
+        fixed = {
+            n: Parameter(role="fixed", value=v, why="as in the best trial so far") for n, v in self.parameters.items()
+        }
+        return spec.model_copy(update={"parameters": fixed, "forbidden": (), "trials": 1, "seeds": self.seeds})
+
+
+class Forbid(FrozenModel):
+    """Draw no trial from a region in which they fail."""
+
+    kind: Literal["forbid"] = "forbid"
+    region: Region
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec with the region among its forbidden ones."""
+        return spec.model_copy(update={"forbidden": (*spec.forbidden, self.region)})
+
+
+class Reparametrise(FrozenModel):
+    """Search a hyperparameter by way of a combination with others that it acts through: lr / (1 - momentum) in place of lr."""
+
+    kind: Literal["reparametrise"] = "reparametrise"
+    parameter: str
+    """What is now searched, and then computed."""
+    by: str
+    """What is searched instead."""
+    formula: str
+    """The parameter in terms of `by` and others."""
+    equals: str
+    """`by` in terms of the parameter and others, for trials that were drawn before."""
+    low: float
+    high: float
+    scale: Scale
+    why: str
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec that searches `by` from low to high and computes the parameter from it; as it is without the parameter."""
+        old = spec.parameters.get(self.parameter)
+        if old is None:
+            return spec
+        new = Parameter(
+            role=old.role if old.searched else "nuisance",
+            type="float",
+            low=self.low,
+            high=self.high,
+            scale=self.scale,
+            equals=self.equals,
+            when=old.when,
+            why=self.why,
+        )
+        computed = Parameter(role="derived", formula=self.formula, when=old.when, why=f"computed from {self.by}")
+        return spec.with_parameter(self.parameter, computed).with_parameter(self.by, new)
+
+
+class Advise(FrozenModel):
+    """Something to do that a search space cannot hold: keep checkpoints, look for a bug, get more validation data."""
+
+    kind: Literal["advise"] = "advise"
+    text: str
+    """One imperative sentence."""
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec with the sentence among its notes."""
+        return spec if self.text in spec.notes else spec.model_copy(update={"notes": (*spec.notes, self.text)})
+
+
+PlanName = Literal["probe-early", "warmup", "clip", "steps-initial", "batch-sweep", "rounds", "exploit"]
+
+
+class RunPlan(FrozenModel):
+    """Ask for one of the playbook's plans; `advisor.planning` makes the study of it, or the changes, from all that is known."""
+
+    kind: Literal["plan"] = "plan"
+    plan: PlanName
+    parameter: str | None = None
+    """The hyperparameter that it is about."""
+    numbers: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
+    """What the rule measured and the plan starts from, by the names on the plan's page."""
+    why: str
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """The spec with the reason among its notes: a plan takes the whole study to design."""
+        return Advise(text=f"{self.why}.").apply(spec)
+
+
+Change = Annotated[
+    SetRange
+    | FixParameter
+    | AddParameter
+    | SetField
+    | SetSchedule
+    | Forbid
+    | Reparametrise
+    | RepeatTrial
+    | RunPlan
+    | Advise,
+    Field(discriminator="kind"),
+]

@@ -1,0 +1,78 @@
+"""Evidence of a finding: data to plot, never a figure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from advisor.model.frozen import FrozenModel
+
+
+class Line(FrozenModel):
+    """A marked value on an axis."""
+
+    value: float
+    label: str
+
+
+class Mark(FrozenModel):
+    """A marked point of a trial's curve."""
+
+    trial: str
+    step: int
+    label: str
+
+
+class AxisEvidence(FrozenModel):
+    """The objective against one hyperparameter, over all trials."""
+
+    kind: Literal["axis"] = "axis"
+    parameter: str
+    caption: str
+    """One sentence that states the result."""
+    trials: tuple[str, ...] = ()
+    """Ids of the trials to point out."""
+    lines: tuple[Line, ...] = ()
+    """Values of the hyperparameter to mark, such as the border of the infeasible region."""
+    next_low: float | None = None
+    """The range that the finding asks for."""
+    next_high: float | None = None
+
+
+class CurveEvidence(FrozenModel):
+    """Curves of some trials over the training steps."""
+
+    kind: Literal["curves"] = "curves"
+    metrics: tuple[str, ...]
+    """Metric names as logged."""
+    caption: str
+    trials: tuple[str, ...]
+    marks: tuple[Mark, ...] = ()
+    lines: tuple[Line, ...] = ()
+    """Values of the metric to mark, such as a threshold."""
+
+
+class HistogramEvidence(FrozenModel):
+    """How often values occur."""
+
+    kind: Literal["histogram"] = "histogram"
+    quantity: str
+    """What is counted, with its unit."""
+    caption: str
+    edges: tuple[float, ...]
+    """Shape (bins + 1,)."""
+    counts: tuple[int, ...]
+    lines: tuple[Line, ...] = ()
+    log: bool = False
+
+
+class FigureEvidence(FrozenModel):
+    """The numbers behind the claim: sample size, interval, threshold, test."""
+
+    kind: Literal["figures"] = "figures"
+    rows: tuple[tuple[str, str], ...]
+    """(what, value with its unit)."""
+
+
+Evidence = Annotated[AxisEvidence | CurveEvidence | HistogramEvidence | FigureEvidence, Field(discriminator="kind")]

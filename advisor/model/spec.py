@@ -1,0 +1,293 @@
+"""The study spec: what a study searches and why, as a YAML file that people read and `advisor` reads back unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from advisor.model import formula
+from advisor.model.prediction import Prediction
+from advisor.model.space import Domain, Value
+
+Direction = Literal["minimize", "maximize"]
+Role = Literal["scientific", "nuisance", "fixed", "derived"]
+Probe = Literal["batch-size", "learning-rate", "early-instability", "warmup", "steps"]
+MAX_NAME = 500
+"""Characters; trackers allow fewer."""
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+
+
+class Objective(BaseModel):
+    """The metric that a study optimises, evaluated on validation data, best value over the training of a trial."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    metric: Name
+    direction: Direction
+
+
+class MisplacedError(ValueError):
+    """What is wrong with one part of a study, and which part: its keys from the top, for the line number."""
+
+    def __init__(self, message: str, *keys: str) -> None:
+        super().__init__(message)
+        self.keys = keys
+
+
+class Parameter(Domain):
+    """A hyperparameter in a study: its domain or its fixed value, its role for this study's goal, and the reason for both."""
+
+    role: Role = "nuisance"
+    """Scientific: what the study is to compare. Nuisance: what must be tuned for that to be fair. Fixed: what stays as it is.
+
+    Derived: computed from others by a formula, so that the study can search another form of it.
+    """
+    value: Value | None = None
+    """The value of a fixed parameter."""
+    searched_in: Domain | None = None
+    """What a fixed parameter was searched in before it was found to matter little: the last, exploiting study does so again."""
+    formula: str | None = None
+    """How a derived parameter is computed from others: `effective_learning_rate * (1 - momentum)`."""
+    equals: str | None = None
+    """What a searched parameter is in terms of others, where a trial did not log it: `learning_rate / (1 - momentum)`."""
+    when: Mapping[str, Value] | None = None
+    """Condition under which the parameter exists: {other parameter: its value}."""
+    why: str | None = None
+    """The reason for its role and its range."""
+
+    @model_validator(mode="after")
+    def _check_role(self) -> Self:
+        if self.role == "fixed" and self.value is None:
+            raise ValueError("a fixed parameter needs a value")
+        if self.type == "int" and isinstance(self.value, float) and not self.value.is_integer():
+            raise ValueError(f"an int parameter cannot have the value {self.value:g}")
+        if (
+            self.value is not None
+            and not isinstance(self.value, str)
+            and not self.reach[0] <= self.value <= self.reach[1]
+        ):
+            raise ValueError(f"the value {self.value:g} lies past the limits, {self.reach[0]:g} to {self.reach[1]:g}")
+        if self.role != "fixed" and self.searched_in is not None:
+            raise ValueError("only a fixed parameter takes searched_in")
+        if self.role not in ("fixed", "derived"):
+            if self.value is not None:
+                raise ValueError(f"a {self.role} parameter is searched: give low and high or choices, not a value")
+            if not (self.numeric or self.options):
+                raise ValueError(f"a {self.role} parameter needs low and high, or choices")
+        self._check_formulas()
+        return self
+
+    def _check_formulas(self) -> None:
+        if (self.role == "derived") != (self.formula is not None):
+            raise ValueError("a derived parameter needs a formula, and no other takes one")
+        if self.role == "derived" and (self.numeric or self.choices or self.type in ("categorical", "bool")):
+            raise ValueError("a derived parameter is a number that its formula gives: it takes no range and no choices")
+        if self.role == "derived" and self.value is not None:
+            raise ValueError("a derived parameter takes a formula, not a value")
+        if self.equals is not None and not self.searched:
+            raise ValueError("only a searched parameter takes equals")
+        for text in (self.formula, self.equals):
+            if text is not None:
+                formula.parse(text)
+
+    @property
+    def searched(self) -> bool:
+        """Whether the study varies it."""
+        return self.role not in ("fixed", "derived") and self.varied
+
+    @property
+    def domain(self) -> Domain:
+        """Its range or choices alone."""
+        return Domain.model_validate({name: getattr(self, name) for name in Domain.model_fields})
+
+
+class Bounds(BaseModel):
+    """Part of what a hyperparameter may be: a range, open where an end is missing, or some of its choices."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+    low: float | None = None
+    high: float | None = None
+    choices: Annotated[tuple[Value, ...], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        if (self.low is None and self.high is None) == (self.choices is None):
+            raise ValueError("give low, high or both, or else choices")
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError(f"low ({self.low:g}) must not exceed high ({self.high:g})")
+        return self
+
+    def holds(self, value: Value) -> bool:
+        """Whether `value` lies within, ends included; words lie in no range."""
+        if self.choices is not None:
+            return value in self.choices
+        if isinstance(value, str):
+            return False
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+
+class Region(BaseModel):
+    """A part of the space that no trial is drawn from: all of its bounds hold there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    where: Annotated[Mapping[Name, Bounds], Field(min_length=1)]
+    why: str | None = None
+
+    def holds(self, trial: Mapping[str, Value]) -> bool:
+        """Whether a trial {parameter: value} lies in the region; not where it lacks one of its parameters."""
+        return all(name in trial and bounds.holds(trial[name]) for name, bounds in self.where.items())
+
+
+class Checkpoints(BaseModel):
+    """What to keep of each trial's training, so that its best step can be picked afterwards."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    keep_best: Annotated[int, Field(ge=1)] | None = None
+    """How many of the checkpoints with the best objective to keep."""
+    every: Annotated[int, Field(ge=1)] | None = None
+    """Optimizer steps between two checkpoints."""
+
+
+class Sampler(BaseModel):
+    """How the trials are drawn. Same kind, seed and space: same trials, on every platform; adaptive ones follow from results."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    kind: Literal["halton", "random", "adaptive"] = "halton"
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class StudySpec(BaseModel):
+    """One study: one goal, the space it searches, and how its trials are run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    study: Name
+    goal: str = ""
+    round: Annotated[int, Field(ge=1)] = 1
+    parent: str | None = None
+    """The study that this one follows from."""
+    objective: Objective
+    parameters: Mapping[Name, Parameter] = {}
+    forbidden: tuple[Region, ...] = ()
+    """Regions that no trial is drawn from, learnt from trials that failed there."""
+    trials: Annotated[int, Field(ge=1)] | None = None
+    sampler: Sampler = Sampler()
+    max_train_steps: Annotated[int, Field(ge=1)] | None = None
+    evaluate_every: Annotated[int, Field(ge=1)] | None = None
+    """Optimizer steps between two evaluations."""
+    checkpoints: Checkpoints | None = None
+    seeds: Annotated[int, Field(ge=1)] | None = None
+    """How many seeds each trial is trained with."""
+    schedule: Mapping[str, Value] | None = None
+    """Learning-rate schedule, for example {kind: cosine, warmup_steps: 500}."""
+    notes: tuple[str, ...] = ()
+    """What to do that a search space cannot say."""
+    predictions: tuple[Prediction, ...] = ()
+    """What the advice that this study follows predicts of it: `advisor analyze` judges it once the trials have ended."""
+    final_train_steps: Annotated[int, Field(ge=1)] | None = None
+    """Optimizer steps of the final model's training, where the trials are shorter than that: the playbook's production length."""
+    probe: Probe | None = None
+    """What the study measures instead of comparing settings, see `advisor.contract.TAG_PROBE`; absent from a study of trials."""
+    starts_from: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
+    """What a probe's settings follow from, by the names on its plan's page: {unstable_learning_rate: 0.1, times: 10}."""
+    baseline: StudySpec | None = None
+    """The study that this one prepares: it is taken up again with what is found here."""
+
+    @model_validator(mode="after")
+    def _check_parameters(self) -> Self:
+        for name, parameter in self.parameters.items():
+            self._check_condition(name, parameter)
+            self._check_names(name, "formula", parameter.formula)
+            self._check_names(name, "equals", parameter.equals)
+        conditions = {n: p.when or () for n, p in self.parameters.items() if p.when}
+        formulas = {n: _names(p.formula) for n, p in self.parameters.items() if p.formula}
+        for name in self.parameters:
+            if name in _reached(name, conditions):
+                raise MisplacedError(
+                    f"the conditions of parameter {name!r} run in a circle", "parameters", name, "when"
+                )
+            if name in _reached(name, formulas):
+                raise MisplacedError(f"the formula of {name!r} runs in a circle", "parameters", name, "formula")
+        for i, region in enumerate(self.forbidden):
+            for name in region.where:
+                if name not in self.parameters:
+                    raise MisplacedError(f"{name!r} is not in the study", "forbidden", str(i), "where", name)
+        return self
+
+    def _check_condition(self, name: str, parameter: Parameter) -> None:
+        for parent, wanted in (parameter.when or {}).items():
+            keys = ("parameters", name, "when", parent)
+            if parent not in self.parameters:
+                raise MisplacedError(f"parameter {name!r} depends on {parent!r}, which is not in the study", *keys)
+            if self.parameters[parent].role == "derived":
+                raise MisplacedError(f"parameter {name!r} cannot depend on {parent!r}, which is derived", *keys)
+            options = self.parameters[parent].options
+            if options and wanted not in options:
+                raise MisplacedError(
+                    f"parameter {name!r} waits for {parent} = {wanted!r}, which is none of its choices", *keys
+                )
+
+    def _check_names(self, name: str, key: str, text: str | None) -> None:
+        for other in sorted(_names(text)):
+            if other not in self.parameters:
+                raise MisplacedError(f"{text!r} names {other!r}, which is not in the study", "parameters", name, key)
+            if other == name:
+                raise MisplacedError(f"{text!r} is made of {name!r} itself", "parameters", name, key)
+
+    def completed(self, trial: Mapping[str, Value]) -> dict[str, Value]:
+        """The trial {parameter: value} with what the study can compute of the rest of its parameters.
+
+        Derived ones by their formula, and searched ones by what they equal; one whose condition does not hold, or for which
+        there is no finite number, stays out.
+        """
+        found = dict(trial)
+        waiting = {n: t for n, p in self.parameters.items() if n not in trial and (t := p.formula or p.equals)}
+        while waiting:
+            known = {n: v for n, text in waiting.items() if (v := self._computed(n, text, found)) is not None}
+            if not known:
+                break
+            found |= known
+            waiting = {n: text for n, text in waiting.items() if n not in known}
+        return found
+
+    def _computed(self, name: str, text: str, trial: Mapping[str, Value]) -> Value | None:
+        parameter = self.parameters[name]
+        if any(trial.get(parent) != wanted for parent, wanted in (parameter.when or {}).items()):
+            return None
+        value = formula.parse(text).value(trial)
+        return round(value) if value is not None and parameter.type == "int" else value
+
+    def forbids(self, trial: Mapping[str, Value]) -> Region | None:
+        """The first forbidden region that the trial {parameter: value} lies in; None where it lies in none."""
+        return next((region for region in self.forbidden if region.holds(trial)), None)
+
+    @property
+    def searched(self) -> dict[str, Parameter]:
+        """The parameters that the study varies, by name."""
+        return {name: p for name, p in self.parameters.items() if p.searched}
+
+    def with_parameter(self, name: str, parameter: Parameter) -> StudySpec:
+        """A copy in which `name` is `parameter`; added at the end if it is new."""
+        return self.model_copy(update={"parameters": {**self.parameters, name: parameter}})
+
+
+def _names(text: str | None) -> frozenset[str]:
+    return formula.parse(text).names if text is not None else frozenset()
+
+
+def _reached(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
+    """What `name` depends on, directly or through others."""
+    found: set[str] = set()
+    waiting = list(edges.get(name, ()))
+    while waiting:
+        other = waiting.pop()
+        if other not in found:
+            found.add(other)
+            waiting += edges.get(other, ())
+    return found

@@ -1,0 +1,278 @@
+"""Study files: a `StudySpec` as YAML that people read, and back again unchanged.
+
+Numbers are read as in YAML 1.2, so that `1e-3` is a number, and `yes` and `on` are words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from advisor.model.errors import AdvisorError
+from advisor.model.space import Value, rounded
+from advisor.model.spec import MisplacedError, Parameter, Region, StudySpec
+
+_MAX_BYTES = 2_000_000
+
+
+class _Loader(yaml.SafeLoader):
+    """Scalars as in YAML 1.2; no aliases, so that a small file stays small, no tags, and no text that cannot be written again."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        refused = None
+        if isinstance(event, yaml.AliasEvent):
+            refused = "aliases are not allowed"
+        elif event.tag is not None:
+            refused = f"tags such as {event.tag} are not allowed"
+        elif isinstance(event, yaml.ScalarEvent) and _HALF.search(event.value):
+            refused = "a text holds half a character"
+        if refused is not None:
+            raise yaml.constructor.ConstructorError(None, None, refused, event.start_mark)
+        return super().compose_node(parent, index)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes whatever YAML 1.1 or 1.2 would take for something other than text, so that every reader reads the same."""
+
+
+_HALF = re.compile("[\ud800-\udfff]")
+_INT = re.compile(r"^[-+]?[0-9]+$")
+_FLOAT = re.compile(
+    r"^(?:[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+)
+_Loader.yaml_implicit_resolvers = {}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
+for _reader in (_Loader, _Dumper):
+    _reader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
+    _reader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+
+
+# --- reading --------------------------------------------------------------------------------------------------------------------
+
+
+def load(path: Path) -> StudySpec:
+    """The study in the file; AdvisorError in one line, with the key and the line number, where it is not one."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise AdvisorError(f"cannot read the study file {str(path)!r}: {error.strerror or error}") from None
+    if len(raw) > _MAX_BYTES:
+        raise AdvisorError(
+            f"the study file {str(path)!r} is larger than {_MAX_BYTES // 1_000_000} MB; is it a study file?"
+        )
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise AdvisorError(f"the study file {str(path)!r} is not UTF-8 text") from None
+    return loads(text, source=str(path))
+
+
+def loads(text: str, *, source: str = "study file") -> StudySpec:
+    """As `load`, from text; `source` names it in errors."""
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        data = loader.construct_document(node) if node is not None else None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f", line {mark.line + 1}" if mark else ""
+        raise AdvisorError(f"{source}{where}: {error.problem or error}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise AdvisorError(f"{source}: not readable as YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(data, dict):
+        raise AdvisorError(f"{source}: a study file is a mapping that starts with 'study:'")
+    _reject_duplicates(node, source)
+    try:
+        return StudySpec.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        misplaced = first.get("ctx", {}).get("error")
+        keys = misplaced.keys if isinstance(misplaced, MisplacedError) else ()
+        location = (*(str(part) for part in first["loc"]), *keys)
+        line = _line(node, location)
+        key = ".".join(location) or "study file"
+        message = "is not a key of a study file" if first["type"] == "extra_forbidden" else first["msg"]
+        message = message.removeprefix("Value error, ")
+        raise AdvisorError(f"{source}, line {line}, {key}: {message}") from None
+
+
+def line_of(text: str, *keys: str) -> int:
+    """Line, from 1, of the deepest of the `keys`, counted from the top, that is in the text of a study file."""
+    return _line(_Loader(text).get_single_node(), keys)
+
+
+def _reject_duplicates(node: Any, source: str) -> None:
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if key.value in seen:
+                raise AdvisorError(f"{source}, line {key.start_mark.line + 1}: {key.value!r} is there twice")
+            seen.add(key.value)
+            _reject_duplicates(value, source)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _reject_duplicates(item, source)
+
+
+def _line(node: Any, location: tuple[str, ...]) -> int:
+    """Line of the deepest key of `location` that is in the file."""
+    line = int(node.start_mark.line) + 1
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            match = next(((k, v) for k, v in node.value if k.value == part), None)
+            if match is None:
+                return line
+            line, node = int(match[0].start_mark.line) + 1, match[1]
+        elif isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
+            node = node.value[int(part)]
+            line = int(node.start_mark.line) + 1
+    return line
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a study file."""
+    whole = StudySpec.model_json_schema()
+    # A study may hold another one, so that pydantic defines it and refers to that; readers look for the keys at the top.
+    top = whole["$defs"]["StudySpec"]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": whole["$defs"]}
+
+
+# --- writing --------------------------------------------------------------------------------------------------------------------
+
+
+def dump(spec: StudySpec, *, parent: StudySpec | None = None) -> str:
+    """The study as YAML that `load` reads back unchanged, with a comment where a parameter differs from the `parent` study."""
+    return "\n".join(_lines(spec, parent)) + "\n"
+
+
+def _lines(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
+    data = spec.model_dump(mode="json", exclude_defaults=True)
+    if parent is not None:
+        yield f"# Written by advisor from the trials of {short(parent.study)}. A comment says where a parameter differs from there."
+        yield "# Draw the trials: advisor sample THIS_FILE"
+    for key in ("study", "goal", "probe", "round", "parent"):
+        if key in data:
+            yield _entry(key, data[key])
+    yield _entry("objective", spec.objective.model_dump(), flow=True)
+    yield from _space(spec, parent)
+    if spec.trials is not None:
+        yield _entry("trials", spec.trials)
+    yield _entry("sampler", spec.sampler.model_dump(), flow=True)
+    for key in ("max_train_steps", "final_train_steps", "evaluate_every", "checkpoints", "seeds", "starts_from"):
+        if key in data:
+            yield _entry(key, data[key], flow=True)
+    if spec.schedule is not None:
+        yield _entry("schedule", dict(spec.schedule), flow=True)
+    if spec.notes:
+        yield "notes:"
+        for note in spec.notes:
+            yield f"  - {_scalar(note)}"
+    if spec.predictions:
+        yield "predictions:"
+        yield "  # What this study is expected to show. `advisor analyze` says whether it did."
+        for prediction in spec.predictions:
+            shown = prediction.model_dump(mode="json", exclude_none=True)
+            yield f"  - {_entry('rule', shown.pop('rule'))}"
+            yield from (f"    {_entry(key, value, flow=True)}" for key, value in shown.items())
+    if spec.baseline is not None:
+        yield "baseline:"
+        yield from (f"  {line}" for line in _lines(spec.baseline, None))
+
+
+def _space(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
+    if spec.parameters:
+        yield "parameters:"
+        for name, parameter in spec.parameters.items():
+            yield from _parameter(name, parameter, parent)
+    if spec.forbidden:
+        yield "forbidden:"
+        for region in spec.forbidden:
+            yield from _region(region)
+
+
+_KEYS = (
+    "role", "type", "low", "high", "scale", "limits", "choices", "value", "searched_in", "formula", "equals", "when", "why",
+)  # fmt: skip
+
+
+def _parameter(name: str, parameter: Parameter, parent: StudySpec | None) -> Iterator[str]:
+    yield f"  {_scalar(name)}:"
+    if parent is not None and (was := _difference(parameter, parent.parameters.get(name))):
+        yield f"    # {was}"
+    shown = parameter.model_dump(mode="json", exclude_none=True)
+    if not parameter.numeric:
+        del shown["scale"]
+    if parameter.searched_in is not None:
+        shown["searched_in"] = parameter.searched_in.model_dump(mode="json", exclude_defaults=True)
+    for key in _KEYS:
+        if key in shown:
+            value = shown[key]
+            if key in ("low", "high") and parameter.type == "int" and float(value).is_integer():
+                value = int(value)
+            yield "    " + _entry(key, value, flow=True)
+
+
+def _region(region: Region) -> Iterator[str]:
+    shown = region.model_dump(mode="json", exclude_none=True)
+    yield "  - " + _entry("where", shown["where"], flow=True)
+    if region.why is not None:
+        yield "    " + _entry("why", region.why)
+
+
+def _difference(parameter: Parameter, before: Parameter | None) -> str | None:
+    if before is None:
+        return "new in this round"
+    if before.model_dump(exclude={"why"}) == parameter.model_dump(exclude={"why"}):
+        return None
+    return f"the round before {describe(before)}"
+
+
+def describe(parameter: Parameter) -> str:
+    """What the study did with the parameter, as words on one line: `searched 1e-05 to 0.001 (log)`, `fixed it at 64`."""
+    if parameter.role == "fixed":
+        return f"fixed it at {short(parameter.value)}"
+    if parameter.formula is not None:
+        return f"computed it as {short(parameter.formula)}"
+    if parameter.numeric:
+        return f"searched {short(parameter.low)} to {short(parameter.high)} ({parameter.scale})"
+    return "searched " + ", ".join(short(option) for option in parameter.options)
+
+
+def short(value: Value | None) -> str:
+    """A value for people: four significant digits, no line breaks."""
+    if isinstance(value, float):
+        return f"{rounded(value, 4):.12g}" if 0.99 < value < 1 else f"{value:.4g}"
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", str(value))[:80]
+
+
+def share(part: float) -> str:
+    """A share as per cent, never rounded to none or all of it."""
+    percent = 100 * part
+    if 0 < percent < 1:
+        return "under 1%"
+    if 99 < percent < 100:
+        return "over 99%"
+    return f"{percent:.0f}%"
+
+
+def _entry(key: str, value: Any, *, flow: bool = False) -> str:
+    if isinstance(value, dict | list | tuple) and flow:
+        body = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=10**6, sort_keys=False)
+        return f"{key}: {body.rstrip()}"
+    return f"{key}: {_scalar(value)}"
+
+
+def _scalar(value: Any) -> str:
+    """One scalar on one line, quoted where YAML needs it, escaped where it would not be seen."""
+    plain = not isinstance(value, str) or value.isprintable()
+    body = yaml.dump(value, Dumper=_Dumper, default_style=None if plain else '"', width=10**6, allow_unicode=plain)
+    return body.removesuffix("\n").removesuffix("\n...")

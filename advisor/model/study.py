@@ -1,0 +1,254 @@
+"""A study as data: trials, their hyperparameters and their curves. Nothing here knows where they came from.
+
+Curves live in one columnar block per metric; a `Curve` is a view of it. Costs are the objective turned so that lower is better,
+whatever its direction: rules compare costs and never ask which way is up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from advisor.model.space import BoolArray, FloatArray, IntArray, Value
+from advisor.model.spec import Parameter, StudySpec
+
+Status = Literal["complete", "diverged", "infeasible", "stopped", "no_data", "running"]
+"""As `advisor.contract.STATUSES`."""
+
+Signal = Literal[
+    "train_loss",  # loss on training batches: dense, noisy
+    "train_eval_loss",  # the loss evaluated on (a sample of) the training set
+    "train_objective",  # the objective's twin on the training set: train/accuracy for validation/accuracy
+    "valid_loss",  # the loss on validation data
+    "grad_norm",  # global L2 norm of the gradient before clipping
+    "learning_rate",
+    "step_time",  # seconds per optimizer step
+    "data_wait",  # seconds of it spent waiting for data
+    "compute_time",  # seconds from a batch's arrival to the end of its step, on the device where that is a GPU
+    "examples_per_second",
+    "clipped",  # share of clipped updates
+    "device_utilisation",  # share of the time in which the device computed
+    "device_memory",  # most bytes that tensors took on the device so far
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One metric of one trial: `steps` strictly increasing, `values` may hold NaN and infinities; all of shape (n,)."""
+
+    steps: IntArray
+    values: FloatArray
+    times: FloatArray
+    """Seconds since the trial's start; NaN where unknown."""
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __neg__(self) -> Curve:
+        return Curve(self.steps, -self.values, self.times)
+
+    @property
+    def finite(self) -> Curve:
+        """The part of the curve with finite values."""
+        keep = np.isfinite(self.values)
+        return self if keep.all() else Curve(self.steps[keep], self.values[keep], self.times[keep])
+
+
+_EMPTY = Curve(np.empty(0, np.int64), np.empty(0), np.empty(0))
+
+
+@dataclass(frozen=True, slots=True)
+class CurveBlock:
+    """All curves of one metric, trial after trial, each sorted by step and without duplicate steps."""
+
+    steps: IntArray
+    values: FloatArray
+    times: FloatArray
+    offsets: IntArray
+    """Shape (number of trials + 1,): the points of trial i are offsets[i]:offsets[i + 1]."""
+
+    def curve(self, trial: int) -> Curve:
+        """The curve of the trial at index `trial`, a view; empty if it logged none."""
+        part = slice(int(self.offsets[trial]), int(self.offsets[trial + 1]))
+        return Curve(self.steps[part], self.values[part], self.times[part])
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One training run with one setting of the hyperparameters."""
+
+    index: int
+    """Position in `Study.trials`."""
+    id: str
+    """The tracker's id of the run."""
+    name: str
+    status: Status
+    params: Mapping[str, Value]
+    seed: int | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What an adapter or importer noted of the run, as text: keys are the names of `advisor.contract` tags without `advisor.`."""
+    started: float | None = None
+    """Seconds since the epoch."""
+    ended: float | None = None
+    round: int | None = None
+    """The earlier round that the trial is of; None for a trial of the study itself."""
+
+    def fact(self, name: str) -> float:
+        """The fact `name` as a number; NaN if it is missing or not a number."""
+        try:
+            return float(self.facts.get(name, "nan"))
+        except ValueError:
+            return math.nan
+
+
+@dataclass(frozen=True)
+class Study:
+    """A set of trials that share an objective and a search space."""
+
+    spec: StudySpec
+    """The declared space, or what the trials show of it: every hyperparameter is in `spec.parameters`."""
+    trials: tuple[Trial, ...]
+    metrics: Mapping[str, CurveBlock]
+    """By metric name as logged."""
+    signals: Mapping[Signal, str] = field(default_factory=dict)
+    """Which metric carries which signal."""
+    inferred: Mapping[str, str] = field(default_factory=dict)
+    """What was not declared but inferred, and from what: keys "objective", "direction" and names of parameters."""
+    warnings: tuple[str, ...] = ()
+    """What the reader of the data should know of it, one sentence each."""
+    unit: Literal["step", "epoch"] = "step"
+    """What the steps of the curves count: optimizer steps, or epochs where nothing else was logged."""
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return self.spec.study
+
+    @property
+    def minimize(self) -> bool:
+        """Whether lower values of the objective are better."""
+        return self.spec.objective.direction == "minimize"
+
+    def at(self, step: int) -> str:
+        """A place on the axis of the curves, in words: `step 1,200`."""
+        return f"{self.unit} {step:,}"
+
+    def length(self, steps: int) -> str:
+        """A number of steps, in words: `1,200 steps`."""
+        return f"{steps:,} {self.unit}{'s' * (steps != 1)}"
+
+    @cached_property
+    def probe(self) -> str | None:
+        """What probe the runs are, see `advisor.contract.TAG_PROBE`; None where they are trials."""
+        kinds = {trial.facts.get("probe", self.spec.probe) for trial in self.trials}
+        return kinds.pop() if len(kinds) == 1 else None
+
+    @property
+    def searched(self) -> dict[str, Parameter]:
+        """The hyperparameters that the study varies."""
+        return self.spec.searched
+
+    def metric(self, trial: Trial, name: str) -> Curve:
+        """The curve of a metric by its logged name; empty if the trial has none."""
+        block = self.metrics.get(name)
+        return _EMPTY if block is None else block.curve(trial.index)
+
+    def curve(self, trial: Trial, signal: Signal) -> Curve:
+        """The curve of a signal, whatever its metric is called; empty if the trial has none."""
+        name = self.signals.get(signal)
+        return _EMPTY if name is None else self.metric(trial, name)
+
+    def peaks(self, trial: Trial, signal: Signal) -> Curve:
+        """As `curve`, with each logged window's largest value where windows were logged, so that no spike is averaged away."""
+        name = self.signals.get(signal)
+        if name is None:
+            return _EMPTY
+        largest = self.metric(trial, name + ".max")
+        return largest if len(largest) else self.metric(trial, name)
+
+    def has(self, signal: Signal) -> bool:
+        """Whether any trial logged the signal."""
+        return signal in self.signals
+
+    def cost_curve(self, trial: Trial) -> Curve:
+        """The objective over the trial's training, turned so that lower is better; non-finite values are kept."""
+        curve = self.metric(trial, self.spec.objective.metric)
+        return curve if self.minimize else -curve
+
+    def train_cost_curve(self, trial: Trial) -> Curve:
+        """How well the trial fits its training data, lower is better: the objective's training twin, else a training loss.
+
+        The twin is comparable with `cost_curve`; a loss only in its direction. Empty if neither was logged.
+        """
+        twin = self.curve(trial, "train_objective")
+        if len(twin):
+            return twin if self.minimize else -twin
+        evaluated = self.curve(trial, "train_eval_loss")
+        return evaluated if len(evaluated) else self.curve(trial, "train_loss")
+
+    def planned_steps(self, trial: Trial) -> float:
+        """How many steps the trial was to train: its own fact, else the study's number; NaN if neither is known."""
+        own = trial.fact("max_train_steps")
+        if math.isfinite(own) and own > 0:
+            return own
+        return float(self.spec.max_train_steps) if self.spec.max_train_steps is not None else math.nan
+
+    def cut_short(self, trial: Trial) -> bool:
+        """Whether the trial's evaluations end before nine tenths of the steps that it noted, or it noted none and was stopped."""
+        evaluated = self.cost_curve(trial).steps
+        own = trial.fact("max_train_steps")
+        if math.isfinite(own) and own > 0 and len(evaluated):
+            return bool(evaluated[-1] < 0.9 * own)
+        return trial.status == "stopped"
+
+    @cached_property
+    def memo(self) -> dict[str, object]:
+        """What readings made of this study once, so that rules that share a reading do not make it again: {reading: result}."""
+        return {}
+
+    @cached_property
+    def costs(self) -> FloatArray:
+        """Best cost of each trial over its training, shape (number of trials,); NaN where it has no finite value."""
+        best = np.full(len(self.trials), np.nan)
+        for trial in self.trials:
+            finite = self.cost_curve(trial).finite
+            if len(finite):
+                best[trial.index] = finite.values.min()
+        return best
+
+    @cached_property
+    def ended(self) -> BoolArray:
+        """Which trials ended and therefore count, shape (number of trials,): a running or dataless trial is no evidence."""
+        return np.array([t.status not in ("running", "no_data") for t in self.trials], dtype=np.bool_)
+
+    @cached_property
+    def feasible(self) -> BoolArray:
+        """Which trials ended with a finite objective and neither diverged nor crashed, shape (number of trials,)."""
+        fine = np.array([t.status in ("complete", "stopped") for t in self.trials], dtype=np.bool_)
+        return fine & np.isfinite(self.costs)
+
+    def ranked(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
+        """The feasible trials (or those of `trials` that are), best first."""
+        return list(self._ranked) if trials is None else self._sorted(trials)
+
+    @cached_property
+    def _ranked(self) -> list[Trial]:
+        return self._sorted(self.trials)
+
+    def _sorted(self, trials: Sequence[Trial]) -> list[Trial]:
+        chosen = [t for t in trials if self.feasible[t.index]]
+        return sorted(chosen, key=lambda t: (self.costs[t.index], t.index))
+
+    def objective_value(self, cost: float) -> float:
+        """A cost as a value of the objective, in the objective's own direction."""
+        return cost if self.minimize else -cost
+
+    def positions(self, name: str, trials: Sequence[Trial] | None = None) -> FloatArray:
+        """Where trials lie in the range of parameter `name`: 0 at its low end, 1 at its high end; NaN without the parameter."""
+        chosen = self.trials if trials is None else trials
+        return self.spec.parameters[name].to_unit([t.params.get(name, "") for t in chosen])

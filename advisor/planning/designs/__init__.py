@@ -1,0 +1,1 @@
+"""The playbook's study designs, one a file."""

@@ -1,0 +1,1 @@
+"""Ways to draw trials from a study's space."""

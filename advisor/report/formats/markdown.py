@@ -1,0 +1,173 @@
+"""The report as Markdown, short enough for an issue or a pull request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import accumulate
+
+from advisor.model.finding import Finding
+from advisor.report.formats.view import (
+    SEVERITY_WORDS,
+    checks_in_words,
+    evidence_rows,
+    follows,
+    inferred,
+    sheet,
+    steps,
+    together,
+)
+from advisor.report.model import Report
+from advisor.report.text import headline, rounds
+from advisor.report.text.spec_diff import DiffRow, diff_changes
+from advisor.report.text.words import clean, confidence, count, sentence
+
+_SUMMARY = "How we know, later studies, all checks, the study"
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
+
+
+MOST_FINDINGS = 8
+"""Findings that are seen at once, each on a line."""
+
+MOST_CHARACTERS = 60_000
+"""Code hosts refuse a comment of 65,536 characters: what would go beyond this is left to the page."""
+
+
+def render_markdown(report: Report) -> str:
+    """CommonMark with pipe tables for a comment: the verdict, the next study, a line a finding, the rest folded away."""
+    shown = "\n".join(_shown(report))
+    room = MOST_CHARACTERS - len(shown)
+    parts = list(_folded(report))
+    ends = list(accumulate(len(part) + 1 for part in parts))
+    kept = parts[: sum(end <= room for end in ends)]
+    if len(kept) < len(parts):
+        kept.append("The rest is in `report.html`.\n")
+    # Blank lines around the tags let Markdown work between them.
+    return "\n".join([shown, "", f"<details><summary>{_SUMMARY}</summary>", "", *kept, "</details>"]) + "\n"
+
+
+def md(value: object) -> str:
+    """Text in which nothing is markup: no emphasis, link, tag, mention or list that a name could make."""
+    text = _SPECIAL.sub(r"\\\1", clean(value))
+    # A zero-width space keeps "@somebody" from calling somebody and "www." from becoming a link.
+    text = re.sub(r"@(?=\w)", "@\u200b", text)
+    text = re.sub(r"(?i)\b(https?|ftp):(?=//)|\bwww(?=\.)", lambda m: m.group() + "\u200b", text)
+    return re.sub(r"^([-+=]|\d+(?=[.)](?:\s|$)))", lambda m: f"\\{m[0]}" if m[0] in "-+=" else f"{m[0]}\\", text)
+
+
+def _shown(report: Report) -> Iterator[str]:
+    """What is read at once: the verdict, the next study, and a line for each finding that stands by itself."""
+    yield f"## {md(headline.headline(report))}"
+    yield ""
+    yield f"{md(headline.best_sentence(report))} {md(headline.certainty(report))}".strip()
+    history = rounds.summary(report.history) if report.history is not None else ()
+    for line in (*history, *inferred(report), *report.warnings):
+        yield ""
+        yield md(sentence(line))
+    yield ""
+    yield from _next(report)
+    yield "**Findings:** none." if not report.findings else "**Findings**"
+    yield ""
+    for head, below in report.headed[:MOST_FINDINGS]:
+        explains = f" (explains {count(len(below), 'more finding')})" if below else ""
+        said = f"{md(sentence(head.message))} → {md(sentence(head.action))}"
+        yield f"- **{SEVERITY_WORDS[head.severity]}:** {said} `{_code(head.rule)}`{explains}"
+    if (more := len(report.headed) - MOST_FINDINGS) > 0:
+        yield f"- {count(more, 'more finding')} below."
+    yield ""
+    yield md(checks_in_words(report))
+
+
+def _next(report: Report) -> Iterator[str]:
+    following = steps(report)
+    if not following:
+        yield "**Next study:** none was written."
+        yield ""
+    for step in following[:1]:
+        yield f"**Next study:** {md(sentence(step.study.spec.goal))} `advisor run next/{_code(step.study.file)} -- …`"
+        yield ""
+        yield from _diff(step.diff)
+    if following[1:]:
+        yield "Later: " + md(sentence("; ".join(step.study.spec.goal for step in following[1:])))
+        yield ""
+
+
+def _folded(report: Report) -> Iterator[str]:
+    """What is opened by who asks for it, a part at a time: each finding, the later studies, the checks, the study."""
+    for i, finding in enumerate(report.findings, 1):
+        yield "\n".join(_finding(report, finding, i))
+    for i, step in enumerate(steps(report)[1:], 2):
+        head = f"### Study {i}: `next/{_code(step.study.file)}`"
+        yield "\n".join([head, "", md(sentence(step.study.spec.goal)), "", *_diff(step.diff)])
+    yield "\n".join(_checks(report))
+    yield "\n".join(_sheet(report))
+
+
+def _finding(report: Report, finding: Finding, i: int) -> Iterator[str]:
+    _, sure = confidence(finding.confidence)
+    yield f"### {i}. {SEVERITY_WORDS[finding.severity]}: {md(sentence(finding.message))}"
+    yield ""
+    if (why := follows(finding)) is not None:
+        yield md(sentence(why))
+        yield ""
+    yield f"**Do this:** {md(sentence(finding.action))}"
+    yield ""
+    yield from _diff(diff_changes(report.spec, finding.changes))
+    for line in together(report, finding):
+        yield md(line)
+        yield ""
+    if (put_off := report.reason_deferred(finding)) is not None:
+        yield f"Left to a later study: {md(sentence(put_off))}"
+        yield ""
+    yield f"{sure}; rule `{_code(finding.rule)}`; playbook: {md(finding.playbook)}"
+    yield ""
+    if rows := evidence_rows(finding):
+        yield "| How we know | |"
+        yield "|---|---|"
+        for what, value in rows:
+            yield f"| {md(what)} | {md(value)} |"
+        if (info := report.rule_by_id.get(finding.rule)) is not None and info.measured:
+            yield f"| Right so far | {md(info.measured)} |"
+        yield ""
+
+
+def _diff(rows: tuple[DiffRow, ...]) -> Iterator[str]:
+    if not rows:
+        return
+    # A fence that is longer than any run of backticks inside cannot be closed from inside.
+    lines = []
+    for row in rows:
+        lines += [f"- {clean(row.name)}: {clean(row.before)}"] if row.before is not None else []
+        lines += [f"+ {clean(row.name)}: {clean(row.after)}"] if row.after is not None else []
+    longest = max((len(m) for line in lines for m in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    yield f"{fence}diff"
+    yield from lines
+    yield fence
+    yield ""
+
+
+def _code(value: str) -> str:
+    return clean(value).replace("`", "'")
+
+
+def _checks(report: Report) -> Iterator[str]:
+    for status, title in (("broken", "Broken checks"), ("not-assessed", "Not checked"), ("quiet", "Passed")):
+        verdicts = list(report.with_status(status))
+        if verdicts:
+            yield f"### {title}"
+            yield ""
+            for v in verdicts:
+                yield f"- `{_code(v.rule)}`" + (f": {md(sentence(v.reason))}" if v.reason else "")
+            yield ""
+
+
+def _sheet(report: Report) -> Iterator[str]:
+    yield "### The study"
+    yield ""
+    yield "| | |"
+    yield "|---|---|"
+    for what, value in sheet(report):
+        yield f"| {what} | {md(value)} |"
+    yield f"| Data | {report.provenance.data[:12]} |"
+    yield f"| Made with | {', '.join(f'{n} {v}' for n, v in report.provenance.versions.items())} |"

@@ -1,0 +1,175 @@
+"""The findings as SARIF 2.1.0, the form in which code hosts and editors take annotations: `findings.sarif`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from advisor.model import spec_yaml
+from advisor.model.change import SetField, SetSchedule
+from advisor.model.errors import AdvisorError
+from advisor.model.finding import Finding
+from advisor.report.formats.view import follows, together
+from advisor.report.model import Report, RuleInfo
+from advisor.report.text.words import clean, encodable, sentence
+from advisor.version import __version__
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+PLAYBOOK = "https://github.com/google-research/tuning_playbook"
+DOCS_URL = "ADVISOR_DOCS_URL"
+"""Environment variable: where the documentation is published; rules link to their pages there, else to the playbook."""
+
+_LEVELS = {"critical": "error", "warning": "warning", "note": "note"}
+_NOT_CHECKED = {"broken": "error", "not-assessed": "note"}
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """The study file that the analysis was given: what annotations point at."""
+
+    path: str
+    """As a URI, from the root of the repository that it is in, or whole where it is in none."""
+    text: str
+
+    @classmethod
+    def read(cls, path: Path) -> StudyFile:
+        """The file as it is now; AdvisorError where it cannot be read."""
+        whole, here = path.resolve(), Path.cwd().resolve()
+        root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+        inside = whole.is_relative_to(root)
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise AdvisorError(f"cannot read the study file {str(path)!r}: {error}") from None
+        return cls(quote(whole.relative_to(root).as_posix()) if inside else whole.as_uri(), text)
+
+
+def render_sarif(report: Report, study_file: StudyFile | None = None) -> str:
+    """The findings, the most important first, as a SARIF log of one run. Same report, same bytes.
+
+    They are located in the study file, on the line of what they are about; without one in the study by its name alone. What could
+    not be checked, or broke, is a notification of the tool.
+    """
+    known = {info.id: i for i, info in enumerate(report.rules)}
+    driver = {
+        "name": "tuning-advisor",
+        "version": __version__,
+        "informationUri": _site() or PLAYBOOK,
+        "rules": [_rule(info) for info in report.rules],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": list(_notifications(report))}],
+        "results": [_result(report, f, known.get(f.rule), study_file) for f in report.findings],
+        "columnKind": "unicodeCodePoints",
+    }
+    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    return encodable(json.dumps(log, ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
+
+
+def plain(text: str) -> str:
+    """A message in which nothing is a link or a placeholder, as a name could make one by `[x](…)` or `{0}`."""
+    return re.sub(r"\{(?=\d)|\](?=\()", lambda m: m.group() + "\u200b", clean(text))
+
+
+def _rule(info: RuleInfo) -> dict[str, Any]:
+    why = f"\n\nWhy it matters: {info.why}" if info.why else ""
+    measured = f"\n\nMeasured: {info.measured}." if info.measured else ""
+    said = f"{info.summary}{why}{measured}\n\n`advisor explain {info.id}` prints its page. Playbook: “{info.playbook}”."
+    return {
+        "id": info.id,
+        "shortDescription": {"text": info.summary},
+        "help": {"text": said.replace("`", ""), "markdown": said},
+        "helpUri": _page(info),
+        "properties": {"tags": [info.goal], "playbook": info.playbook},
+    }
+
+
+def _site() -> str | None:
+    """Where the documentation is published, without a slash at its end; AdvisorError where that is no web address."""
+    site = os.environ.get(DOCS_URL, "")
+    if site and not re.fullmatch(r"https?://[!-;=?-~]+", site):
+        raise AdvisorError(f"{DOCS_URL} must be a web address such as https://docs.example.org, not {site!r}")
+    return site.rstrip("/") or None
+
+
+def _page(info: RuleInfo) -> str:
+    if (site := _site()) is not None:
+        return f"{site}/rules/{quote(info.id)}/"
+    # As GitHub names the anchors of headings.
+    anchor = re.sub(r"[^\w\- ]", "", info.playbook.lower()).replace(" ", "-")
+    return f"{PLAYBOOK}#{quote(anchor)}"
+
+
+def _result(report: Report, finding: Finding, index: int | None, study_file: StudyFile | None) -> dict[str, Any]:
+    put_off, cause = report.reason_deferred(finding), finding.explained_by
+    about = {
+        "confidence": finding.confidence,
+        "goal": finding.goal,
+        "subject": finding.subject,
+        "side": finding.side,
+        "trials": list(finding.trials),
+        "follows_from": cause.rule if cause is not None else None,
+        "deferred": put_off,
+    }
+    identity = (report.spec.study, finding.rule, finding.subject, finding.side)
+    return {
+        "ruleId": finding.rule,
+        **({"ruleIndex": index} if index is not None else {}),
+        "level": _LEVELS[finding.severity],
+        "message": {"text": plain(" ".join(_said(report, finding, put_off)))},
+        "locations": [_location(report, finding, study_file)],
+        "partialFingerprints": {"finding/v1": hashlib.sha256(json.dumps(identity).encode()).hexdigest()},
+        "properties": {name: value for name, value in about.items() if value is not None},
+    }
+
+
+def _said(report: Report, finding: Finding, put_off: str | None) -> Iterator[str]:
+    yield sentence(finding.message)
+    yield sentence(finding.action)
+    yield from together(report, finding)
+    if (why := follows(finding)) is not None:
+        yield sentence(why)
+    if put_off is not None:
+        yield f"Left to a later study: {sentence(put_off)}"
+
+
+def _location(report: Report, finding: Finding, study_file: StudyFile | None) -> dict[str, Any]:
+    parts = [clean(part) for part in (report.spec.study, finding.subject) if part is not None]
+    logical = {"name": parts[-1], "fullyQualifiedName": "/".join(parts), "kind": "resource"}
+    if study_file is None:
+        return {"logicalLocations": [logical]}
+    line = spec_yaml.line_of(study_file.text, *_key(report, finding))
+    place = {"artifactLocation": {"uri": study_file.path}, "region": {"startLine": line}}
+    return {"physicalLocation": place, "logicalLocations": [logical]}
+
+
+def _key(report: Report, finding: Finding) -> tuple[str, ...]:
+    """Where in a study file stands what the finding is about: its hyperparameter, or the first thing that it wants changed."""
+    if finding.subject in report.spec.parameters:
+        return ("parameters", str(finding.subject))
+    if finding.subject == report.spec.objective.metric:
+        return ("objective",)
+    for change in finding.changes:
+        if isinstance(change, SetField | SetSchedule):
+            return ("schedule",) if isinstance(change, SetSchedule) else (change.field,)
+    return ()
+
+
+def _notifications(report: Report) -> Iterator[dict[str, Any]]:
+    for status, level in _NOT_CHECKED.items():
+        for verdict in report.with_status(status):
+            said = f"{verdict.rule}: {'broke' if status == 'broken' else 'could not be checked'}"
+            reason = f": {verdict.reason}" if verdict.reason else ""
+            yield {
+                "level": level,
+                "message": {"text": plain(sentence(said + reason))},
+                "associatedRule": {"id": verdict.rule},
+            }

@@ -1,0 +1,1 @@
+"""Data of the plots, computed before anything is drawn."""

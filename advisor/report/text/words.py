@@ -1,0 +1,131 @@
+"""Words and numbers as a reader sees them. Names from the store are hostile: `clean` is applied wherever one is shown."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from advisor.model.space import Value, rounded
+
+MISSING = "–"
+_REPLACEMENT = "\ufffd"
+_SPACES = re.compile(r"\s+")
+# Marks that turn the direction of the text that follows, also beyond the element they stand in.
+_DIRECTION = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
+
+
+def clean(text: object) -> str:
+    """`text` on one line, with control characters, direction overrides and lone surrogates replaced."""
+    flat = _SPACES.sub(" ", str(text)).strip()
+    return "".join(_REPLACEMENT if _unsafe(c) else c for c in flat)
+
+
+def encodable(text: str) -> str:
+    """`text` as it is, with lone surrogates replaced so that it can be written as UTF-8."""
+    return re.sub("[\ud800-\udfff]", _REPLACEMENT, text)
+
+
+def _unsafe(char: str) -> bool:
+    return char in _DIRECTION or unicodedata.category(char) in ("Cc", "Cs", "Co", "Cn")
+
+
+def shorten(text: str, length: int = 40) -> str:
+    """`text` with its middle left out where it is longer than `length`: both ends of a name tell runs apart."""
+    if len(text) <= length:
+        return text
+    head = (length - 1) * 2 // 3
+    return f"{text[:head]}…{text[len(text) - (length - 1 - head) :]}"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number with `digits` significant digits: 0.1919, 12,800, 3.16e-4; a dash for none."""
+    if value is None or math.isnan(value):
+        return MISSING
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if float(value).is_integer() and size < 1e7:
+        return f"{value:,.0f}"
+    if size >= 1e6 or size < 1e-3:
+        mantissa, _, exponent = f"{value:.{min(digits - 1, 2)}e}".partition("e")
+        mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+        return f"{mantissa}e{int(exponent)}"
+    decimals = max(digits - 1 - math.floor(math.log10(size)), 0)
+    return f"{value:,.{decimals}f}"
+
+
+def trimmed(value: float | None, digits: int = 4) -> str:
+    """As `number`, without zeros at the end: for hyperparameters, where they carry no information."""
+    if value is not None and 0.99 < value < 1:
+        return f"{rounded(value, digits):.12g}"
+    text = number(value, digits)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+def setting(value: Value | None, digits: int = 4) -> str:
+    """The value of a hyperparameter."""
+    if value is None:
+        return MISSING
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return clean(value) or "“”"
+    return trimmed(float(value), digits)
+
+
+def count(n: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: `1 trial`, `12 trials`."""
+    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
+
+
+_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def spelled(n: int, noun: str, plural: str | None = None) -> str:
+    """As `count`, with numbers up to ten in words."""
+    word = _WORDS[n] if n < len(_WORDS) else f"{n:,}"
+    return f"{word} {noun if n == 1 else plural or noun + 's'}"
+
+
+def listed(items: Iterable[str], limit: int = 3) -> str:
+    """`a`, `a and b`, `a, b and c`; beyond `limit` the rest is counted."""
+    given = list(dict.fromkeys(items))
+    shown: Sequence[str] = given
+    if len(given) > limit:
+        shown = [*given[: limit - 1], f"{len(given) - limit + 1} more"]
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else list(shown))
+
+
+def capital(text: str) -> str:
+    """`text` with a capital letter at its start."""
+    return text[:1].upper() + text[1:]
+
+
+_BEFORE = r"(?<![^\s(\[±~≈<≤≥>×–…])"
+_EXPONENT = re.compile(_BEFORE + r"(-?\d+(?:\.\d+)?)e([+-])0*(\d+)(?=[.,:;!?]?(?:[\s)\]]|$)|[%–…])")
+"""A number as Python writes it, 1e-05, that is a word of its own: lr=1e-05 and 1e-05/seed-1 are names."""
+_MINUS_ZERO = re.compile(_BEFORE + r"-(?=0(?:\.0*)?%)")
+
+
+def numerals(text: str) -> str:
+    """`text` with the numbers of a rule's message as the rest of a report has them: 1e-5 and not 1e-05, 0.0% and not -0.0%."""
+    return _MINUS_ZERO.sub("", _EXPONENT.sub(lambda m: f"{m[1]}e{'-' * (m[2] == '-')}{m[3]}", text))
+
+
+def sentence(text: str) -> str:
+    """`text` with a full stop, unless it ends in a mark, and with tidy `numerals`."""
+    stripped = numerals(text.rstrip())
+    return stripped if not stripped or stripped[-1] in ".!?…:" else stripped + "."
+
+
+CONFIDENCES = ((0.9, "high", "High confidence"), (0.7, "medium", "Medium confidence"), (0.0, "low", "Low confidence"))
+"""(at least, key, words)."""
+
+
+def confidence(value: float) -> tuple[str, str]:
+    """(key, words) for a confidence between 0 and 1."""
+    return next((key, words) for least, key, words in CONFIDENCES if value >= least)

@@ -1,0 +1,1 @@
+"""Files, shell words, processes and packed resources."""

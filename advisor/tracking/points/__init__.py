@@ -1,0 +1,1 @@
+"""Metric points: collected, cached, spilled, read from sidecars."""

@@ -1,0 +1,47 @@
+"""Reduces a curve at full resolution to the windows that our logger stores of it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from advisor import contract
+from advisor.model.space import FloatArray, IntArray
+
+Columns = tuple[IntArray, FloatArray, IntArray]
+"""Steps, values and times in milliseconds since the epoch, each of shape (n,)."""
+
+
+def reduce(name: str, steps: IntArray, values: FloatArray, times: IntArray) -> dict[str, Columns]:
+    """The windows of `contract.window_width` of a curve (ascending in step): NAME, NAME.min and NAME.max, as the store has them.
+
+    A window's mean is taken as the logger takes it, value by value, so that both are the same number.
+    """
+    bounds = _bounds(steps)
+    last = bounds[1:] - 1
+    means, lows, highs = np.empty(len(last)), np.empty(len(last)), np.empty(len(last))
+    for i, (start, stop) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
+        inside = values[start:stop].tolist()
+        means[i] = sum(inside) / len(inside)
+        numbers = [v for v in inside if not math.isnan(v)]
+        lows[i], highs[i] = (min(numbers), max(numbers)) if numbers else (math.nan, math.nan)
+    wide = np.array([contract.window_width(step) > 1 for step in steps[last].tolist()], dtype=np.bool_)
+    at, when = steps[last], times[last]
+    return {
+        name: (at, means, when),
+        name + contract.MIN_SUFFIX: (at[wide], lows[wide], when[wide]),
+        name + contract.MAX_SUFFIX: (at[wide], highs[wide], when[wide]),
+    }
+
+
+def _bounds(steps: IntArray) -> IntArray:
+    """Where windows begin, and the number of points: shape (windows + 1,). Steps logged one by one are windows of their own."""
+    width = np.ones(len(steps), dtype=np.int64)
+    edge = contract.DENSE_STEPS
+    while len(steps) and edge <= steps[-1]:
+        width[steps >= edge] *= 2
+        edge *= 2
+    number = steps // width
+    begins = np.flatnonzero((width[1:] != width[:-1]) | (number[1:] != number[:-1]) | (width[1:] == 1)) + 1
+    return np.concatenate(([0], begins, [len(steps)]) if len(steps) else ([0],)).astype(np.int64)

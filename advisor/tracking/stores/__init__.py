@@ -1,0 +1,1 @@
+"""Where MLflow keeps experiments: databases, servers, folders."""

@@ -1,0 +1,69 @@
+"""MLflow's filter strings over runs that were read by SQL, evaluated by MLflow's own code on the values they mention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from advisor.model.errors import AdvisorError
+from advisor.tracking.stores.client import bad_filter, quiet_mlflow
+
+_TABLES = {
+    "parameter": "SELECT run_uuid, value, 0 FROM params WHERE key = ?",
+    "tag": "SELECT run_uuid, value, 0 FROM tags WHERE key = ?",
+    "metric": "SELECT run_uuid, value, is_nan FROM latest_metrics WHERE key = ?",
+}
+
+
+Execute: TypeAlias = Callable[[str, tuple[str, ...]], Iterable[tuple[Any, ...]]]
+"""Runs a query with question marks for its parameters."""
+
+
+def matching(execute: Execute, rows: Sequence[tuple[Any, ...]], filter: str) -> list[tuple[Any, ...]]:
+    """Those of `rows` (run_uuid, name, status, start_time, end_time, artifact_uri, user_id) whose run the filter lets pass."""
+    with quiet_mlflow():
+        from mlflow.exceptions import MlflowException
+        from mlflow.utils.search_utils import SearchUtils
+
+        try:
+            clauses = SearchUtils.parse_search_filter(filter)  # type: ignore[no-untyped-call]
+            runs = _entities(execute, rows, clauses)
+            passed = {run.info.run_id for run in SearchUtils.filter(runs, filter)}  # type: ignore[no-untyped-call]
+        except MlflowException as error:
+            raise bad_filter(filter, error) from error
+    return [row for row in rows if row[0] in passed]
+
+
+def _entities(execute: Execute, rows: Sequence[tuple[Any, ...]], clauses: Sequence[Mapping[str, Any]]) -> list[Any]:
+    from mlflow.entities import LifecycleStage, Metric, Param, Run, RunData, RunInfo, RunTag
+
+    values: dict[str, dict[str, list[Any]]] = {kind: {} for kind in _TABLES}
+    for kind, key in sorted({(clause["type"], clause["key"]) for clause in clauses}):
+        if kind == "dataset":
+            raise AdvisorError("--filter on datasets works only through a tracking server; pass its http:// address")
+        if kind not in _TABLES:
+            continue
+        for run, value, is_nan in execute(_TABLES[kind], (key,)):
+            values[kind].setdefault(run, []).append((key, math.nan if is_nan else value))
+    return [
+        Run(
+            RunInfo(
+                id,  # MLflow 2 calls it run_uuid
+                experiment_id="",
+                user_id=user or "",
+                status=status,
+                start_time=start or 0,  # MLflow's own objects need one
+                end_time=end,
+                lifecycle_stage=LifecycleStage.ACTIVE,
+                artifact_uri=artifacts,
+                run_name=name,
+            ),
+            RunData(
+                metrics=[Metric(k, v, 0, 0) for k, v in values["metric"].get(id, ())],
+                params=[Param(k, v) for k, v in values["parameter"].get(id, ())],
+                tags=[RunTag(k, v) for k, v in values["tag"].get(id, ())],
+            ),
+        )
+        for id, name, status, start, end, artifacts, user in rows
+    ]

@@ -1,0 +1,1 @@
+"""From an experiment to a study: what each trial, metric and parameter is."""

@@ -1,0 +1,88 @@
+"""Holds the space that a study file declares against what the trials used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from advisor.model import spec_yaml
+from advisor.model.errors import AdvisorError
+from advisor.model.space import Value, same
+from advisor.model.spec import Parameter, StudySpec
+from advisor.tracking import study_tags
+from advisor.tracking.runs import Experiment
+
+_LISTED = 5
+
+
+def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) -> tuple[dict[str, Parameter], list[str]]:
+    """The declared parameters, their types as logged, and a warning of each that some trials of `params` (trials,) lie outside of.
+
+    AdvisorError where no trial logged a parameter that the study file searches, or none used a value that it allows.
+    """
+    if spec is None:
+        return {}, []
+    warnings = []
+    for name, parameter in spec.searched.items():
+        values = [p[name] for p in params if name in p]
+        if not values and not _exists(parameter, params):
+            continue
+        if not values:
+            raise AdvisorError(f"the study file searches {name!r}, but no run logged a parameter of that name")
+        if parameter.numeric and all(isinstance(v, str) for v in values):
+            raise AdvisorError(
+                f"the study file gives {name!r} a range, but the runs logged words such as {values[0]!r}"
+            )
+        outside = sum(not parameter.allows(v) for v in values)
+        if outside == len(values):
+            raise AdvisorError(
+                f"the study file searches {name!r} {_domain(parameter)}, but no trial used a value in it; "
+                f"the trials used {_used(values)}: pass the study file that these trials were drawn from"
+            )
+        if outside:
+            trials = f"{outside:,} of {len(values):,} trials"
+            warnings.append(f"{trials} used a value of {name!r} that the study file, {_domain(parameter)}, leaves out.")
+    return {name: _as_logged(p, [t.get(name) for t in params]) for name, p in spec.parameters.items()}, warnings
+
+
+def noted(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> StudySpec | None:
+    """The study file that went with the experiment, as an importer notes it; None where there is none that fits the trials."""
+    text = study_tags.text_of(experiment.tags)
+    try:
+        spec = None if text is None else spec_yaml.loads(text)
+        parameters(spec, [spec.completed(trial) for trial in params] if spec is not None else params)
+    except AdvisorError:
+        return None
+    return spec
+
+
+def _exists(parameter: Parameter, params: Sequence[Mapping[str, Value]]) -> bool:
+    """Whether some trial of `params` (trials,) met the condition under which the parameter exists."""
+    wanted = (parameter.when or {}).items()
+    return any(all(k in trial and same(trial[k], v) for k, v in wanted) for trial in params)
+
+
+def _domain(parameter: Parameter) -> str:
+    if parameter.numeric:
+        return f"from {parameter.low:g} to {parameter.high:g}"
+    return f"among {_listed([str(o) for o in parameter.options])}"
+
+
+def _used(values: Sequence[Value]) -> str:
+    numbers = [v for v in values if not isinstance(v, str | bool)]
+    if len(numbers) < len(values):
+        return _listed(sorted({str(v) for v in values}))
+    low, high = min(numbers), max(numbers)
+    return f"{low:.3g} to {high:.3g}" if low < high else f"{low:.6g}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words[:_LISTED]) + (f" and {len(words) - _LISTED} more" if len(words) > _LISTED else "")
+
+
+def _as_logged(parameter: Parameter, values: Sequence[Value | None]) -> Parameter:
+    """The declared parameter, with its type taken from the trials where the study file leaves it open."""
+    if parameter.type is not None or not parameter.numeric:
+        return parameter
+    known = [v for v in values if v is not None]
+    whole = bool(known) and all(isinstance(v, int) for v in known)
+    return parameter.model_copy(update={"type": "int" if whole else "float"})

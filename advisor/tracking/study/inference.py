@@ -1,0 +1,200 @@
+"""What a study searched, inferred from its trials where nobody declared it; everything inferred is said to be inferred."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from advisor.model.space import FloatArray, Scale, Value
+from advisor.model.spec import MAX_NAME, Parameter, Role
+
+_NOT_HYPERPARAMETERS = re.compile(
+    r"(^|[_./-])(seed|seeds|random_state|run|run_id|run_name|uuid|guid|hash|host|hostname|path|paths|dir|directory|folder|file|"
+    r"url|uri|(?<!per_)device|rank|local_rank|world_size|gpu|gpus|pid|port|timestamp|date|time|user|git|commit|version|checkpoint|resume|"
+    r"verbose|debug|log_level|workers|num_workers|project|experiment|output|report_to|"
+    r"(eval|evaluation|val|valid|validation|test|inference|predict)_batch_size|"
+    r"(log|logging|save|saving|eval|evaluation)_(steps|strategy|every|interval|freq|frequency|delay))($|[_./-])",
+    re.IGNORECASE,
+)
+_COUNTS_TRIALS = re.compile(
+    r"^(number|attempt|repeat|repetition|replicate)$|"
+    r"(^|[_./-])((trial|job|array_task)_?(id|number|num|no|nr|index|idx|name)|trial|(cv_?)?fold(_?(id|number|num|no|nr|index|idx))?)$",
+    re.IGNORECASE,
+)
+"""What numbers the trials, the jobs that ran them or the folds of the data: it tells trials apart and sets nothing."""
+_BY_DECADES = re.compile(
+    r"(^|[_./-])(lr|learning_rate|weight_decay|wd|eps|epsilon|l1|l2|lambda|alpha)($|[_./-])|learning_rate|weight_decay",
+    re.IGNORECASE,
+)
+_LABEL = re.compile(r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*")
+"""A path, an address, a date, a hash."""
+_FEWEST_OF_TWINS = 3
+"""Distinct values that two hyperparameters must share for it to be no coincidence."""
+_MISSING = ("", "none", "null", "nan")
+
+
+def parse_value(text: str) -> Value | None:
+    """A logged parameter as a value: bool, int, float or text; None for "None", "null" and the empty string."""
+    stripped = text.strip()
+    lowered = stripped.lower()
+    if lowered in _MISSING:
+        return None
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    if len(stripped) > 40:  # no number is that long; int() of thousands of digits is slow on purpose
+        return stripped
+    try:
+        return int(stripped)
+    except ValueError:
+        pass
+    try:
+        number = float(stripped)
+    except ValueError:
+        return stripped
+    return number if math.isfinite(number) else stripped
+
+
+def parse_params(raw: Sequence[Mapping[str, str]]) -> list[dict[str, Value]]:
+    """The hyperparameters of each trial, shape (trials,): parsed, of one type per name, without seeds, paths and other labels."""
+    parsed = [
+        {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME and (v := parse_value(t)) is not None}
+        for params in raw
+    ]
+    every = {name for params in parsed for name in params}
+    names = sorted(n for n in every if not (_NOT_HYPERPARAMETERS.search(n) or _COUNTS_TRIALS.search(n)))
+    kept = [name for name in names if not _is_label([p[name] for p in parsed if name in p], len(parsed))]
+    for name in kept:
+        _unify(parsed, name)
+    return [{name: params[name] for name in kept if name in params} for params in parsed]
+
+
+def _is_label(values: Sequence[Value], trials: int) -> bool:
+    """Whether the values are words that differ from trial to trial: a name of the trial, not a setting of it."""
+    texts = [v for v in values if isinstance(v, str)]
+    if len(texts) == len(values) >= 2 and len(set(texts)) == len(texts) and all(_LABEL.fullmatch(t) for t in texts):
+        return True
+    return len(texts) > max(5, trials / 2) and len(set(texts)) > 0.9 * len(texts)
+
+
+def _unify(parsed: list[dict[str, Value]], name: str) -> None:
+    """Make all values of `name` of one type: a mix of numbers and words is words, of int and float is float."""
+    kinds = {type(p[name]) for p in parsed if name in p}
+    if len(kinds) == 1:
+        return
+    target = float if kinds <= {int, float} else str
+    for params in parsed:
+        if name in params:
+            params[name] = target(params[name])
+
+
+def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
+    """What was searched, as far as the values (n,) that trials used show it; a value that never varies is fixed."""
+    distinct = sorted(set(values), key=lambda v: (str(type(v)), v))
+    if len(distinct) == 1:
+        return Parameter(role="fixed", value=distinct[0], why="the same in every trial")
+    if isinstance(distinct[0], bool):
+        return Parameter(role="scientific", type="bool", why="inferred: both values were used")
+    if isinstance(distinct[0], str):
+        choices = tuple(distinct)
+        return Parameter(
+            role="scientific", type="categorical", choices=choices, why="inferred: the values that trials used"
+        )
+    numbers = np.array(distinct, dtype=np.float64)
+    role: Role = "nuisance"
+    return Parameter(
+        role=role,
+        type="int" if isinstance(distinct[0], int) else "float",
+        low=float(numbers.min()),
+        high=float(numbers.max()),
+        scale=infer_scale(numbers, name),
+        why="inferred: the smallest and the largest value that trials used",
+    )
+
+
+def infer_scale(values: FloatArray, name: str = "") -> Scale:
+    """The scale on which the distinct values (n,) lie more evenly; linear unless they are positive and span at least a factor 4.
+
+    Rates and strengths that everyone searches by decades are on a log scale as soon as they span one.
+    """
+    ordered = np.unique(values)
+    if ordered[0] <= 0 or ordered[-1] / ordered[0] < 4:
+        return "linear"
+    if _BY_DECADES.search(name) and ordered[-1] / ordered[0] >= 10:
+        return "log"
+    if len(ordered) < 3:
+        return "log" if ordered[-1] / ordered[0] >= 10 else "linear"
+    return "log" if _unevenness(np.log(ordered)) < _unevenness(ordered) else "linear"
+
+
+def _unevenness(ordered: FloatArray) -> float:
+    """Largest distance of the values from an even spacing of their range (Kolmogorov-Smirnov)."""
+    position = (ordered - ordered[0]) / (ordered[-1] - ordered[0])
+    return float(np.abs(position - np.linspace(0, 1, len(position))).max())
+
+
+def infer_parameters(params: Sequence[Mapping[str, Value]]) -> dict[str, Parameter]:
+    """A parameter for every hyperparameter that any trial has, in alphabetical order."""
+    names = sorted({name for trial in params for name in trial})
+    found = {name: infer_parameter(name, [trial[name] for trial in params if name in trial]) for name in names}
+    switches = [name for name, p in found.items() if p.searched and p.options]
+    for name, parameter in found.items():
+        condition = _condition(name, switches, params) if parameter.searched else None
+        if condition is not None:
+            found[name] = parameter.model_copy(update={"when": condition})
+    return found
+
+
+def _condition(name: str, switches: Sequence[str], params: Sequence[Mapping[str, Value]]) -> dict[str, Value] | None:
+    """{switch: value} if exactly the trials with that value have the parameter, at least two of them, as have other values.
+
+    Of several such switches the one that most trials have, then the first by name. There are no circles: a switch always exists in
+    more trials than what depends on it.
+    """
+    having = {i for i, trial in enumerate(params) if name in trial}
+    if len(having) == len(params):
+        return None
+    found: list[tuple[int, str, Value]] = []
+    for switch in switches:
+        known = {i: trial[switch] for i, trial in enumerate(params) if switch in trial}
+        values = {known.get(i) for i in having}
+        value = values.pop() if len(values) == 1 else None
+        if value is None:
+            continue
+        on = {i for i, v in known.items() if v == value}
+        if on == having and len(on) >= 2 and len(known) - len(on) >= 2:
+            found.append((-len(known), switch, value))
+    if not found:
+        return None
+    _, switch, value = min(found, key=lambda f: f[:2])
+    return {switch: value}
+
+
+def twins(params: Sequence[Mapping[str, Value]], keep: Collection[str]) -> dict[str, str]:
+    """Numeric hyperparameters that vary and have the values of another one in every trial, by that other one's name.
+
+    Tools log what the user logs, too: `lr` and `learning_rate`. Of several the one in `keep` stays, else the shortest name.
+    """
+    columns: dict[tuple[Value | None, ...], list[str]] = {}
+    for name in sorted({n for trial in params for n in trial}):
+        column = tuple(trial.get(name) for trial in params)
+        used = {v for v in column if v is not None}
+        if len(used) >= _FEWEST_OF_TWINS and not any(isinstance(v, (str, bool)) for v in used):
+            columns.setdefault(column, []).append(name)
+    found: dict[str, str] = {}
+    for names in columns.values():
+        first = min(names, key=lambda name: (name not in keep, len(name), name))
+        found |= {name: first for name in names if name != first and name not in keep}
+    return found
+
+
+def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int | None:
+    """The number of steps that trials were meant to run: what most of them declared, else where the most of them ended."""
+    known = [int(d) for d in declared if math.isfinite(d) and d >= 1]
+    if known:
+        return Counter(known).most_common(1)[0][0]
+    positive = [s for s in last_steps if s >= 1]
+    return Counter(positive).most_common(1)[0][0] if positive else None

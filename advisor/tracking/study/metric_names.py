@@ -1,0 +1,222 @@
+"""Reads metric names: which split of the data a metric is of, what it measures, which way is better, which signal it carries.
+
+People name the same thing `val_acc`, `validation/accuracy`, `eval.accuracy` or `Accuracy/valid`; this is the one place that knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Literal
+
+from advisor import contract
+from advisor.model.spec import Direction
+from advisor.model.study import Signal
+
+Split = Literal["train", "valid", "test"]
+
+_SPLITS: Mapping[str, Split] = {
+    "train": "train",
+    "training": "train",
+    "valid": "valid",
+    "validation": "valid",
+    "val": "valid",
+    "eval": "valid",
+    "evaluation": "valid",
+    "dev": "valid",
+    "holdout": "valid",
+    "test": "test",
+}
+_ALIASES = {
+    "acc": "accuracy",
+    "err": "error",
+    "ppl": "perplexity",
+    "losses": "loss",
+    "logloss": "loss",
+    "nll": "loss",
+    "xent": "loss",
+}
+_FILLERS = frozenset({"batch", "step", "epoch", "mean", "avg", "metrics", "metric", "set"})
+
+_LOWER_IS_BETTER = frozenset(
+    "loss error perplexity wer cer mse mae rmse mape bpb bpc fid entropy divergence regret cost time latency ctc rank brier "
+    "crps".split()
+)
+_HIGHER_IS_BETTER = frozenset(
+    "accuracy f1 auc auroc auprc bleu rouge ssim psnr map precision recall score reward return r2 ndcg top1 top5 iou miou dice "
+    "mrr hits kappa mcc elbo likelihood throughput average match success win pearson spearman correlation corr".split()
+)
+_VAGUE = frozenset("score average match".split())
+"""Words that are better higher only where no other word says what is scored: a FID score, a loss average."""
+_TURNED = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
+"""What a "negative" before it turns round, unlike a precision or a loss, where it may mean the negative examples."""
+_OF_A_GAME = frozenset("g d gen disc generator discriminator adv adversarial actor critic policy value q td".split())
+"""Words of losses that do not fall as training gets on: of networks that play against each other, or learn from acting."""
+_EFFORT = frozenset("time seconds step steps epochs iterations updates samples examples".split())
+_DERIVED = frozenset("best final last max min".split())
+"""Words of a metric that only repeats values of another one, such as the best so far."""
+
+
+def words(name: str) -> tuple[str, ...]:
+    """The words of a metric name, lower case: `valLoss`, `val_loss` and `val/loss` all give ("val", "loss")."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+    return tuple(w.lower() for w in re.split(r"[^A-Za-z0-9]+", spaced) if w)
+
+
+def split_of(name: str) -> Split | None:
+    """Which split of the data the metric is of; None if its name does not say."""
+    for word in words(name):
+        if word in _SPLITS:
+            return _SPLITS[word]
+    return None
+
+
+def quantity(name: str) -> tuple[str, ...]:
+    """What the metric measures: its words without the split and without fillers such as "batch" or "epoch"."""
+    return tuple(_ALIASES.get(w, w) for w in words(name) if w not in _SPLITS and w not in _FILLERS)
+
+
+def direction_of(name: str) -> Direction | None:
+    """Whether lower or higher values of the metric are better; None if its name does not say."""
+    # "mAP" and "mIoU" are words, though they look like several.
+    whole = [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in _SPLITS]
+    if "to" in whole[1:] and _EFFORT & set(whole[: whole.index("to", 1)]):
+        return "minimize"  # time_to_accuracy
+    said = [known for w in (*reversed(whole), *reversed(quantity(name))) if (known := _known(w))]
+    word = next((w for w in said if w not in _VAGUE), said[0] if said else None)
+    if word is None:
+        return None
+    turned = bool({"neg", "negative"} & set(whole)) and (word in _TURNED or {"log", "loss"} <= set(whole))
+    return "minimize" if (word in _LOWER_IS_BETTER) != turned else "maximize"
+
+
+def _known(word: str) -> str | None:
+    """The word as it stands among those with a direction: acc1 is accuracy, map50 is map; None if it is none of them."""
+    plain = (_ALIASES.get(w, w) for w in (word, word.rstrip("0123456789")))
+    return next((w for w in plain if w in _LOWER_IS_BETTER or w in _HIGHER_IS_BETTER), None)
+
+
+def is_companion(name: str) -> bool:
+    """Whether the metric is a window's extreme or a system metric, which nobody optimises."""
+    return name.endswith((contract.MIN_SUFFIX, contract.MAX_SUFFIX)) or name.startswith("system/")
+
+
+def guess_objective(counts: Mapping[str, int]) -> str | None:
+    """The likeliest objective among metrics, given how many trials logged each: a validation metric with a known direction.
+
+    Validation comes before test, what a user reports (accuracy, error) before the loss, a curve before the best of it so far, then
+    the metric of more trials, then the alphabet. Where no metric is of validation or test data: the only one that measures success
+    and names no split, or else the only loss that names none; None if there is no such metric, or several.
+    """
+    telling = [m for m in counts if direction_of(m) and _measures_success(m)]
+    candidates = [m for m in telling if split_of(m) in ("valid", "test")]
+    if not candidates:
+        return _only_one([m for m in telling if split_of(m) is None])
+    return min(
+        candidates,
+        key=lambda m: (split_of(m) == "test", "loss" in quantity(m), _is_derived(m), -counts[m], m),
+    )
+
+
+def _is_derived(name: str) -> bool:
+    return bool(_DERIVED & set(words(name)))
+
+
+def _only_one(metrics: list[str]) -> str | None:
+    preferred = [m for m in metrics if "loss" not in quantity(m)] or metrics
+    return preferred[0] if len(preferred) == 1 else None
+
+
+def _measures_success(name: str) -> bool:
+    """Whether the metric may tell how good a trial is, rather than how fast it runs or with which settings."""
+    if is_companion(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(words(name)):
+        return False
+    return not any(test(name) for _, _, test in _OTHERS)
+
+
+def find_signals(
+    metrics: Iterable[str], objective: str, points: Mapping[str, int], summaries: Collection[str] = ()
+) -> dict[Signal, str]:
+    """Which metric carries which signal; `points` is the number of points of each metric over all trials.
+
+    `summaries` are metrics of which no trial has more than one point: they are no curves, and no losses to compare with one.
+    """
+    names = sorted(m for m in metrics if not is_companion(m))
+    found: dict[Signal, str] = {}
+    _add_losses(found, [m for m in names if m not in summaries or m == objective], objective, points)
+    twins = [m for m in names if split_of(m) == "train" and quantity(m) == quantity(objective) and m != objective]
+    twins = [m for m in twins if m not in summaries]
+    # A twin is comparable where it lies on the objective's own grid; the noisy metric of every batch is not a twin.
+    twins = [m for m in twins if points[m] <= 2 * points.get(objective, 0)]
+    if split_of(objective) != "train" and twins:
+        found["train_objective"] = min(twins, key=lambda m: (points[m], m))
+    for signal, known, test in _OTHERS:
+        # How fast an evaluation runs says nothing of the training.
+        matches = [known] if known in names else [m for m in names if test(m) and split_of(m) not in ("valid", "test")]
+        if matches:
+            found[signal] = min(matches, key=lambda m: (m in summaries, len(words(m)), m))
+    return found
+
+
+def _add_losses(found: dict[Signal, str], names: list[str], objective: str, points: Mapping[str, int]) -> None:
+    losses = [m for m in names if quantity(m)[-1:] == ("loss",) and len(quantity(m)) <= 2 and m != objective]
+    losses = [m for m in losses if not _OF_A_GAME & set(words(m))]
+    exact = [m for m in losses if quantity(m) == ("loss",)] or losses
+    train = [m for m in exact if split_of(m) == "train" or (split_of(m) is None and m == "loss")]
+    if train:
+        of_batches = max(
+            train, key=lambda m: (m == contract.TRAIN_LOSS, bool({"batch", "step"} & set(words(m))), points[m], m)
+        )
+        found["train_loss"] = of_batches
+        evaluated = [m for m in losses if split_of(m) == "train" and m != of_batches]
+        if not evaluated and points[of_batches] <= 2 * points.get(objective, 0):
+            evaluated = [of_batches]
+        if evaluated:
+            found["train_eval_loss"] = min(evaluated, key=lambda m: (points[m], m))
+    if quantity(objective)[-1:] == ("loss",):
+        found["valid_loss"] = objective
+        return
+    side = split_of(objective) or "valid"
+    held_out = [m for m in losses if split_of(m) == side] or [m for m in losses if split_of(m) in ("valid", "test")]
+    if held_out:
+        found["valid_loss"] = min(held_out, key=lambda m: (len(words(m)), m))
+
+
+def _is_grad_norm(name: str) -> bool:
+    said = set(words(name))
+    return (
+        bool(said & {"grad", "gradient", "grads", "gnorm"}) and bool(said & {"norm", "gnorm", "l2"}) and len(said) <= 5
+    )
+
+
+def _is_learning_rate(name: str) -> bool:
+    said = words(name)
+    return "lr" in said or ("learning" in said and "rate" in said)
+
+
+def _is_step_time(name: str) -> bool:
+    said = set(words(name))
+    return {"step", "time"} <= said and not said & {"ms", "total", "avg"}
+
+
+def _is_data_wait(name: str) -> bool:
+    said = set(words(name))
+    return "data" in said and bool(said & {"wait", "time"})
+
+
+def _is_throughput(name: str) -> bool:
+    said = set(words(name))
+    return bool(said & {"examples", "samples", "images"}) and bool(said & {"s", "sec", "second"})
+
+
+_OTHERS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (
+    ("grad_norm", contract.GRAD_NORM, _is_grad_norm),
+    ("learning_rate", contract.LEARNING_RATE, _is_learning_rate),
+    ("step_time", contract.STEP_TIME, _is_step_time),
+    ("data_wait", contract.DATA_WAIT, _is_data_wait),
+    ("examples_per_second", contract.EXAMPLES_PER_SECOND, _is_throughput),
+    ("clipped", contract.CLIPPED, lambda name: name == contract.CLIPPED),
+    ("compute_time", contract.COMPUTE_TIME, lambda name: name == contract.COMPUTE_TIME),
+    ("device_utilisation", contract.DEVICE_UTILISATION, lambda name: name == contract.DEVICE_UTILISATION),
+    ("device_memory", contract.DEVICE_MEMORY_PEAK, lambda name: name == contract.DEVICE_MEMORY_PEAK),
+)

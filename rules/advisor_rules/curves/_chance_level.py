@@ -1,0 +1,286 @@
+"""What guessing scores, and whether trials do better: a level of chance that is known, else the first evaluation."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from advisor.computed.pipeline.validation import unit_of_shares
+from advisor.model.space import FloatArray, as_number, words_of
+from advisor.model.study import Curve, Signal, Study, Trial
+from advisor.stats import distributions as stats
+from advisor.stats.curve import FEWEST, noise, point_rise, rise_over_lowest
+
+_NOT_OF_CLASSES = set("mse mae rmse squared absolute angular relative pixel recon reconstruction".split())
+_FOLLOWS_NOTHING = set("mcc kappa r2 pearson spearman corr correlation".split())
+_OF_PRECISION = {"pr", "prc", "precision", "recall"}
+"""Words of areas under a curve of precision, whose level by chance is the share of positives."""
+_ERRORS = {"error", "err"}
+_ENTROPY = set("loss nll ce xent entropy crossentropy".split())
+_TRAINING: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
+_COUNTED = 10
+"""Steps between evaluations from which on step 0 is before training; fewer are epochs, the first of which counts as 0 too."""
+_FAR = 1.5
+"""Times the loss of guessing beyond which a loss that falls is a sum, or has another unit. Ours."""
+_STILL = 0.8
+"""Share of the evaluations at one value from which on a curve stands still."""
+MATERIAL = 0.02
+"""Smallest share of a loss whose fall means that something was learned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What a model that learned nothing scores, as a cost."""
+
+    cost: float
+    perfect: float
+    """The cost of a perfect score; NaN where that is unknown."""
+    error: float
+    """Standard error of the cost of guessing."""
+    said: str
+    """In words, to follow "no better than"."""
+    known: bool = True
+    """Whether it is a level of chance, not just the first evaluation."""
+    right: float = math.nan
+    """What share of the answers, in the metric's unit, guessing gets right; NaN for what is no such share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """How far the best level of a trial lies beyond guessing."""
+
+    trial: Trial
+    guess: Guess
+    best: float
+    """Cost of the trial's best level: a median over a tenth of its evaluations, or its best value where they are few."""
+    error: float
+    """Standard error of the gain."""
+    p: float
+    """How often a trial that learned nothing would seem to gain as much."""
+    scale: float
+    """From guessing to a perfect score; where that is unknown, the spread of the study's results."""
+
+    @property
+    def share(self) -> float:
+        """The gain over guessing as a share of the scale."""
+        return (self.guess.cost - self.best) / self.scale
+
+    @property
+    def knows_perfect(self) -> bool:
+        """Whether the scale ends at a perfect score."""
+        return math.isfinite(self.guess.perfect)
+
+    @property
+    def counts_answers(self) -> bool:
+        """Whether the metric is a share of right answers, of which it is known how many guessing gets."""
+        return math.isfinite(self.guess.right)
+
+    def above(self, material: float, alpha: float) -> bool:
+        """Whether the gain is surely more than `material`, a share of the scale, or doubles what guessing gets right.
+
+        Where no perfect score is known, any gain will do.
+        """
+        least = material * self.scale if self.knows_perfect else 0.0
+        if self.counts_answers:
+            least = min(least, self.guess.right)
+        gain = self.guess.cost - self.best
+        return self.p <= alpha and gain - self.error * float(stats.norm.isf(alpha)) > least
+
+    def chance_below(self, share: float) -> float:
+        """Probability, from the noise alone, that the true gain is less than a share of the scale."""
+        if self.error <= 0:
+            return float(self.share < share)
+        return float(stats.norm.cdf((share - self.share) * self.scale / self.error))
+
+
+def skills(study: Study, trials: Sequence[Trial]) -> list[Skill]:
+    """The skill of the trials of which it can be told: of all where a level of chance is known."""
+    known = _known(study) or _constant(study, trials)
+    start = _usual_start(study, trials)
+    found = []
+    for trial in trials:
+        guess = known or _first(study, trial, start)
+        if guess is not None:
+            found.append(_skill(study, trial, guess))
+    return found
+
+
+def _skill(study: Study, trial: Trial, guess: Guess) -> Skill:
+    values = study.cost_curve(trial).finite.values[0 if guess.known else 1 :]
+    rise = rise_over_lowest(values, guess.cost, guess.error)
+    spread = study.costs[study.feasible]
+    unknown = max(abs(guess.cost), float(np.ptp(spread)), 1e-300)
+    scale = max(guess.cost - guess.perfect, 1e-300) if math.isfinite(guess.perfect) else unknown
+    if rise is not None:
+        return Skill(trial, guess, rise.best_level, rise.error, rise.p, scale)
+    best = float(values.min())
+    gain = guess.cost - best
+    chance = float(stats.norm.sf(gain / guess.error)) if guess.error > 0 else float(gain <= 0)
+    return Skill(trial, guess, best, guess.error, min(1.0, len(values) * chance), scale)
+
+
+# --- levels of chance that are known ---------------------------------------------------------------------------------------------
+
+
+def _known(study: Study) -> Guess | None:
+    """By what the trials noted (the value itself, the number of classes, their sizes) or by the metric's name."""
+    facts: dict[str, str] = {}
+    for trial in study.trials:
+        facts.update({k: v for k, v in trial.facts.items() if k not in facts})
+    metric, examples = study.spec.objective.metric, as_number(facts.get("n_valid"))
+    declared = _loads(facts.get("chance"))
+    noted = as_number(declared.get(metric)) if isinstance(declared, Mapping) else math.nan
+    derived = _by_name(metric, _shares(facts), unit_of_shares(study))
+    if derived is not None and derived[1] == 0.0 and _in_other_unit(study, derived[0]):
+        derived = None
+    if math.isfinite(noted) and (derived is None or _cost(study, noted) <= _cost(study, derived[0])):
+        perfect = derived[1] if derived else _perfect(study, noted)
+        return _guess(study, noted, perfect, examples)
+    return _guess(study, *derived, examples) if derived else None
+
+
+def _shares(facts: Mapping[str, str]) -> FloatArray:
+    """How the validation examples are spread over the classes; empty where that is unknown."""
+    counts = _loads(facts.get("valid_class_counts"))
+    if isinstance(counts, list) and len(counts) > 1 and all(isinstance(c, int | float) for c in counts) and sum(counts):
+        return np.array(counts, dtype=np.float64) / sum(counts)
+    classes = as_number(facts.get("classes"))
+    return np.full(int(classes), 1 / int(classes)) if 2 <= classes <= 1e6 else np.empty(0)
+
+
+def _in_other_unit(study: Study, entropy: float) -> bool:
+    """Whether a loss is no mean over the examples: it fell by half or more, and yet is far above that of guessing all along."""
+    best = study.ranked()[0]
+    cost = float(study.costs[best.index])
+    summed = bool(set(words_of(study.spec.objective.metric)) & _ENTROPY)
+    return summed and cost > _FAR * entropy and float(study.cost_curve(best).finite.values[0]) >= 2 * cost
+
+
+def _by_name(metric: str, shares: FloatArray, unit: float) -> tuple[float, float] | None:
+    """(value by guessing, perfect value) of a metric over classes of these `shares`, may be empty; None if nothing tells."""
+    words = set(words_of(metric))
+    if words & {"auc", "auroc", "rocauc"} and not words & _OF_PRECISION:
+        return 0.5 * unit, unit
+    if words & _FOLLOWS_NOTHING:
+        return 0.0, 1.0
+    if not len(shares) or words & _NOT_OF_CLASSES:
+        return None
+    best_of = next((int(w[3:]) for w in words if w.startswith("top") and w[3:].isdigit()), 0)
+    right = float(np.sort(shares)[::-1][: max(best_of, 1)].sum())
+    if words & _ERRORS:
+        return unit * (1 - right), 0.0
+    if words & {"accuracy", "acc"} or best_of:
+        return unit * right, unit
+    entropy = -float(np.sum(shares[shares > 0] * np.log(shares[shares > 0])))
+    if words & {"perplexity", "ppl"}:
+        return math.exp(entropy), 1.0
+    return (entropy, 0.0) if words & _ENTROPY else None
+
+
+def _guess(study: Study, value: float, perfect: float, examples: float) -> Guess:
+    """With the error that a share has among so many validation examples; a loss by guessing is about the same for each of them."""
+    unit = unit_of_shares(study)
+    share, words = value / unit, set(words_of(study.spec.objective.metric))
+    counted = perfect in (1.0, 100.0) or (bool(words & _ERRORS) and not words & _NOT_OF_CLASSES)
+    error = unit * math.sqrt(share * (1 - share) / examples) if counted and examples > 0 and 0 < share < 1 else 0.0
+    right = abs(value - (0.0 if perfect else unit)) if counted else math.nan
+    return Guess(_cost(study, value), _cost(study, perfect), error, f"guessing, which scores {value:.4g}", right=right)
+
+
+def _constant(study: Study, trials: Sequence[Trial]) -> Guess | None:
+    """The best share at which two or more trials stand still from their second evaluation on: they give one answer to everything.
+
+    They do so on training data, too, or their training loss does not fall: a small validation set stands still by itself.
+    """
+    costs = []
+    for trial in trials:
+        cost, twin = _still(study.cost_curve(trial)), study.curve(trial, "train_objective")
+        dead = (
+            0 < abs(_still(twin)) < 1 if len(twin) else training(study, trial) is not None and not learned(study, trial)
+        )
+        if math.isfinite(cost) and dead:
+            costs.append(cost)
+    if len(costs) < 2 or max(abs(c) for c in costs) > 1:
+        return None
+    value, perfect = study.objective_value(min(costs)), 0.0 if study.minimize else 1.0
+    return Guess(min(costs), _cost(study, perfect), 0.0, f"{value:.4g}, where {len(costs)} trials stand still")
+
+
+def _still(curve: Curve) -> float:
+    """The value at which the curve stands, exactly, from its second point on; NaN if it moves, or has too few points."""
+    values = curve.finite.values[1:]
+    if len(values) < FEWEST:
+        return math.nan
+    usual = float(np.median(values))
+    return usual if float(np.mean(values == usual)) >= _STILL else math.nan
+
+
+# --- the first evaluation in their place ------------------------------------------------------------------------------------------
+
+
+def _first(study: Study, trial: Trial, usual: tuple[float, float]) -> Guess | None:
+    """The trial's first evaluation, or the trials' usual one if that is better; None where the trial may have learned before it."""
+    curve = study.cost_curve(trial).finite
+    if len(curve) < 2:
+        return None
+    scatter = noise(curve.values[1:])
+    own = float(curve.values[0]), scatter if math.isfinite(scatter) else 0.0
+    cost, error = min(own, usual)
+    perfect = _cost(study, _perfect(study, study.objective_value(cost)))
+    said = f"the first evaluation, which is {study.objective_value(cost):.4g}"
+    guess = Guess(cost, perfect, error, said, known=False)
+    before = curve.steps[0] <= 0 and curve.steps[1] - curve.steps[0] >= _COUNTED
+    if before or _skill(study, trial, guess).above(MATERIAL, 0.05):
+        return guess
+    return guess if training(study, trial) is not None and not learned(study, trial) else None
+
+
+def _usual_start(study: Study, trials: Sequence[Trial]) -> tuple[float, float]:
+    """The median cost at the trials' first evaluations and its standard error; infinite without any."""
+    firsts = np.array([c.values[0] for t in trials if len(c := study.cost_curve(t).finite)])
+    if not len(firsts):
+        return math.inf, 0.0
+    middle = float(np.median(firsts))
+    spread = float(np.median(np.abs(firsts - middle))) / 0.6745
+    return middle, math.sqrt(math.pi / 2 / len(firsts)) * spread
+
+
+def training(study: Study, trial: Trial) -> tuple[str, Curve] | None:
+    """The training loss that shows the start of the training best; None where none was logged as early as the first evaluation."""
+    first = study.cost_curve(trial).finite.steps[:1]
+    for signal in _TRAINING:
+        curve = study.curve(trial, signal).finite
+        if len(curve) >= FEWEST and len(first) and curve.steps[0] <= first[0]:
+            return study.signals[signal], curve
+    return None
+
+
+def learned(study: Study, trial: Trial) -> bool:
+    """Whether the trial's training loss fell, materially and beyond noise."""
+    found = training(study, trial)
+    fall = point_rise(found[1].values, 0) if found else None
+    return fall is not None and fall.p <= 0.05 and fall.height > MATERIAL * abs(fall.level)
+
+
+def _perfect(study: Study, near: float) -> float:
+    """The perfect value of the objective: 0 for what is minimised and never negative, 1 for shares; NaN where it is unknown."""
+    costs = study.costs[np.isfinite(study.costs)]
+    if study.minimize:
+        return 0.0 if near > 0 and costs.min() >= 0 else math.nan
+    return 1.0 if 0 <= near <= 1 and costs.min() >= -1 and costs.max() <= 0 else math.nan
+
+
+def _cost(study: Study, value: float) -> float:
+    return value if study.minimize else -value
+
+
+def _loads(text: str | None) -> Any:
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return None

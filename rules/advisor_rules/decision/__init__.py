@@ -1,0 +1,1 @@
+"""What to adopt, and when to stop tuning."""

@@ -1,0 +1,74 @@
+"""Hyperparameters whose values a study compares, rather than tunes, and the settings tried with each value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.computed.space import kinds
+from advisor.computed.space.settings import Settings
+from advisor.model.space import FloatArray, IntArray, Value, counts_training
+from advisor.model.study import Study, Trial
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The settings that have one hyperparameter, n of them, by their value of it."""
+
+    name: str
+    values: tuple[Value, ...]
+    groups: IntArray
+    """Shape (n,): index of each setting's value."""
+    costs: FloatArray
+    """Shape (n,), as in `Settings`."""
+    numeric: dict[str, FloatArray]
+    """Positions (n,) of the other searched numbers."""
+    trials: tuple[tuple[Trial, ...], ...]
+
+    def said(self, group: int) -> str:
+        """The value in words: "depth = 3"."""
+        return f"{self.name} = {self.values[group]}"
+
+    def size(self, group: int) -> int:
+        """How many settings were tried with the value."""
+        return int(np.sum(self.groups == group))
+
+    def with_value(self, group: int) -> list[Trial]:
+        """The trials with the value."""
+        return [t for i in np.flatnonzero(self.groups == group) for t in self.trials[i]]
+
+
+def compared(study: Study, tried: Settings, *, levels: int) -> list[Compared]:
+    """The compared hyperparameters: choices and switches, and of at most `levels` values scientific or whole numbers.
+
+    Whole numbers of the optimizer, of regularisation, the batch size and the training's length are tuned, not compared.
+    """
+    return [_settings(tried, name) for name in study.searched if _is_compared(study, tried, name, levels)]
+
+
+def _is_compared(study: Study, tried: Settings, name: str, levels: int) -> bool:
+    used = {t.params[name] for group in tried.trials for t in group if name in t.params}
+    if name in tried.choices:
+        return len(used) > 1
+    if not 2 <= len(used) <= levels:
+        return False
+    whole = all(isinstance(v, int | float) and float(v).is_integer() for v in used)
+    tuned = (
+        kinds.is_of_optimizer(name) or kinds.is_regulariser(name) or kinds.is_batch_size(name) or counts_training(name)
+    )
+    return study.searched[name].role == "scientific" or (whole and not tuned)
+
+
+def _settings(tried: Settings, name: str) -> Compared:
+    having = [i for i, group in enumerate(tried.trials) if name in group[0].params]
+    used = [tried.trials[i][0].params[name] for i in having]
+    values = tuple(sorted(set(used), key=lambda v: (str(type(v)), v)))
+    return Compared(
+        name=name,
+        values=values,
+        groups=np.array([values.index(v) for v in used], dtype=np.int64),
+        costs=tried.costs[having],
+        numeric={n: u[having] for n, u in tried.numeric.items() if n != name},
+        trials=tuple(tried.trials[i] for i in having),
+    )

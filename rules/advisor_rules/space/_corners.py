@@ -1,0 +1,99 @@
+"""Trials that fail only where two hyperparameters come together: in a corner of the space, which no single threshold cuts off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations, product
+
+import numpy as np
+
+from advisor.model.space import BoolArray, FloatArray
+from advisor.stats.outliers import Side
+
+SEED = 0
+PERMUTATIONS = 999
+_STEPS = 10
+"""Thresholds of an axis and side at most, evenly among the positions of its trials."""
+_SIDES: tuple[Side, ...] = ("low", "high")
+
+
+@dataclass(frozen=True)
+class Corner:
+    """The part of the space beyond a threshold of each of two axes."""
+
+    axes: tuple[int, int]
+    sides: tuple[Side, Side]
+    edges: tuple[float, float]
+    """Positions of the failed trials nearest to the rest."""
+    inside: BoolArray
+    """Which trials lie in it, (n,)."""
+    score: float
+    """See `gained`."""
+    p: float
+    """How often chance alone shows as much, adjusted for all pairs, sides and thresholds."""
+
+
+def gained(inside: BoolArray, failed: BoolArray) -> float:
+    """Logarithm of the likelihood ratio of a region with a share of failures of its own: 0 where it has the same as the rest."""
+    return float(_scores(inside[None, :], failed[None, :])[0, 0])
+
+
+def corner(positions: FloatArray, failed: BoolArray) -> Corner | None:
+    """The corner that tells failed from other trials best; None where there are fewer than two axes, or none or all failed.
+
+    positions: (n, d), NaN where a trial lacks the axis; failed: (n,). At least half of the trials in it failed.
+    """
+    d = positions.shape[1]
+    if d < 2 or failed.all() or not failed.any():
+        return None
+    masks: list[BoolArray] = []
+    where: list[tuple[tuple[int, int], tuple[Side, Side]]] = []
+    for axes in combinations(range(d), 2):
+        halves = [[(side, m) for side in _SIDES for m in _beyond(positions[:, axis], side)] for axis in axes]
+        for (one, first), (other, second) in product(*halves):
+            masks.append(first & second)
+            where.append((axes, (one, other)))
+    inside = np.array(masks)
+    rng = np.random.default_rng(SEED)
+    labels = np.vstack([failed, rng.permuted(np.tile(failed, (PERMUTATIONS, 1)), axis=1)])
+    scores = _scores(inside, labels)
+    best = int(scores[:, 0].argmax())
+    if not scores[best, 0] > 0:
+        return None
+    axes, sides = where[best]
+    there = inside[best] & failed
+    edges = [
+        positions[there, a].min() if s == "high" else positions[there, a].max()
+        for a, s in zip(axes, sides, strict=True)
+    ]
+    p = float(np.mean(scores.max(axis=0) >= scores[best, 0] - 1e-9))
+    return Corner(axes, sides, (float(edges[0]), float(edges[1])), inside[best], float(scores[best, 0]), p)
+
+
+def _beyond(at: FloatArray, side: Side) -> list[BoolArray]:
+    """Which trials lie beyond each of some thresholds of an axis, at positions (n,)."""
+    known = np.unique(at[np.isfinite(at)])
+    if len(known) < 2:
+        return []
+    chosen = known[np.unique(np.linspace(0, len(known) - 1, _STEPS + 2).round().astype(int))[1:-1]]
+    return [(at >= t if side == "high" else at <= t) for t in chosen]
+
+
+def _scores(inside: BoolArray, failed: BoolArray) -> FloatArray:
+    """`gained` of each region (r, n) with each row of labels (k, n), shape (r, k); 0 where less than half in it failed."""
+    total = inside.sum(1, keepdims=True).astype(float)
+    bad = np.asarray(inside.astype(np.float32) @ failed.T.astype(np.float32), dtype=np.float64)
+    n, m = inside.shape[1], failed.sum(1).astype(float)
+    scores = np.zeros(bad.shape)
+    region, labels = np.nonzero((2 * bad >= total) & (total > 0))  # few of them, as a rule
+    b, t, of = bad[region, labels], total[region, 0], m[labels]
+    scores[region, labels] = _likelihood(b, t) + _likelihood(of - b, n - t) - _likelihood(of, np.array(float(n)))
+    return scores
+
+
+def _likelihood(bad: FloatArray, total: FloatArray) -> FloatArray:
+    """Logarithm of the largest likelihood of `bad` failures among `total`."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(total > 0, bad / total, 0.0)
+        terms = bad * np.log(share) + (total - bad) * np.log1p(-share)
+    return np.asarray(np.nan_to_num(np.where((share > 0) & (share < 1), terms, 0.0)))

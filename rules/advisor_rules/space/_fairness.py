@@ -1,0 +1,205 @@
+"""Groups that are compared by their best: whether one of them had a worse chance to show what it can do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from advisor.model.space import BoolArray, FloatArray, IntArray
+from advisor.stats import best_of, boundaries
+from advisor.stats import distributions as stats
+from advisor.stats.outliers import Side
+
+DOUBT = 0.1
+"""Probability below which a group's best value is taken not to lie at an end."""
+SEED = 0
+_SHUFFLES = 999
+_FEWEST = 5
+"""Points with a result below which a group of its own shows no crowding."""
+_MATERIAL = 0.2
+"""Share of the rest that must lie beyond a group's own range for the rest to go on there."""
+
+
+class Elsewhere(NamedTuple):
+    """A group whose range of an axis ends where the rest goes on, and that may well be better beyond that end."""
+
+    group: int
+    axis: int
+    side: Side
+    """The end of the group's own range."""
+    end: float
+    """Position of that end."""
+    beyond: int
+    """Points of the rest beyond it."""
+    span: float
+    """Length of the group's own range, in positions."""
+    probability: float
+    """That the group's best value lies at that end of its range, given its own points."""
+    p: float
+    """How often the rest alone would go on as far by chance were all sampled alike, adjusted for looking at all groups and axes."""
+
+
+def elsewhere(
+    groups: IntArray,
+    numeric: list[FloatArray],
+    costs: FloatArray,
+    *,
+    edge: float,
+    certainty: float,
+    level: float,
+    comparable: bool = True,
+) -> list[Elsewhere]:
+    """Groups that were tried in too small a part of an axis, surest first.
+
+    groups: (n,) labels; numeric: positions (n,) on each axis, NaN without one; costs: (n,), NaN where a trial failed. That none of
+    a group's points is among the outermost ones is tested exactly, however they were sampled, as long as it was alike. Then the
+    group must be best at that end with probability `certainty`; or, where an axis is `comparable` between groups, it lost to a
+    trial beyond that end and its own points leave open whether it is best there.
+    """
+    found: list[Elsewhere] = []
+    labels = np.unique(groups).tolist()
+    looks = len(labels) * len(numeric)
+    best = int(np.nanargmin(costs)) if np.isfinite(costs).any() else 0
+    for group in labels:
+        mine = groups == group
+        tests = [
+            (axis, end) for axis, u in enumerate(numeric) for end in _ends(u[mine], u[~mine]) if end.p * looks <= level
+        ]
+        if not tests or np.isfinite(costs[mine]).sum() < 2:
+            continue
+        own = boundaries.responses([_stretched(u[mine]) for u in numeric], [], boundaries.scores(costs[mine]), edge)
+        for axis, end in tests:
+            u, low = numeric[axis], end.side == "low"
+            probability = own[axis].low if low else own[axis].high
+            lost = comparable and (u[best] < end.at if low else u[best] > end.at)
+            p = (
+                end.p * looks * (1 if probability >= certainty else 2)
+            )  # the surer of two ends is one, either of them two
+            if p <= level and probability >= (DOUBT if lost else certainty):
+                span = float(np.nanmax(u[mine]) - np.nanmin(u[mine]))
+                found.append(Elsewhere(group, axis, end.side, end.at, end.beyond, span, probability, p))
+    return sorted(found, key=lambda e: (e.p, -e.probability, e.group, e.axis))
+
+
+class _End(NamedTuple):
+    side: Side
+    at: float
+    beyond: int
+    p: float
+
+
+def _ends(own: FloatArray, rest: FloatArray) -> list[_End]:
+    """Ends of a group's positions (m,) beyond which a material share of the rest's (k,) lies, with the chance of that."""
+    own, rest = own[np.isfinite(own)], rest[np.isfinite(rest)]
+    if len(np.unique(own)) < 2:
+        return []
+    sides: tuple[tuple[Side, float, int], ...] = (
+        ("low", float(own.min()), int(np.sum(rest < own.min()))),
+        ("high", float(own.max()), int(np.sum(rest > own.max()))),
+    )
+    return [
+        _End(side, at, beyond, best_of.chance_of_none(len(own) + len(rest), len(own), beyond))
+        for side, at, beyond in sides
+        if beyond >= max(1.0, _MATERIAL * len(rest))
+    ]
+
+
+def _stretched(positions: FloatArray) -> FloatArray:
+    """Positions (n,) as shares of the range that they span themselves."""
+    known = positions[np.isfinite(positions)]
+    if not len(known) or np.ptp(known) == 0:
+        return np.full(len(positions), np.nan)
+    return np.asarray((positions - known.min()) / np.ptp(known), dtype=np.float64)
+
+
+def cut_short(
+    groups: IntArray, numeric: list[FloatArray], costs: FloatArray, *, edge: float, certainty: float, level: float
+) -> list[tuple[int, boundaries.Crowded]]:
+    """Groups that lost while their own good points crowd an end of an axis, surest first; arguments as for `elsewhere`.
+
+    Only where the good points of the group that won do not lie as far out: the range suits it, and not the other. The chance is
+    adjusted for looking at all groups that lost.
+    """
+    fine = np.isfinite(costs)
+    labels = np.unique(groups).tolist()
+    if len(labels) < 2 or not fine.any():
+        return []
+    won = groups == groups[np.nanargmin(costs)]
+    own = [np.where(_varied(u[won]), u[won], np.nan) for u in numeric]
+    if not any(_varied(u) for u in own):
+        return []
+    theirs = boundaries.responses(own, [], boundaries.scores(costs[won]), edge)
+    lost = [g for g in labels if not won[groups == g].any() and fine[groups == g].sum() >= _FEWEST]
+    found = []
+    for group in lost:
+        mine = groups == group
+        own = [np.where(_varied(u[mine]), u[mine], np.nan) for u in numeric]
+        ends = (
+            boundaries.crowded(own, [], costs[mine], edge, certainty, level / len(lost))
+            if any(map(_varied, own))
+            else []
+        )
+        for end in ends:
+            if getattr(theirs[end.axis], end.side) <= DOUBT:
+                p = len(lost) * max(end.p, _leans_more(numeric[end.axis], costs, mine, won, end.side))
+                if p <= level:
+                    found.append((group, end._replace(p=p)))
+    return sorted(found, key=lambda f: (f[1].p, -f[1].probability, f[0], f[1].axis))
+
+
+def _leans_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: Side) -> float:
+    """P-value that the good points of one group lie further towards this side than those of the other: labels are shuffled.
+
+    Points are told by their ranks within their own group, so that one group may be better as a whole.
+    """
+    having = np.isfinite(positions)
+    if not (one & having).any() or not (other & having).any():
+        return 1.0
+    values = np.concatenate([boundaries.scores(costs[g & having]) for g in (one, other)])
+    at = np.concatenate([positions[g & having] for g in (one, other)])
+    pull = -values * (at - at.mean()) * (1 if side == "high" else -1)
+    label = np.arange(len(pull)) < (one & having).sum()
+    labels = np.vstack([label, np.random.default_rng(SEED).permuted(np.tile(label, (_SHUFFLES, 1)), axis=1)])
+    ahead = (labels @ pull) / labels[0].sum() - (~labels @ pull) / (~labels[0]).sum()
+    return float(np.mean(ahead >= ahead[0] - 1e-9))
+
+
+def _varied(positions: FloatArray) -> bool:
+    return len(np.unique(positions[np.isfinite(positions)])) > 1
+
+
+class Outnumbered(NamedTuple):
+    """A group that had so few trials that the best one's lead over it may be the lead of more trials."""
+
+    group: int
+    best: int
+    """The group with the best trial."""
+    few: int
+    """Trials of the group that did not fail."""
+    many: int
+    """Those of the best group."""
+    chance: float
+    """How likely the best group's lead were with as many trials as the other had."""
+    p: float
+    """How often a group gets so few by chance where both are tried as often, adjusted for looking at all groups."""
+
+
+def outnumbered(groups: IntArray, costs: FloatArray, *, certainty: float, level: float) -> list[Outnumbered]:
+    """Groups with too few trials to be compared with the group of the best one, least sure lead first; as for `elsewhere`."""
+    fine = np.isfinite(costs)
+    labels = np.unique(groups)
+    if len(labels) < 2 or not fine.any():
+        return []
+    best = int(groups[np.nanargmin(costs)])
+    theirs = costs[fine & (groups == best)]
+    found = []
+    for group in labels.tolist():
+        own = costs[fine & (groups == group)]
+        p = float(stats.binom.cdf(len(own), len(own) + len(theirs), 0.5)) * (len(labels) - 1)
+        if group == best or p > level or (len(own) and own.min() <= theirs.min()):
+            continue
+        chance = best_of.chance_of_better(theirs, len(own), float(own.min())) if len(own) else 0.0
+        if chance < certainty:
+            found.append(Outnumbered(group, best, len(own), len(theirs), chance, p))
+    return sorted(found, key=lambda o: (o.chance, o.p, o.group))

@@ -1,0 +1,1 @@
+"""Unstable training."""

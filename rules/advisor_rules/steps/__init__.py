@@ -1,0 +1,1 @@
+"""The length of training and the schedule."""

@@ -1,0 +1,95 @@
+"""The rule `schedule-constant`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from advisor.computed.steps import schedules
+from advisor.engine.rule import Count, Rule, Share
+from advisor.model.change import SetSchedule
+from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
+from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.study import Study
+
+
+class ScheduleConstant(Rule):
+    """The learning rate stays constant to the end of training, in every trial.
+
+    ## What it looks at
+    The logged learning rate of the five best trials among those that gained at least half of what the best one gained; where it was
+    not logged, the schedule that they noted. It is constant if it stays within a hundredth of its peak once it has reached it.
+    Left out are trials that were cut short, whose decay may have been to come, and optimizers that are made to do without a
+    schedule. Where any trial of the study decays its learning rate, the study compares schedules, and the rule is quiet; so it is
+    in the first round of a study whose file asks for a constant rate, which is the right thing to begin with.
+
+    ## Why it matters
+    Different learning rates are best at different times of training. Which family of schedules is best is open; that some decay
+    beats none is not, and a constant rate leaves the last evaluations noisy, which makes trials hard to compare.
+
+    ## What to do
+    Decay the learning rate to zero, linearly or by a cosine, over the whole training, and tune the base rate with it. It is the
+    last thing to add: stability, the space and the number of steps come first.
+
+    ## How sure
+    That the learning rate was constant is a fact. Whether it is time for a decay is not in the data: a note until the second round.
+    Confidence is 0.9 from the second round on and 0.75 before, times the share of the good trials that agree.
+
+    *Example:* "The learning rate stays constant from its peak to the last step in all 5 good trials, and no trial decays it."
+    """
+
+    playbook: ClassVar[str] = "Which learning rate decay should I use as a default?"
+    goal: ClassVar[Goal] = "efficiency"
+
+    best: Count = 5
+    """How many of the best trials to look at."""
+    reach: Share = 0.5
+    """How far behind the best a trial may be to be a good one, as a share of what the best trial gained over its run."""
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        """Yield one finding about the study."""
+        good = schedules.of_good_trials(study, self.reach, self.best)
+        whole = [s for s in good if s.noted == "constant" or not study.cut_short(s.trial)]
+        judged = [s for s in whole if s.constant is not None]
+        if not judged:
+            cut = ", and the good trials were cut short" if good and not whole else ""
+            raise MissingData(
+                f"nothing tells the schedule of the learning rate{cut}; log the rate at every step, as train/learning_rate (the "
+                "advisor's training hook does)"
+            )
+        flat = [s for s in judged if s.constant and not schedules.needs_none(s.trial)]
+        declared = study.spec.round == 1 and (study.spec.schedule or {}).get("kind") == "constant"
+        compared = any(schedules.read(study, t).constant is False for t in study.trials if study.ended[t.index])
+        if len(flat) < len(judged) or declared or compared:
+            return
+        later = study.spec.round > 1
+        trials = [s.trial for s in flat]
+        many = f"all {len(flat)} good trials" if len(flat) > 1 else "the best trial"
+        yield self.finding(
+            f"The learning rate stays constant from its peak to the last step in {many}, and no trial decays it.",
+            action="Decay the learning rate to zero over the training, linearly or by a cosine, and tune the base rate with it.",
+            severity="warning" if later else "note",
+            confidence=(0.9 if later else 0.75) * len(flat) / len(whole),
+            subject=study.signals.get("learning_rate"),
+            trials=trials,
+            evidence=(
+                *_curves(study, [t.id for t in trials]),
+                FigureEvidence(
+                    rows=(
+                        ("good trials judged", str(len(judged))),
+                        ("noted schedules", ", ".join(sorted({s.noted or "none" for s in judged}))),
+                        ("round of the study", str(study.spec.round)),
+                    )
+                ),
+            ),
+            changes=(
+                SetSchedule(schedule={"kind": "cosine"}, why="The learning rate was constant in every trial so far."),
+            ),
+        )
+
+
+def _curves(study: Study, trials: list[str]) -> tuple[Evidence, ...]:
+    metric = study.signals.get("learning_rate")
+    if metric is None:
+        return ()
+    return (CurveEvidence(metrics=(metric,), caption="No learning rate falls.", trials=tuple(trials)),)
