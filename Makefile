@@ -90,7 +90,7 @@ audit: $(VENV)/.dev
 	@$(BIN)/python .ci/audit
 
 docs: $(VENV)/.dev
-	$(BIN)/python -c "from advisor.pages import overview; from advisor.registry import load_rules; open('rules/README.md', 'w', encoding='utf-8').write(overview(load_rules()))"
+	$(BIN)/python -c "from advisor.engine.pages import overview; from advisor.engine.registry import load_rules; open('rules/README.md', 'w', encoding='utf-8').write(overview(load_rules()))"
 
 # Most pages are made from the code as the site is built; a link to nowhere ends it.
 docs-site: $(VENV)/.docs

@@ -21,10 +21,10 @@ from clusters import ray_cluster
 from commands import contents
 from fault_servers import Postgres, TrackingServer
 from mlflow.tracking import MlflowClient
+from mlflow_studies import log_study
 
 from advisor.cli import main
 from advisor.contract.redact import redact
-from tests.advisor.test_cli import log_study
 
 PASSWORD = "pl/anted:pa55@word"  # as hard to find in an address as it may be
 PLANTED = {

@@ -4,9 +4,9 @@ import re
 
 import pytest
 from mlflow.tracking import MlflowClient
+from mlflow_studies import log_study
 
 from advisor.cli import main
-from tests.advisor.test_cli import log_study
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

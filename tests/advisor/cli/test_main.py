@@ -6,34 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from commands import status_of
-from mlflow.entities import Metric
 from mlflow.tracking import MlflowClient
+from mlflow_studies import log_study
 
 from advisor import __version__
 from advisor.model.spec_yaml import load
-
-
-def log_study(client, name, rates, *, status="FINISHED", metric="val_loss"):
-    """A study as plain MLflow users log it: the loss falls the faster the higher the rate is."""
-    experiment = client.create_experiment(name)
-    for i, rate in enumerate(rates):
-        run = client.create_run(experiment, run_name=f"trial-{i}").info.run_id
-        client.log_param(run, "lr", rate)
-        rng = np.random.default_rng(i)
-        steps = np.arange(0, 400, 20)
-        floor = 0.3 + 0.2 * abs(np.log10(rate) + 1)
-        losses = floor + 2 * np.exp(-steps / 80) + rng.normal(0, 0.003, len(steps))
-        points = [Metric(metric, float(v), 1000 + int(s), int(s)) for s, v in zip(steps, losses, strict=True)]
-        points += [
-            Metric("train_loss", float(v) * 0.9, 1000 + int(s), int(s)) for s, v in zip(steps, losses, strict=True)
-        ]
-        client.log_batch(run, metrics=points)
-        if status is not None:
-            client.set_terminated(run, status)
-    return experiment
 
 
 @pytest.fixture(scope="module")

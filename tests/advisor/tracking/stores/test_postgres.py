@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from experiments import refused, same, same_by_sql_and_through_the_client, through_client
 
 from advisor.model.errors import AdvisorError
 from advisor.tracking.stores import postgres
 from advisor.tracking.stores.location import locate
 from advisor.tracking.stores.reading import read_experiment
-
-from .test_store import refused, same, same_by_sql_and_through_the_client, through_client
 
 psycopg = pytest.importorskip("psycopg")
 

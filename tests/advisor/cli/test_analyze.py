@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from mlflow.tracking import MlflowClient
+from mlflow_studies import log_study
 
 from advisor import analyze
 from advisor.cli import main
 from advisor.cli.watch import follow
 from advisor.report.publish import tags
-from tests.advisor.test_cli import log_study
 
 RATES = [10 ** (-5 + 0.25 * i) for i in range(12)]
 
@@ -72,7 +72,7 @@ def test_watch_goes_on_so_that_fail_on_makes_no_sense(uri, capsys):
 def test_watch_serves_each_new_report_and_says_what_changed(uri, tmp_path):
     code = "import advisor.cli.watch as w; w.follow.__kwdefaults__['every'] = 0.2; from advisor.cli import main; main()"
     command = [sys.executable, "-c", code, "analyze", "plain", "--tracking-uri", uri, "--watch", "--out", "out"]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(Path(__file__).parents[3])}
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments import same, through_client
 
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
@@ -22,8 +23,6 @@ from advisor.tracking.stores import database
 from advisor.tracking.stores.reading import read_experiment
 from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study.probes import kept
-
-from .test_store import same, through_client
 
 PART = 3
 PARTS = ("runs", "steps", "values", "times")

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from experiments import same
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
@@ -24,8 +25,6 @@ from advisor.tracking.runs import Experiment
 from advisor.tracking.stores import bulk, client, database
 from advisor.tracking.stores.location import Location
 from advisor.tracking.stores.reading import read_experiment
-
-from .test_store import same
 
 START = 1_600_000_000_000
 WAYS = ("sqlite", "client", "server", "postgresql", "mariadb")

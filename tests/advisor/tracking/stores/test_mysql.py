@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from experiments import START_S, refused, same, same_by_sql_and_through_the_client
 
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import Experiment
 from advisor.tracking.stores import mysql
 from advisor.tracking.stores.location import Location, locate
 from advisor.tracking.stores.reading import read_experiment
-
-from .test_store import START_S, refused, same, same_by_sql_and_through_the_client
 
 
 def test_mariadb_gives_the_same_by_sql_and_through_the_client(odd_database: Path, odd_mariadb: str) -> None:

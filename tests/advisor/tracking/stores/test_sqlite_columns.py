@@ -11,13 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments import same
 
 from advisor.tracking.points import cache
 from advisor.tracking.runs import Experiment
 from advisor.tracking.stores import database, sqlite, sqlite_columns
 from advisor.tracking.stores.reading import read_experiment
-
-from .test_store import same
 
 pytest.importorskip("adbc_driver_sqlite")
 

@@ -5,8 +5,7 @@ import sys
 
 import pytest
 from mlflow.tracking import MlflowClient
-
-from tests.advisor.test_cli import log_study
+from mlflow_studies import log_study
 
 RATES = [10 ** (-4 + 0.5 * i) for i in range(6)]
 HOSTILE = "../<script>alert(1)</script>{{ 7*7 }}\u202e"

@@ -16,16 +16,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from experiments import START_S, refused, same, through_client
 from fault_servers import FaultyProxy
 
-from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import Experiment
-from advisor.tracking.stores import client
 from advisor.tracking.stores.location import Location, locate
 from advisor.tracking.stores.reading import list_experiments, read_experiment
 from advisor.tracking.stores.sqlite import check_writable
-
-START_S = 1_600_000_000.0
 
 
 def curve(experiment: Experiment, run: str, metric: str) -> tuple[list[int], list[float], list[float]]:
@@ -33,32 +30,6 @@ def curve(experiment: Experiment, run: str, metric: str) -> tuple[list[int], lis
     points = experiment.points[metric]
     mine = points.runs == index
     return points.steps[mine].tolist(), points.values[mine].tolist(), points.times[mine].tolist()
-
-
-def same(a: Experiment, b: Experiment, *, ids: bool = True) -> None:
-    """Equal in every part; without `ids`, where two stores gave the runs different ids and their users other names."""
-
-    def tags(run_tags):
-        return {k: v for k, v in run_tags.items() if ids or k not in ("mlflow.parentRunId", "mlflow.user")}
-
-    assert a.name == b.name
-    assert a.tags == b.tags
-    assert len(a.runs) == len(b.runs)
-    for x, y in zip(a.runs, b.runs, strict=True):
-        assert (x.name, x.status, x.params, x.started, x.ended) == (y.name, y.status, y.params, y.started, y.ended)
-        assert tags(x.tags) == tags(y.tags)
-        assert not ids or x.id == y.id
-    assert list(a.points) == list(b.points)
-    for metric, points in a.points.items():
-        for column in ("runs", "steps", "values", "times"):
-            np.testing.assert_array_equal(getattr(points, column), getattr(b.points[metric], column), err_msg=metric)
-
-
-def refused(message: str, *args: object, **kwargs: object) -> str:
-    with pytest.raises(AdvisorError, match=message) as caught:
-        read_experiment(*args, **kwargs)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 # --- what is read ---------------------------------------------------------------------------------------------------------------
@@ -133,23 +104,6 @@ def test_reading_leaves_this_process_the_locks_that_it_has(odd_database: Path, t
 
 
 # --- all ways give the same -----------------------------------------------------------------------------------------------------
-
-
-def through_client(uri: str, filter: str | None = None) -> Experiment:
-    return client.read(
-        Location("other", uri), "odd", filter=filter, system_metrics=False, on_progress=lambda done, of: None
-    )
-
-
-def same_by_sql_and_through_the_client(uri: str, odd_database: Path) -> Experiment:
-    """What `odd_database` holds, from another database; gives what SQL reads of it."""
-    by_sql = read_experiment("odd", tracking_uri=uri)
-    same(by_sql, through_client(uri))
-    same(by_sql, read_experiment("odd", tracking_uri=str(odd_database)), ids=False)
-    some = read_experiment("odd", tracking_uri=uri, filter="params.lr = '1e-3'", system_metrics=True)
-    assert [run.name for run in some.runs] == ["first"]
-    assert list_experiments(uri) == list_experiments(str(odd_database))
-    return by_sql
 
 
 def test_sql_reads_what_the_client_reads(odd_database: Path) -> None:

@@ -17,8 +17,8 @@ from advisor.report.figures.importance import importance_figures
 from advisor.report.figures.isolation import isolation_figure
 from advisor.report.figures.parallel import MOST_LINES, parallel_figure
 from advisor.report.plot_data.plotted import Importance, Importances, Needed, Speed, ToTarget
+from tests.advisor.report.figures.test_figures import drawn, paths, points, root, values
 from tests.advisor.report.studies import default_spec, make_report, make_study
-from tests.advisor.report.test_figures import drawn, paths, points, root, values
 
 
 def test_every_heading_is_there(report: Report) -> None:

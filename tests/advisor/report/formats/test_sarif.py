@@ -135,8 +135,7 @@ def test_the_command_writes_it_beside_the_findings(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlflow.tracking import MlflowClient
-
-    from tests.advisor.test_cli import log_study
+    from mlflow_studies import log_study
 
     monkeypatch.chdir(tmp_path)
     log_study(MlflowClient(database), "plain", [10 ** (-5 + 0.25 * i) for i in range(12)])

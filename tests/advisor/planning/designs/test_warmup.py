@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from pathlib import Path
 
+import planning_loop as loop
 import pytest
 
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.model.spec_yaml import dump, loads
 from advisor.planning.designs.warmup import candidates
 from advisor.planning.sampling.halton import sample
-
-_spec = importlib.util.spec_from_file_location("plans_loop", Path(__file__).with_name("loop.py"))
-assert _spec is not None
-assert _spec.loader is not None
-loop = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(loop)
 
 FIRST = StudySpec(
     study="bowl",

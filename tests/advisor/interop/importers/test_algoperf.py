@@ -15,7 +15,7 @@ from imports import assert_same, stored
 
 from advisor.tracking.stores.reading import read_experiment
 
-BENCHMARK = Path(os.environ.get("ADVISOR_BENCHMARK", Path(__file__).parents[4] / "shared/benchmark"))
+BENCHMARK = Path(os.environ.get("ADVISOR_BENCHMARK", Path(__file__).parents[5] / "shared/benchmark"))
 RAW, TABLES = BENCHMARK / "formats/algoperf_baseline", BENCHMARK / "algoperf"
 STUDY = "algoperf_v05/external_tuning/baseline/ogbg_jax/study_0"
 HEADER = "accumulated_submission_time,global_step,score,validation/accuracy,validation/num_examples,total_duration\n"
