@@ -12,7 +12,7 @@ COMPILE := $(BIN)/python -m compileall -q advisor adapters rules
 # Two processes test at once: more threads than that wait for each other, and everything takes several times as long.
 test test-slow: export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test test-slow fuzz lint types contracts audit docs docs-site compat wheel check clean browser postgres mariadb
+.PHONY: help demo test test-slow fuzz lint types contracts audit docs docs-site examples compat wheel check clean browser postgres mariadb
 
 help:
 	@echo "make demo       tune a small network in two rounds and write a report (about two minutes)"
@@ -24,6 +24,7 @@ help:
 	@echo "make wheel      build the wheel and try it in an empty environment"
 	@echo "make compat     try other versions of Python, MLflow, PyTorch and the frameworks (hours, and tens of gigabytes)"
 	@echo "make docs       write rules/README.md anew"
+	@echo "make examples   write the golden examples of the rules anew"
 	@echo "make docs-site  build the documentation in build/site"
 
 $(BIN)/python:
@@ -91,6 +92,9 @@ audit: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python -c "from advisor.engine.pages import overview; from advisor.engine.registry import load_rules; open('rules/README.md', 'w', encoding='utf-8').write(overview(load_rules()))"
+
+examples: $(VENV)/.dev
+	ADVISOR_TESTS=write $(BIN)/python -m pytest -q tests/test_every_rule.py -k golden
 
 # Most pages are made from the code as the site is built; a link to nowhere ends it.
 docs-site: $(VENV)/.docs

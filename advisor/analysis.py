@@ -17,7 +17,6 @@ from advisor.model.spec_yaml import load
 from advisor.model.study import Study
 from advisor.planning import plan
 from advisor.report import Report, build_report
-from advisor.system.workers.processes import usable_cpus
 from advisor.tracking import read_rounds, runs_url
 
 Progress = Callable[[str, int, int], None]
@@ -36,7 +35,6 @@ def analyze(
     settings: Settings | None = None,
     only_this_round: bool = False,
     command: str | None = None,
-    alone: bool = False,
     on_progress: Progress | None = None,
 ) -> Report:
     """Hold an MLflow experiment against the playbook.
@@ -46,8 +44,7 @@ def analyze(
     inferred and said to be so. study: the study's spec or its file, which declares the search space. filter: an MLflow filter over
     runs. rules: folders with rules of your own. settings: thresholds by rule, `{"space-boundary": {"best": 7}}`; default from
     `advisor.toml` or `pyproject.toml` at or above the working directory. only_this_round: trials of earlier rounds that lie in the
-    study's space do not count as data for it. alone: nothing else happens in this program, no other threads and nothing that is
-    logged, so that copies of it may share the work and SQLite's file be read a quicker way.
+    study's space do not count as data for it.
 
     Raises AdvisorError, in one line that says what to do, where the input does not allow an analysis. Nothing is written.
     """
@@ -64,7 +61,6 @@ def analyze(
         objective=objective,
         direction=direction,
         filter=filter,
-        alone=alone,
         on_progress=lambda done, of: tell("Reading runs", done, of),
     )
     report = analyze_study(
@@ -74,7 +70,6 @@ def analyze(
         said=read.said,
         only_this_round=only_this_round,
         command=command,
-        processes=usable_cpus() if alone else 1,
         on_progress=tell,
     )
     return report.model_copy(update={"runs_url": runs_url(experiment, tracking_uri=tracking_uri)})
@@ -88,7 +83,6 @@ def analyze_study(
     said: Sequence[str] = (),
     only_this_round: bool = False,
     command: str | None = None,
-    processes: int = 1,
     on_progress: Progress | None = None,
 ) -> Report:
     """As `analyze`, for a study that is in memory already and rules that are loaded.
@@ -102,11 +96,10 @@ def analyze_study(
     verdicts = judge(
         pooled.study,
         loaded,
-        processes=processes,
         on_rule=lambda rule: tell(f"Checking {rule}", next(done), len(loaded)),
     )
-    next_round = plan(pooled.study, verdicts)
-    specs = predicted(pooled.study, verdicts, next_round.specs)
+    next_round = plan(pooled.study, verdicts, loaded)
+    specs = predicted(pooled.study, verdicts, next_round.specs, loaded)
     past = None
     if earlier or said or study.spec.predictions:
         tell("Judging what was predicted", 0, 1)

@@ -72,7 +72,7 @@ class Result:
 
 def cells() -> list[Cell]:
     """All combinations, those first that say most."""
-    optuna, ray = "tests/advisor/importers/test_optuna.py", "tests/advisor/launch/test_engines.py"
+    optuna, ray = "tests/advisor/interop/importers/test_optuna.py", "tests/advisor/execution/test_engines.py"
     lightning, transformers = "train_lightning.py digits-lightning", "train_transformers.py sums"
     return [
         *(Cell(f"store-{version}", mlflow=version) for version in MLFLOWS),
@@ -88,7 +88,11 @@ def cells() -> list[Cell]:
             for v in ("4.41.2", "5.23.0")
         ),
         Cell("optuna-4.0.0", packages=("optuna==4.0.0",), tests=(optuna,)),
-        Cell("optuna-5.0.0", packages=("optuna==5.0.0",), tests=(optuna, "tests/advisor/test_adaptive.py")),
+        Cell(
+            "optuna-5.0.0",
+            packages=("optuna==5.0.0",),
+            tests=(optuna, "tests/advisor/planning/sampling/test_adaptive.py"),
+        ),
         *(Cell(f"ray-{v}", packages=(f"ray=={v}",), tests=(ray, "-k", "ray")) for v in ("2.30.0", "2.60.0")),
     ]
 

@@ -104,7 +104,7 @@ def answer(case: Case, verdicts: Sequence[Verdict]) -> Answer:
     )
     if case.fires and not fired:
         fired = any(by_rule[r].status == "fired" for r in case.raw["accept"] if r in by_rule)
-    said = own.reason or "; ".join(f.message for f in own.findings) or own.status
+    said = own.reason or "; ".join(str(f.message) for f in own.findings) or own.status
     return Answer(case, fired, own.status in ("not-assessed", "broken"), said, own.status == "broken")
 
 

@@ -1,6 +1,8 @@
 """What every rule owes: a page, documented thresholds, an id that matches its file, a test file, and no imports beyond its own."""
 
 import ast
+import importlib
+import os
 import re
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 from studies import make_study
 
+from advisor.engine.example import dump_example, example_path, load_example, make_example
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 
@@ -54,6 +57,18 @@ def test_the_id_matches_the_file(rule):
 def test_it_has_tests(rule):
     path = path_of(rule)
     assert (CHECKOUT / "tests/rules/advisor_rules" / path.parent.name / f"test_{path.stem}.py").is_file()
+
+
+def test_its_golden_example_is_fresh(rule):
+    module = importlib.import_module(f"tests.{'.'.join(path_of(rule).parent.parts[-3:])}.test_{path_of(rule).stem}")
+    if not hasattr(module, "example"):
+        pytest.xfail("no example yet")
+    study = module.example()
+    (verdict,) = judge(study, [rule])
+    made = make_example(study, verdict.findings[0])
+    if os.environ.get("ADVISOR_TESTS") == "write":
+        example_path(type(rule)).write_text(dump_example(made), encoding="utf-8")
+    assert load_example(type(rule)) == made, "run `make examples` and look at the difference"
 
 
 def test_it_imports_only_what_a_rule_may(rule):
@@ -123,7 +138,7 @@ def test_messages_are_sentences():
     study = make_study([{"lr": lr} for lr in lrs], {"val/loss": falling, "train/loss": falling})
     for verdict in judge(study, RULES):
         for finding in verdict.findings:
-            for text in (finding.message, finding.action):
+            for text in (str(finding.message), str(finding.action)):
                 assert re.match(r"^[A-Z\d\"'“(]", text), text
                 assert text.endswith((".", "”.")), text
                 assert "nan" not in text.lower().split(), text

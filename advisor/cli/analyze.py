@@ -145,7 +145,7 @@ def analyze(
     def make(*, shown: bool = True) -> Report:
         with progress(enabled=shown and not quiet) as tell:
             command = shell.line(["advisor", "analyze", experiment, *given])
-            return run(experiment, study=study_file, command=command, alone=not watch, on_progress=tell, **options)
+            return run(experiment, study=study_file, command=command, on_progress=tell, **options)
 
     def keep(report: Report) -> str | None:
         """Write the report where it belongs; where it is in MLflow."""

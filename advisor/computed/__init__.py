@@ -1,1 +1,33 @@
-"""Quantities that several rules compute from a study, by chapter."""
+"""Quantities that several rules compute from a study, by chapter. `@computed` makes each of them once per study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from advisor.model.study import Study, Trial
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def computed(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatenate[Study, P], T]:
+    """Cache a function of a study, and of further hashable arguments or trials, on that study.
+
+    An exception is not cached: it is raised anew at each call.
+    """
+
+    @wraps(function)
+    def cached(study: Study, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = (function, *map(_key, args), *sorted((name, _key(value)) for name, value in kwargs.items()))
+        if key not in study.computed:
+            study.computed[key] = function(study, *args, **kwargs)
+        result: T = study.computed[key]
+        return result
+
+    return cast(Callable[Concatenate[Study, P], T], cached)
+
+
+def _key(argument: Any) -> Any:
+    return ("trial", argument.index) if isinstance(argument, Trial) else argument

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from advisor.engine.example import Example, load_example
 from advisor.engine.measured import Measured, measured
 from advisor.engine.rule import Rule
 
 
 def rule_page(rule: type[Rule]) -> str:
     """The page of one rule: its docstring, its thresholds with their defaults, and where it comes from."""
-    lines = [f"# {rule.rule_id()}", "", rule.page()]
+    lines = [f"# {rule.rule_id()}", "", rule.page(), *_example(load_example(rule))]
     if rule.model_fields:
         lines += ["", "## Thresholds"]
         described = rule.described()
@@ -21,6 +22,13 @@ def rule_page(rule: type[Rule]) -> str:
     lines += ["", "## Measured", *_measured(measured(rule.rule_id()))]
     lines += ["", f"Playbook: “{rule.playbook}”"]
     return "\n".join(lines)
+
+
+def _example(example: Example | None) -> list[str]:
+    if example is None:
+        return []
+    lines = ["", "## Example", f"A study of {example.study}.", "", f"> {example.message} {example.action}"]
+    return [*lines, "", *(f"- `{change}`" for change in example.changes)]
 
 
 def _measured(rows: Sequence[Measured]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
+from advisor.engine.relation import check_relations
 from advisor.engine.rule import Rule
 from advisor.model.errors import AdvisorError
 
@@ -28,19 +29,23 @@ Settings: TypeAlias = Mapping[str, Mapping[str, Any]]
 def load_rules(*, settings: Settings | None = None, directories: Iterable[Path] = ()) -> tuple[Rule, ...]:
     """All rules with their thresholds set, built-in ones first, in the order of the chapters.
 
-    Raises AdvisorError for a rule file that cannot be loaded, two rules of one id, an unknown rule or threshold in `settings`, or a
-    value that a threshold does not take.
+    Raises AdvisorError for a rule file that cannot be loaded, two rules of one id, an unknown rule or threshold in `settings`, a
+    value that a threshold does not take, and relations between rules that name an unknown rule or form a circle.
     """
     settings = dict(settings or {})
     found: dict[str, type[Rule]] = {}
     for cls in _discover(directories):
         if found.get(cls.rule_id(), cls) is not cls:
-            raise AdvisorError(f"two rules have the id {cls.rule_id()!r}; rename the class of one of them")
+            raise AdvisorError(
+                f"two rules have the id {cls.rule_id()!r}; a rule is named after its file: rename one of them"
+            )
         found[cls.rule_id()] = cls
     for rule_id in settings:
         if rule_id not in found:
             raise AdvisorError(f"settings name the rule {rule_id!r}, which does not exist; `advisor rules` lists them")
-    return tuple(_configured(cls, settings.get(rule_id, {})) for rule_id, cls in found.items())
+    loaded = tuple(_configured(cls, settings.get(rule_id, {})) for rule_id, cls in found.items())
+    check_relations(loaded)
+    return loaded
 
 
 def chapters() -> tuple[str, ...]:
@@ -68,8 +73,8 @@ def _discover(directories: Iterable[Path]) -> Iterator[type[Rule]]:
 
 
 def _load_file(path: Path) -> ModuleType:
-    # In sys.modules under a name of its own, because reading a class's source (its thresholds' docstrings) goes through there.
-    name = f"advisor_rule_{path.parent.name}_{path.stem}"
+    # It needs an entry in sys.modules: `inspect` finds the source of a class there, and with it the thresholds' docstrings.
+    name = f"advisor_user_rules.{path.parent.name}.{path.stem}"
     known = sys.modules.get(name)
     if known is not None and known.__file__ == str(path):
         return known

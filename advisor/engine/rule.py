@@ -1,22 +1,25 @@
-"""What a rule is: a class in a file of its own under `rules/`, whose docstring is its page."""
+"""What a rule is: a class in a file of its own, whose docstring is its page and whose attributes say how it relates to others."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
 import inspect
-import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from advisor.engine.relation import Relation
 from advisor.model.change import Change
 from advisor.model.evidence import Evidence
 from advisor.model.finding import Finding, Goal, Severity, Side
+from advisor.model.message import Message, message_of
 from advisor.model.study import Study, Trial
+
+__all__ = ["Count", "Expectation", "Factor", "Relation", "Rule", "Settled", "Share"]
 
 Count = Annotated[int, Field(ge=1)]
 """A threshold that counts things."""
@@ -24,6 +27,17 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 """A threshold between 0 and 1."""
 Factor = Annotated[float, Field(gt=0)]
 """A threshold that multiplies."""
+
+
+Expectation = Literal["settled", "best-beyond", "longer-reaches", "no-worse", "fewer-failures", "denser"]
+"""What advice predicts of the study that follows it:
+
+settled: the rule finds nothing of the kind any more · best-beyond: the best trial lies beyond the old end of the range ·
+longer-reaches: longer training reaches the forecast value · no-worse: the best value stays · fewer-failures: a smaller share of
+trials fails · denser: a larger share of trials is better than the old median. `advisor.history.predict` computes each.
+"""
+Settled = Literal["quiet", "not-fired"]
+"""quiet: the rule had the data to judge and found nothing · not-fired: it found nothing, or could not judge."""
 
 
 class Rule(BaseModel):
@@ -42,6 +56,16 @@ class Rule(BaseModel):
     """What a finding of it is about; decides its priority in the plan."""
     probes: ClassVar[frozenset[str]] = frozenset()
     """Kinds of probe that it can judge besides trials, see `advisor.contract.TAG_PROBE`."""
+    explains: ClassVar[tuple[Relation, ...]] = ()
+    """Findings of other rules that follow from findings of this one."""
+    explained_by: ClassVar[tuple[Relation, ...]] = ()
+    """Findings of other rules that findings of this one follow from."""
+    predicts: ClassVar[Expectation] = "settled"
+    """What following the rule's advice is expected to show in the next study."""
+    before_exploitation: ClassVar[Settled | None] = None
+    """What the rule must have said before the study is exploited; None if it has no say in it."""
+    id: ClassVar[str | None] = None
+    """The id of a rule that has no file of its own."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield what the rule finds in the study, the most important finding first."""
@@ -49,8 +73,8 @@ class Rule(BaseModel):
 
     @classmethod
     def rule_id(cls) -> str:
-        """The rule's stable id: the class name in kebab-case, `SpaceBoundary` is `space-boundary`."""
-        return re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+        """The rule's stable id: its file's name in kebab-case, `space_boundary.py` is `space-boundary`."""
+        return cls.id or cls.__module__.rpartition(".")[2].replace("_", "-")
 
     @classmethod
     def page(cls) -> str:
@@ -74,9 +98,9 @@ class Rule(BaseModel):
 
     def finding(
         self,
-        message: str,
+        message: Message | str,
         *,
-        action: str,
+        action: Message | str,
         severity: Severity,
         confidence: float,
         subject: str | None = None,
@@ -94,8 +118,8 @@ class Rule(BaseModel):
             subject=subject,
             side=side,
             trials=tuple(t.id for t in trials),
-            message=message,
-            action=action,
+            message=message_of(message),
+            action=message_of(action),
             playbook=self.playbook,
             evidence=tuple(evidence),
             changes=tuple(changes),

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from advisor.model.frozen import FrozenModel
+from advisor.model.message import MessageField
 
 
 class Line(FrozenModel):
@@ -29,7 +30,7 @@ class AxisEvidence(FrozenModel):
 
     kind: Literal["axis"] = "axis"
     parameter: str
-    caption: str
+    caption: MessageField
     """One sentence that states the result."""
     trials: tuple[str, ...] = ()
     """Ids of the trials to point out."""
@@ -46,7 +47,7 @@ class CurveEvidence(FrozenModel):
     kind: Literal["curves"] = "curves"
     metrics: tuple[str, ...]
     """Metric names as logged."""
-    caption: str
+    caption: MessageField
     trials: tuple[str, ...]
     marks: tuple[Mark, ...] = ()
     lines: tuple[Line, ...] = ()
@@ -59,7 +60,7 @@ class HistogramEvidence(FrozenModel):
     kind: Literal["histogram"] = "histogram"
     quantity: str
     """What is counted, with its unit."""
-    caption: str
+    caption: MessageField
     edges: tuple[float, ...]
     """Shape (bins + 1,)."""
     counts: tuple[int, ...]
@@ -71,7 +72,7 @@ class FigureEvidence(FrozenModel):
     """The numbers behind the claim: sample size, interval, threshold, test."""
 
     kind: Literal["figures"] = "figures"
-    rows: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[str, MessageField], ...]
     """(what, value with its unit)."""
 
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from advisor.model.change import Advise, Change
 from advisor.model.evidence import Evidence
 from advisor.model.frozen import FrozenModel
+from advisor.model.message import MessageField
 
 Severity = Literal["critical", "warning", "note"]
 Side = Literal["low", "high"]
@@ -57,9 +58,9 @@ class Finding(FrozenModel):
     side: Side | None = None
     trials: tuple[str, ...] = ()
     """Ids of the trials that show it."""
-    message: str
+    message: MessageField
     """One sentence with numbers and units."""
-    action: str
+    action: MessageField
     """What to do, one imperative sentence."""
     playbook: str
     """Title of the playbook's section."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -207,8 +207,8 @@ class Study:
         return trial.status == "stopped"
 
     @cached_property
-    def memo(self) -> dict[str, object]:
-        """What readings made of this study once, so that rules that share a reading do not make it again: {reading: result}."""
+    def computed(self) -> dict[Any, Any]:
+        """Results of functions of this study that are decorated with `advisor.computed.computed`."""
         return {}
 
     @cached_property

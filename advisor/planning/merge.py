@@ -17,6 +17,7 @@ from itertools import chain
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from advisor.engine.explain import cause_of
+from advisor.engine.rule import Rule
 from advisor.model.change import (
     AddParameter,
     Advise,
@@ -31,6 +32,7 @@ from advisor.model.change import (
     SetRange,
 )
 from advisor.model.finding import Finding, Verdict, by_priority
+from advisor.model.message import MessageField
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning.base import base, checked, name_of_round
@@ -49,7 +51,7 @@ class Deferred(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     rule: str
-    message: str
+    message: MessageField
     reason: str
 
 
@@ -72,8 +74,11 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "study"
 
 
-def plan(study: Study, verdicts: Iterable[Verdict]) -> Plan:
-    """The next studies for what was found in this one; with nothing to change, the best trial is repeated with other seeds."""
+def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) -> Plan:
+    """The next studies for what was found in this one; with nothing to change, the best trial is repeated with other seeds.
+
+    rules: those that gave the verdicts; they say which of them must be settled before the study is exploited.
+    """
     said = tuple(verdicts)
     findings = by_priority(f for v in said for f in v.findings)
     start = base(study)
@@ -81,22 +86,24 @@ def plan(study: Study, verdicts: Iterable[Verdict]) -> Plan:
     for stage in in_order(study, findings):
         draft.add_stage(stage, [f for f in findings if f.goal in stage.goals])
     draft.add_saved()
-    specs = draft.specs or _nothing_to_change(study, said, draft.current)
+    specs = draft.specs or _nothing_to_change(study, said, rules, draft.current)
     return Plan(specs=tuple(_with_notes(specs, draft.notes)), deferred=tuple(draft.deferred))
 
 
-def _nothing_to_change(study: Study, said: Sequence[Verdict], base: StudySpec) -> list[StudySpec]:
+def _nothing_to_change(
+    study: Study, said: Sequence[Verdict], rules: Sequence[Rule], base: StudySpec
+) -> list[StudySpec]:
     """What comes next where no rule asks for a change: what was put off, a last search, long runs, or the best trial again."""
     name = name_of_round(base, base.round)
     if study.spec.baseline is not None:
         return [base.model_copy(update={"study": name, "goal": f"Take up again what {study.name} prepared"})]
     if study.probe is not None:
         return []
-    wanted: list[PlanName] = ["exploit"] if exploit.ready(study, said) else []
+    wanted: list[PlanName] = ["exploit"] if exploit.ready(study, said, rules) else []
     wanted += ["rounds"] if base.final_train_steps else []
     asked = [RunPlan(plan=plan_name, why="nothing is left to change") for plan_name in wanted]
     plans = (catalogue.PLANS[ask.plan](ask, study, base) for ask in asked)
-    for made in chain((explore(study, said, base),), plans):
+    for made in chain((explore(study, said, rules, base),), plans):
         if isinstance(made, StudySpec):
             sampler = Sampler(kind=made.sampler.kind, seed=base.round)
             return [checked(made.model_copy(update={"study": name, "sampler": sampler}))]

@@ -22,6 +22,7 @@ from advisor.model.space import Value
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import dump
 from advisor.model.study import Signal, Study, Trial
+from advisor.model.words import encodable
 from advisor.planning import Deferred, file_names
 from advisor.report.model import (
     Best,
@@ -39,7 +40,6 @@ from advisor.report.plot_data import gather
 from advisor.report.plot_data.plotted import JustAbove
 from advisor.report.plot_data.reduce import curve_set, norm_histogram
 from advisor.report.plot_data.sketch import sketches
-from advisor.report.text.words import encodable
 from advisor.version import __version__
 
 BEST_TRIALS = 5

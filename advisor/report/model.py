@@ -20,6 +20,7 @@ from advisor.model.finding import Finding, Goal, Verdict, by_priority
 from advisor.model.space import Value
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.study import Signal, Status
+from advisor.model.words import encodable
 from advisor.planning import Deferred
 from advisor.report.plot_data.plotted import (
     BestOf,
@@ -31,7 +32,6 @@ from advisor.report.plot_data.plotted import (
     Speed,
     ToTarget,
 )
-from advisor.report.text.words import encodable
 
 
 class _Value(BaseModel):
@@ -298,7 +298,9 @@ class Report(_Value):
 
     def reason_deferred(self, finding: Finding) -> str | None:
         """Why the finding is left to a later study; None if it is not."""
-        return next((d.reason for d in self.deferred if (d.rule, d.message) == (finding.rule, finding.message)), None)
+        return next(
+            (d.reason for d in self.deferred if (d.rule, str(d.message)) == (finding.rule, str(finding.message))), None
+        )
 
     def findings_file(self) -> FindingsFile:
         """What findings.json holds."""

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from advisor import contract
 from advisor.model.finding import Verdict
+from advisor.model.words import clean
 from advisor.report.formats.markdown import md
 from advisor.report.model import Report
 from advisor.report.save import files
 from advisor.report.text.headline import best_sentence, headline
-from advisor.report.text.words import clean
 
 if TYPE_CHECKING:
     from advisor.tracking.publish import Published
@@ -30,7 +30,7 @@ def log_to_mlflow(report: Report, experiment: str, *, tracking_uri: str | None =
 def tags(report: Report) -> dict[str, str]:
     """The verdicts as tags: what was found, or why a rule could not say; and the verdict on the study, which MLflow shows."""
     said = _note(f"{headline(report)} {best_sentence(report)}")
-    findings = "\n".join(f"- {_note(f.message)} {_note(f.action)}" for f in report.heads)
+    findings = "\n".join(f"- {_note(str(f.message))} {_note(str(f.action))}" for f in report.heads)
     return {
         contract.TAG_HEADLINE: headline(report),
         "mlflow.note.content": f"{said}\n\n{findings}\n\nSee `report.html` among the artifacts.",
@@ -45,6 +45,6 @@ def _note(text: str) -> str:
 
 def _words(verdict: Verdict) -> str:
     if verdict.findings:
-        found = "; ".join(f"{f.severity}: {clean(f.message)}" for f in verdict.findings)
+        found = "; ".join(f"{f.severity}: {clean(str(f.message))}" for f in verdict.findings)
         return f"{verdict.status}: {found}"
     return f"{verdict.status}: {clean(verdict.reason)}" if verdict.reason else verdict.status

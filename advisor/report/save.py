@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from advisor.model.errors import AdvisorError
+from advisor.model.words import encodable
 from advisor.report.formats.sarif import StudyFile, render_sarif
 from advisor.report.model import Report
-from advisor.report.text.words import encodable
 from advisor.system.atomic import write
 
 _MANIFEST = ".written-by-advisor"

@@ -75,7 +75,7 @@ def docstring(path: str, cls: str | None = None) -> str:
 @cache
 def plans() -> Mapping[str, str]:
     """What each plan says of itself: the docstrings that begin with its name."""
-    said = (docstring(str(p.relative_to(ROOT))) for p in sorted((ROOT / "advisor/plans").glob("*.py")))
+    said = (docstring(str(p.relative_to(ROOT))) for p in sorted((ROOT / "advisor/planning/designs").glob("*.py")))
     return {match[1]: text for text in said if (match := re.match(r"The plan `([\w-]+)`: ", text))}
 
 
@@ -89,7 +89,9 @@ def _plans() -> str:
         f"| [`{name}`]({name}.md) | {' '.join(said.partition(': ')[2].partition('.')[0].split())} |"
         for name, said in plans().items()
     )
-    return "\n".join(["# Plans", "", docstring("advisor/plans/__init__.py"), "", "| plan | what |", "|---|---|", *rows])
+    return "\n".join(
+        ["# Plans", "", docstring("advisor/planning/__init__.py"), "", "| plan | what |", "|---|---|", *rows]
+    )
 
 
 def _readme() -> str:

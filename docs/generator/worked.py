@@ -12,9 +12,9 @@ from reference import ROOT, rules
 
 from advisor.analysis import analyze_study
 from advisor.model.finding import Finding
+from advisor.model.words import confidence, number, sentence
 from advisor.report import Report
 from advisor.report.formats import view
-from advisor.report.text.words import confidence, number, sentence
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from cases import RECORDED, Case, load_cases
@@ -81,7 +81,7 @@ def _page(example: Example) -> str:
             f'<div class="picture">{pictures}</div>',
             f"The rule {_link(finding.rule)} says how it knows; its section of the playbook is “{finding.playbook}”.",
             "## What to do",
-            sentence(finding.action),
+            sentence(str(finding.action)),
             *([f"It waits for a later study: {sentence(why)}"] if (why := report.reason_deferred(finding)) else []),
             _others(report, finding),
             "## The next study",
@@ -103,7 +103,7 @@ def _quoted(finding: Finding) -> str:
     _, sure = confidence(finding.confidence)
     words = f"**{view.SEVERITY_WORDS[finding.severity]}** ({sure.lower()}, {number(finding.confidence, 2)} of 1)"
     follows = f" {sentence(why)}" if (why := view.follows(finding)) is not None else ""
-    return f"> {words}: {sentence(finding.message)}{follows}"
+    return f"> {words}: {sentence(str(finding.message))}{follows}"
 
 
 def _others(report: Report, finding: Finding) -> str:

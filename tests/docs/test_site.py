@@ -88,7 +88,9 @@ def test_each_rule_has_a_page_that_says_what_explain_says(site: Path, rule) -> N
 
 
 def test_each_plan_has_a_page(site: Path) -> None:
-    heads = [ast.get_docstring(ast.parse(p.read_text())) or "" for p in (CHECKOUT / "advisor/plans").glob("*.py")]
+    heads = [
+        ast.get_docstring(ast.parse(p.read_text())) or "" for p in (CHECKOUT / "advisor/planning/designs").glob("*.py")
+    ]
     plans = {match[1] for head in heads if (match := re.match(r"The plan `([\w-]+)`", head))}
     assert len(plans) >= 9
     assert {p.parent.name for p in (site / "plans").glob("*/index.html")} == plans
@@ -174,6 +176,6 @@ def test_the_rule_of_one_s_own_works(site: Path) -> None:
     rules = load_rules(directories=[CHECKOUT / "docs" / "example_rules"])
     rule = next(r for r in rules if r.rule_id() == "many-stopped")
     (fired,) = judge(make_study(10, statuses=dict.fromkeys(range(6), "stopped")), [rule])
-    assert fired.findings[0].message.startswith("6 of the 10 ended trials")
+    assert str(fired.findings[0].message).startswith("6 of the 10 ended trials")
     (quiet,) = judge(make_study(10, statuses=dict.fromkeys(range(3), "stopped")), [rule])
     assert quiet.status == "quiet"

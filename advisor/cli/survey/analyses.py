@@ -14,10 +14,10 @@ from advisor.cli.survey.choice import Chosen, choose
 from advisor.cli.survey.remote_job import Luggage, pack
 from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError, NothingToJudge
+from advisor.model.words import encodable
 from advisor.report.formats.html import render_index
 from advisor.report.formats.index import Outcome, in_order, outcome
 from advisor.report.save import files, save_files
-from advisor.report.text.words import encodable
 from advisor.system import shell
 from advisor.system.atomic import write
 from advisor.system.workers import Where, processes, ray

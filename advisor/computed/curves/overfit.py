@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 
+from advisor.computed import computed
 from advisor.computed.space import kinds
 from advisor.model.change import AddParameter, SetRange
 from advisor.model.space import as_number, hard_limits, words_of
@@ -48,14 +49,19 @@ def read_overfits(
     study: Study, trials: Sequence[Trial], metric: str, costs: Costs, *, material: float
 ) -> list[Overfit]:
     """`read_overfit` of those trials that have points enough, of a validation metric; made once for all rules."""
-    found = []
-    for trial in trials:
-        key = f"{__name__} {metric} {trial.index} {material}"
-        if key not in study.memo:
-            study.memo[key] = read_overfit(study, trial, costs(trial).finite, material=material)
-        if isinstance(reading := study.memo[key], Overfit):
-            found.append(reading)
-    return found
+    readings = (_of_trial(study, trial, _Costs(metric, costs), material) for trial in trials)
+    return [reading for reading in readings if reading is not None]
+
+
+@dataclass(frozen=True)
+class _Costs:
+    metric: str
+    of: Costs = field(compare=False)
+
+
+@computed
+def _of_trial(study: Study, trial: Trial, costs: _Costs, material: float) -> Overfit | None:
+    return read_overfit(study, trial, costs.of(trial).finite, material=material)
 
 
 def read_overfit(study: Study, trial: Trial, curve: Curve, *, material: float) -> Overfit | None:

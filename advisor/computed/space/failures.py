@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.computed import computed
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
 from advisor.stats import outliers
@@ -33,15 +34,9 @@ class Failures:
         return self.diverged | self.crashed | self.stuck
 
 
+@computed
 def failures(study: Study) -> Failures:
     """The failed trials of a study, each kind apart."""
-    known = study.memo.get(__name__)
-    if not isinstance(known, Failures):
-        known = study.memo[__name__] = _read(study)
-    return known
-
-
-def _read(study: Study) -> Failures:
     count = len(study.trials)
     diverged = np.array([t.status == "diverged" for t in study.trials], dtype=np.bool_)
     crashed = np.array([t.status == "infeasible" for t in study.trials], dtype=np.bool_)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.computed import computed
 from advisor.computed.space import settings
 from advisor.model.finding import MissingData
 from advisor.model.space import FloatArray, counts_training
@@ -31,15 +32,9 @@ class Importances:
         return f"{min(self.total[:, axis].mean(), 1):.0%} ({min(low, 1):.0%} to {min(high, 1):.0%})"
 
 
+@computed
 def read(study: Study) -> Importances:
     """The importances in this study. Raises MissingData where fewer than 8 settings ended, or none with a result."""
-    known = study.memo.get(__name__)
-    if not isinstance(known, Importances):
-        known = study.memo[__name__] = _read(study)
-    return known
-
-
-def _read(study: Study) -> Importances:
     tried = settings.read(study)
     fine = int((~tried.failed).sum())
     if len(tried) < importance.FEWEST or fine < importance.FEWEST // 2:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.computed import computed
 from advisor.computed.space import failures
 from advisor.model.space import BoolArray, FloatArray, Value
 from advisor.model.study import Study, Trial
@@ -30,15 +31,9 @@ class Settings:
         return len(self.trials)
 
 
+@computed
 def read(study: Study) -> Settings:
     """The settings of the trials that ended, in an order that does not depend on when they ran."""
-    known = study.memo.get(__name__)
-    if not isinstance(known, Settings):
-        known = study.memo[__name__] = _read(study)
-    return known
-
-
-def _read(study: Study) -> Settings:
     failed = failures.failures(study).any
     pools: dict[tuple[Value, ...], list[Trial]] = {}
     for trial in study.trials:

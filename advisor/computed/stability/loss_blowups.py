@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.computed import computed
 from advisor.computed.curves.overfit import is_of_acting
 from advisor.computed.stability import instability, validation_check
 from advisor.model.space import FloatArray
@@ -53,25 +54,12 @@ class Blowup:
     """`loss`, or `objective` where that is what showed it."""
 
 
+@computed
 def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     """The rise or divergence of the trial's loss early in training; None if it logged none.
 
     lasting: steps that a rise must last; one point where fewer steps apart were not logged.
     """
-    return _once(study, f"start {trial.index} {lasting}", lambda: _at_start(study, trial, lasting))
-
-
-def _once(study: Study, what: str, read: Callable[[], Blowup | None]) -> Blowup | None:
-    """The reading of a trial that several rules share, made once."""
-    key = f"{__name__} {what}"
-    if key not in study.memo:
-        study.memo[key] = read()
-    found = study.memo[key]
-    assert found is None or isinstance(found, Blowup)
-    return found
-
-
-def _at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     curves = instability.loss_curves(study, trial)
     if not curves:
         return None
@@ -108,12 +96,9 @@ def _count(curve: Curve, end: float) -> int:
     return int(np.searchsorted(curve.finite.steps, end, side="right"))
 
 
+@computed
 def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     """The largest jump, or the divergence, of the trial's loss after early training; None if its curves are too short to judge."""
-    return _once(study, f"mid {trial.index}", lambda: _in_mid_training(study, trial))
-
-
-def _in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     curves = instability.loss_curves(study, trial)
     found = _late_divergence(study, trial)
     if found is not None:

@@ -17,19 +17,20 @@ from collections.abc import Iterable
 from math import comb
 
 from advisor.computed.space import settings
+from advisor.engine.rule import Rule
 from advisor.model.finding import Verdict
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.planning.designs.exploit import inside
 
-EDGE = "space-boundary"
-"""The rule that tells whether results improve towards an end; where it is switched off there is nothing to explore for."""
 SETTINGS_A_COEFFICIENT = 2
 
 
-def explore(study: Study, verdicts: Iterable[Verdict], base: StudySpec) -> StudySpec | None:
+def explore(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], base: StudySpec) -> StudySpec | None:
     """The study again with more points; None where there are enough, or the best lies inside every range with a margin."""
-    looked = any(v.rule == EDGE and v.status != "fired" for v in verdicts)
+    # Without a rule that tells whether results improve towards an end, there is nothing to explore for.
+    edges = {rule.rule_id() for rule in rules if rule.predicts == "best-beyond"}
+    looked = any(v.rule in edges and v.status != "fired" for v in verdicts)
     if not looked or study.spec.sampler.kind == "adaptive" or study.probe is not None or not study.ranked():
         return None
     if inside(study):

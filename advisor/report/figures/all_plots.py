@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from advisor.model.evidence import AxisEvidence, CurveEvidence, HistogramEvidence, Line
 from advisor.model.spec_yaml import share
+from advisor.model.words import clean, count, number, setting
 from advisor.report.figures import Figure
 from advisor.report.figures.axis import MOST_AXES, axis_figure
 from advisor.report.figures.batch import speed_figure, target_figures
@@ -19,7 +20,6 @@ from advisor.report.figures.parallel import parallel_figure
 from advisor.report.model import NormHistogram, Report
 from advisor.report.text.headline import best_positions
 from advisor.report.text.spec_diff import describe
-from advisor.report.text.words import clean, count, number, setting
 
 
 @dataclass(frozen=True)

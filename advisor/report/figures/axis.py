@@ -11,11 +11,11 @@ import numpy as np
 from advisor.model.evidence import AxisEvidence
 from advisor.model.space import Value
 from advisor.model.spec import Parameter
+from advisor.model.words import clean, count
 from advisor.report.figures.places import RIGHT, draw_columns, in_columns, is_numeric, limits_of, on_scale, options
 from advisor.report.figures.scale import objective_limits
 from advisor.report.figures.svg import Figure, Frame, Key, dots, indices, left_margin
 from advisor.report.model import Report, TrialRow
-from advisor.report.text.words import clean, count
 
 MOST_AXES = 24
 """Hyperparameters of which all plots have one; findings' plots of these refer to it."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from advisor.model.words import clean, number, trimmed
 from advisor.report.figures.scale import padded
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, dots, fmt, left_margin
 from advisor.report.plot_data.plotted import Speed, ToTarget
-from advisor.report.text.words import clean, number, trimmed
 
 _TOP, _BOTTOM = 22.0, 40.0
 _RIGHT = WIDTH - 12.0

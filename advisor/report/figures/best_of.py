@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
+from advisor.model.words import clean, count, number
 from advisor.report.figures.scale import objective_limits, reaching
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, bar, fmt, left_margin
 from advisor.report.model import Report
 from advisor.report.plot_data.plotted import BestOf
-from advisor.report.text.words import clean, count, number
 
 _TOP, _BOTTOM = 22.0, 40.0
 _RIGHT = WIDTH - 12.0

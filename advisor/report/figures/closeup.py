@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
+from advisor.model.words import clean, count, number, shorten
 from advisor.report.figures.curves import curve_path
 from advisor.report.figures.scale import Scale, padded
 from advisor.report.figures.svg import WIDTH, Figure, Frame, dots, left_margin
 from advisor.report.model import Report
 from advisor.report.plot_data.plotted import CloseUp
-from advisor.report.text.words import clean, count, number, shorten
 from advisor.stats.curve import HUGE
 
 _WIDE = 30

@@ -11,11 +11,12 @@ from itertools import groupby, pairwise
 import numpy as np
 
 from advisor.model.evidence import CurveEvidence, Line, Mark
+from advisor.model.message import Message
 from advisor.model.space import FloatArray
+from advisor.model.words import clean, count, number, shorten
 from advisor.report.figures.scale import Limits, Scale, curve_limits
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt, left_margin, text_width
 from advisor.report.model import CurveSet, Report, TrialCurve
-from advisor.report.text.words import clean, count, number, shorten
 
 COLOURS = 5
 """Colours that stay apart; further curves repeat them in dashes."""
@@ -85,7 +86,7 @@ def _figure(
     group: Sequence[tuple[CurveSet, list[TrialCurve]]],
     evidence: CurveEvidence,
     trials: Sequence[str],
-    caption: str,
+    caption: Message | str,
     late: bool,
 ) -> Figure:
     rows = report.figures.by_id

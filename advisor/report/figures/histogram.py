@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 
 from advisor.model.evidence import HistogramEvidence, Line
+from advisor.model.words import clean, count
 from advisor.report.figures.scale import Limits, Scale
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt, left_margin
-from advisor.report.text.words import clean, count
 
 _TOP, _BOTTOM = 22.0, 40.0
 _RIGHT = WIDTH - 12.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.model.spec_yaml import share
+from advisor.model.words import clean, count, listed, number, shorten
 from advisor.report.figures.scale import Scale
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt
 from advisor.report.plot_data.plotted import Importance, Importances
-from advisor.report.text.words import clean, count, listed, number, shorten
 
 NOISE = 0.05
 """As in the rule `space-interaction`: from here on all differences may be noise."""

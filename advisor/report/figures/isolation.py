@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from advisor.model.spec_yaml import share
+from advisor.model.words import clean, number, shorten
 from advisor.report.figures.scale import Scale, objective_limits, reaching, spanning
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, bar, dots, fmt, left_margin, text_width
 from advisor.report.model import Report
 from advisor.report.plot_data.plotted import Isolation, Slice
-from advisor.report.text.words import clean, number, shorten
 
 SURE = 0.01
 """P-value, adjusted for all hyperparameters, from which on a difference is called one."""

@@ -10,10 +10,10 @@ import numpy as np
 
 from advisor.model.space import Value, as_number
 from advisor.model.spec import Parameter
+from advisor.model.words import clean, count, setting, shorten
 from advisor.report.figures.scale import Limits, Scale, objective_limits, spanning
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt
 from advisor.report.model import Report, TrialRow
-from advisor.report.text.words import clean, count, setting, shorten
 
 MOST_AXES = 9
 """Hyperparameters in the picture, the most important first."""

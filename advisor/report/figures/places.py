@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from advisor.model.space import Domain, Value, as_number
 from advisor.model.spec import Parameter
+from advisor.model.words import setting, shorten
 from advisor.report.figures.scale import Limits, Scale, spanning
 from advisor.report.figures.svg import WIDTH, Frame, text_width
 from advisor.report.model import TrialRow
-from advisor.report.text.words import setting, shorten
 
 RIGHT = WIDTH - 12.0
 

@@ -8,11 +8,11 @@ from markupsafe import Markup
 
 from advisor.model.space import as_number
 from advisor.model.spec import Parameter
+from advisor.model.words import capital, clean, shorten, spelled, trimmed
 from advisor.report.figures.scale import Scale, spanning
 from advisor.report.figures.svg import WIDTH, Frame, Key, fmt
 from advisor.report.model import Report
 from advisor.report.text.spec_diff import describe
-from advisor.report.text.words import capital, clean, shorten, spelled, trimmed
 
 BEST = 5
 """Best trials that are marked on each range."""

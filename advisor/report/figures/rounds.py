@@ -8,9 +8,9 @@ import numpy as np
 
 from advisor.history import History, Round
 from advisor.model.prediction import BestReaches
+from advisor.model.words import clean, count, number, shorten
 from advisor.report.figures.scale import Scale, objective_limits
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, dots, fmt, left_margin
-from advisor.report.text.words import clean, count, number, shorten
 
 _HEIGHT, _TOP, _BOTTOM = 200.0, 22.0, 40.0
 _RIGHT = WIDTH - 16.0

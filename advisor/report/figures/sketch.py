@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from advisor.model.words import clean
 from advisor.report.figures.scale import Limits, Scale
 from advisor.report.figures.svg import WIDTH, Figure, Frame, left_margin
 from advisor.report.plot_data.plotted import Sketches
-from advisor.report.text.words import clean
 
 _HEIGHT, _TOP, _BOTTOM = 220.0, 22.0, 40.0
 _RIGHT = WIDTH - 12.0

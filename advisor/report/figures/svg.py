@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
+from advisor.model.message import Message
+from advisor.model.words import clean, shorten
 from advisor.report.figures.scale import Scale
-from advisor.report.text.words import clean, shorten
 
 WIDTH = 560
 HEIGHT = 292
@@ -33,7 +34,7 @@ class Figure:
     """A picture with what has to be said beside it."""
 
     svg: Markup
-    caption: str
+    caption: Message | str
     legend: tuple[Key, ...] = ()
     notes: tuple[str, ...] = ()
     """What the picture leaves out, one sentence each."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from advisor.model import words
 from advisor.report.formats import view
 from advisor.report.model import Report
 from advisor.report.plot_data import sketch
-from advisor.report.text import words
 
 
 def embedded(report: Report) -> dict[str, Any]:

@@ -12,6 +12,8 @@ import jinja2
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
+from advisor.model import words
+from advisor.model.message import Code, Item, Message, Name
 from advisor.report.figures import all_plots
 from advisor.report.figures.ranges import range_rows
 from advisor.report.figures.rounds import rounds_figure
@@ -19,7 +21,7 @@ from advisor.report.formats import view
 from advisor.report.formats.embedded import embedded
 from advisor.report.formats.index import WORDS, Outcome, in_order, tally
 from advisor.report.model import Report
-from advisor.report.text import headline, rounds, words
+from advisor.report.text import headline, rounds
 from advisor.system import resources
 
 SCRIPTS = ("page.js", "plots.js", "table.js", "picked.js")
@@ -132,8 +134,8 @@ def _environment(known: re.Pattern[str] | None) -> jinja2.Environment:
         "follows": view.follows,
         "name": _name,
         "number": words.number,
-        "prose": lambda value: _prose(str(value), known),
-        "sentence": words.sentence,
+        "prose": lambda value: _prose(value, known),
+        "sentence": _sentence,
         "setting": _setting,
     }
     return environment
@@ -201,12 +203,34 @@ def _any_of(names: Iterable[str]) -> re.Pattern[str] | None:
     return re.compile(rf"(?<![\w/.])(?:{'|'.join(map(re.escape, longest))})(?![\w/])")
 
 
-def _prose(value: str, known: re.Pattern[str] | None) -> Markup:
+def _sentence(value: Message | str) -> Message | str:
+    return value if isinstance(value, Message) else words.sentence(value)
+
+
+def _prose(value: Message | str, known: re.Pattern[str] | None) -> Markup:
     """A sentence with names and `code` set apart."""
+    if isinstance(value, Message):
+        return Markup(value.render(lambda part: _part(part, known)))  # noqa: S704 - each part is escaped
+    return _literal(value, known)
+
+
+def _literal(value: str, known: re.Pattern[str] | None) -> Markup:
+    """Words of our own; of a message that came from JSON or has no typed values, all of them."""
     return Markup().join(
         _code(part) if i % 2 else _with_names(part, known)
-        for i, part in enumerate(re.split(r"`([^`]+)`", words.clean(value)))
+        for i, part in enumerate(re.split(r"`([^`]+)`", _kept_spaces(value)))
     )
+
+
+def _kept_spaces(value: str) -> str:
+    """The text cleaned, with the space at either end that separates it from a value beside it."""
+    return " " * value[:1].isspace() + words.clean(value) + " " * (value[-1:].isspace() and bool(value.strip()))
+
+
+def _part(part: Item, known: re.Pattern[str] | None) -> str:
+    if isinstance(part, Name | Code):
+        return _code(str(part))
+    return _literal(part, known) if isinstance(part, str) else escape(str(part))
 
 
 def _with_names(value: str, known: re.Pattern[str] | None) -> Markup:

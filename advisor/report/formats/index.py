@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from advisor.model.finding import Finding, Severity
+from advisor.model.words import clean, count, sentence, shorten
 from advisor.report.formats.view import SEVERITY_WORDS
 from advisor.report.model import Report
 from advisor.report.text import headline
-from advisor.report.text.words import clean, count, sentence, shorten
 
 State = Literal["critical", "warning", "note", "passed", "broken", "unknown"]
 """How severe the worst finding is, "passed" without one; "broken" could not be analysed, of "unknown" there is nothing to judge."""
@@ -63,7 +63,7 @@ def outcome(experiment: str, folder: str, report: Report) -> Outcome:
         verdict=headline.headline(report),
         folder=folder,
         trials=report.counts.total,
-        worst=next((f.message for f in report.heads if f.severity == state), ""),
+        worst=next((str(f.message) for f in report.heads if f.severity == state), ""),
         severest=_severest(report.findings),
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from advisor.model.finding import Finding
+from advisor.model.words import clean, confidence, count, sentence
 from advisor.report.formats.view import (
     SEVERITY_WORDS,
     checks_in_words,
@@ -20,7 +21,6 @@ from advisor.report.formats.view import (
 from advisor.report.model import Report
 from advisor.report.text import headline, rounds
 from advisor.report.text.spec_diff import DiffRow, diff_changes
-from advisor.report.text.words import clean, confidence, count, sentence
 
 _SUMMARY = "How we know, later studies, all checks, the study"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
@@ -70,7 +70,7 @@ def _shown(report: Report) -> Iterator[str]:
     yield ""
     for head, below in report.headed[:MOST_FINDINGS]:
         explains = f" (explains {count(len(below), 'more finding')})" if below else ""
-        said = f"{md(sentence(head.message))} → {md(sentence(head.action))}"
+        said = f"{md(sentence(str(head.message)))} → {md(sentence(str(head.action)))}"
         yield f"- **{SEVERITY_WORDS[head.severity]}:** {said} `{_code(head.rule)}`{explains}"
     if (more := len(report.headed) - MOST_FINDINGS) > 0:
         yield f"- {count(more, 'more finding')} below."
@@ -105,12 +105,12 @@ def _folded(report: Report) -> Iterator[str]:
 
 def _finding(report: Report, finding: Finding, i: int) -> Iterator[str]:
     _, sure = confidence(finding.confidence)
-    yield f"### {i}. {SEVERITY_WORDS[finding.severity]}: {md(sentence(finding.message))}"
+    yield f"### {i}. {SEVERITY_WORDS[finding.severity]}: {md(sentence(str(finding.message)))}"
     yield ""
     if (why := follows(finding)) is not None:
         yield md(sentence(why))
         yield ""
-    yield f"**Do this:** {md(sentence(finding.action))}"
+    yield f"**Do this:** {md(sentence(str(finding.action)))}"
     yield ""
     yield from _diff(diff_changes(report.spec, finding.changes))
     for line in together(report, finding):

@@ -16,9 +16,9 @@ from advisor.model import spec_yaml
 from advisor.model.change import SetField, SetSchedule
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import Finding
+from advisor.model.words import clean, encodable, sentence
 from advisor.report.formats.view import follows, together
 from advisor.report.model import Report, RuleInfo
-from advisor.report.text.words import clean, encodable, sentence
 from advisor.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -132,8 +132,8 @@ def _result(report: Report, finding: Finding, index: int | None, study_file: Stu
 
 
 def _said(report: Report, finding: Finding, put_off: str | None) -> Iterator[str]:
-    yield sentence(finding.message)
-    yield sentence(finding.action)
+    yield sentence(str(finding.message))
+    yield sentence(str(finding.action))
     yield from together(report, finding)
     if (why := follows(finding)) is not None:
         yield sentence(why)

@@ -7,10 +7,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from advisor.model.finding import Finding
+from advisor.model.words import clean, confidence, count, sentence
 from advisor.report.formats.view import SEVERITY_WORDS, checks_in_words, follows, inferred, steps, together
 from advisor.report.model import Report
 from advisor.report.text import headline, rounds
-from advisor.report.text.words import clean, confidence, count, sentence
 
 MOST_FINDINGS = 8
 """Findings shown, with those that they explain; the page has them all."""
@@ -78,8 +78,8 @@ def _print_finding(say: _Printer, report: Report, finding: Finding) -> None:
     head = Text(f"{sign} {SEVERITY_WORDS[finding.severity]}", style=_STYLES[finding.severity])
     head.append("  " + say.fit(f"{sure.lower()}, {finding.rule}"), style="dim")
     say.line(head)
-    say(sentence(finding.message), indent=2)
-    say(("→ " if not say.plain else "-> ") + sentence(finding.action), "green", indent=2)
+    say(sentence(str(finding.message)), indent=2)
+    say(("→ " if not say.plain else "-> ") + sentence(str(finding.action)), "green", indent=2)
     for line in together(report, finding):
         say(line, "dim", indent=2)
     if (reason := report.reason_deferred(finding)) is not None:
@@ -90,7 +90,7 @@ def _print_explained(say: _Printer, finding: Finding) -> None:
     """A finding below its cause: what it says, and why it is no matter of its own."""
     sign = (_ASCII if say.plain else _SIGNS)[finding.severity]
     line = Text(f"{sign} ", style=_STYLES[finding.severity])
-    line.append(say.fit(sentence(finding.message)))
+    line.append(say.fit(sentence(str(finding.message))))
     say.line(line, indent=4)
     say(sentence(follows(finding) or ""), "dim", indent=6)
 

@@ -10,6 +10,7 @@ from typing import Any
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence
 from advisor.model.finding import Finding, Verdict
 from advisor.model.spec import StudySpec
+from advisor.model.words import clean, confidence, count, number, numerals, sentence, setting, shorten
 from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_figure
 from advisor.report.figures.curves import curve_figures
@@ -17,7 +18,6 @@ from advisor.report.figures.histogram import histogram_figure
 from advisor.report.figures.sketch import sketch_figure
 from advisor.report.model import NextStudy, Report, TrialRow
 from advisor.report.text.spec_diff import DiffRow, advice, describe, diff_changes, diff_specs, reasons
-from advisor.report.text.words import clean, confidence, count, number, numerals, sentence, setting, shorten
 
 MOST_ROWS = 500
 """Trials listed in the table."""
@@ -77,7 +77,7 @@ def _card(report: Report, finding: Finding, ident: str, head: str | None) -> Car
     key, words = confidence(finding.confidence)
     info = report.rule_by_id.get(finding.rule)
     diff, put_off = diff_changes(report.spec, finding.changes), report.reason_deferred(finding)
-    tips = tuple(a for a in advice(finding.changes) if a.rstrip(".") != finding.action.rstrip("."))
+    tips = tuple(a for a in advice(finding.changes) if a.rstrip(".") != str(finding.action).rstrip("."))
     return Card(
         ident=ident,
         finding=finding,
@@ -88,7 +88,7 @@ def _card(report: Report, finding: Finding, ident: str, head: str | None) -> Car
         rows=evidence_rows(finding),
         diff=diff,
         together=together(report, finding),
-        reasons=tuple(r for r in reasons(finding.changes) if r.rstrip(".") != clean(finding.action).rstrip(".")),
+        reasons=tuple(r for r in reasons(finding.changes) if r.rstrip(".") != clean(str(finding.action)).rstrip(".")),
         advice=tips,
         summary=info.summary if info else "",
         why=info.why if info else "",
@@ -102,7 +102,7 @@ def _card(report: Report, finding: Finding, ident: str, head: str | None) -> Car
 def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
     """(what, value) of the numbers that a finding stands on."""
     given = (e.rows for e in finding.evidence if isinstance(e, FigureEvidence))
-    return tuple((what, numerals(value)) for rows in given for what, value in rows)
+    return tuple((what, numerals(str(value))) for rows in given for what, value in rows)
 
 
 def together(report: Report, finding: Finding) -> tuple[str, ...]:

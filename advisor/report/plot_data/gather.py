@@ -16,6 +16,7 @@ from advisor.model.finding import MissingData, Verdict
 from advisor.model.space import FloatArray, IntArray
 from advisor.model.spec import Parameter
 from advisor.model.study import Study, Trial
+from advisor.model.words import encodable, setting
 from advisor.report.plot_data.plotted import (
     BestOf,
     CloseUp,
@@ -29,7 +30,6 @@ from advisor.report.plot_data.plotted import (
     ToTarget,
 )
 from advisor.report.plot_data.reduce import with_extremes
-from advisor.report.text.words import encodable, setting
 from advisor.stats import interaction
 from advisor.stats.best_of import chance_of_an_empty_part, quantiles_of_best
 from advisor.stats.distributions import t as student

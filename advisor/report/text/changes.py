@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from advisor.model.finding import Finding
+from advisor.model.words import clean, count, listed, number, sentence
 from advisor.report.model import Report
-from advisor.report.text.words import clean, count, listed, number, sentence
 
 
 def changes(before: Report, after: Report) -> tuple[str, ...]:
@@ -51,8 +51,8 @@ def _about(finding: Finding) -> _About:
 
 def _findings(before: Report, after: Report) -> tuple[str, ...]:
     old, new = ({_about(f): f for f in r.findings} for r in (before, after))
-    appeared = [f"New finding: {sentence(clean(f.message))}" for about, f in new.items() if about not in old]
-    gone = [f"No longer found: {sentence(clean(f.message))}" for about, f in old.items() if about not in new]
+    appeared = [f"New finding: {sentence(clean(str(f.message)))}" for about, f in new.items() if about not in old]
+    gone = [f"No longer found: {sentence(clean(str(f.message)))}" for about, f in old.items() if about not in new]
     return (*appeared, *gone)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from advisor.model.finding import Finding, Goal
 from advisor.model.spec_yaml import share
+from advisor.model.words import capital, clean, count, listed, number, setting, shorten, spelled
 from advisor.report.model import Report
 from advisor.report.text.spec_diff import describe
-from advisor.report.text.words import capital, clean, count, listed, number, setting, shorten, spelled
 
 _ABOUT: dict[Goal, str] = {
     "pipeline": "the training pipeline",

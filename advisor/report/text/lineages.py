@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from advisor.history import History, HitRate, Round
+from advisor.model.words import clean, count, number, sentence, shorten
 from advisor.report.formats.markdown import md
 from advisor.report.text.rounds import rate, row
-from advisor.report.text.words import clean, count, number, sentence, shorten
 
 _HEADS = ("round", "study", "trials", "best", "best so far")
 _NONE = "No study of this store follows from another one: run a study of next/ with `advisor run`, then analyze it."

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from advisor.history import History, HitRate, Outcome, Round, in_words
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import share
-from advisor.report.text.words import count, listed, number
+from advisor.model.words import count, listed, number
 
 SIGNS = {"kept": "passed", "not kept": "broken", "cannot tell": "unknown"}
 """The icon of each judgement."""

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from advisor.model.change import AddParameter, Advise, Change, FixParameter, SetRange
 from advisor.model.spec import Parameter, Region, StudySpec
-from advisor.report.text.words import capital, clean, setting, trimmed
+from advisor.model.words import capital, clean, setting, trimmed
 
 
 @dataclass(frozen=True, slots=True)

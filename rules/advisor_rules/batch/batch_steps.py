@@ -11,7 +11,7 @@ import numpy as np
 from advisor.computed.batch import targets
 from advisor.computed.batch.throughput import readable
 from advisor.computed.space import kinds
-from advisor.engine.rule import Count, Factor, Rule, Share
+from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
@@ -50,6 +50,14 @@ class BatchSteps(Rule):
 
     playbook: ClassVar[str] = "Choosing the batch size to minimize training time"
     goal: ClassVar[Goal] = "efficiency"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("batch-throughput",),
+            shares="study",
+            because="The batch size is chosen by the time to the target, and larger ones are done later, however fast.",
+            min_severity="warning",
+        ),
+    )
 
     material: Factor = 1.2
     """Times as many examples as with the smallest batch size from which on scaling is no longer near perfect. Ours: twice the batch

@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.computed.batch import throughput
 from advisor.computed.space import kinds
-from advisor.engine.rule import Factor, Rule, Share
+from advisor.engine.rule import Factor, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter, RunPlan
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -50,6 +50,14 @@ class BatchThroughput(Rule):
     playbook: ClassVar[str] = "Choosing the batch size"
     goal: ClassVar[Goal] = "efficiency"
     probes: ClassVar[frozenset[str]] = frozenset({"batch-size"})
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("batch-steps",),
+            shares="study",
+            because="The batch size is chosen by training time; more examples are the price of being done sooner.",
+            max_severity="note",
+        ),
+    )
 
     material: Share = 0.1
     """Share by which a larger batch's throughput must be higher to be worth its size; as in the probe."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.batch import timing
-from advisor.engine.rule import Rule, Share
+from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -44,6 +44,16 @@ class HostSync(Rule):
     playbook: ClassVar[str] = "Optimizing the input pipeline"
     goal: ClassVar[Goal] = "efficiency"
     probes: ClassVar[frozenset[str]] = frozenset({"batch-size"})
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=(
+                "gpu-underused",
+                "batch-throughput",
+            ),
+            shares="study",
+            because="The device waits for the training loop.",
+        ),
+    )
 
     most: Share = timing.HOST
     """Share of the time that the device may idle between steps with its data there. Ours."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.batch import timing
-from advisor.engine.rule import Rule, Share
+from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -44,6 +44,17 @@ class InputBound(Rule):
     playbook: ClassVar[str] = "Optimizing the input pipeline"
     goal: ClassVar[Goal] = "efficiency"
     probes: ClassVar[frozenset[str]] = frozenset({"batch-size"})
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=(
+                "host-sync",
+                "gpu-underused",
+                "batch-throughput",
+            ),
+            shares="study",
+            because="The device waits for its data.",
+        ),
+    )
 
     most: Share = timing.INPUT
     """Share of the time that waiting may take. Small networks on a CPU with data in memory and no workers reach 0.18."""

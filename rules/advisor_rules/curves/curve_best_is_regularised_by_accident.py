@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.curves.overfit import Overfit, beyond_chance, regulariser_changes
-from advisor.engine.rule import Rule, Share
+from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import AddParameter, Advise
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
@@ -49,6 +49,18 @@ class CurveBestIsRegularisedByAccident(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "boundary"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("space-boundary",),
+            shares="end",
+            because="So low a learning rate is best only because it takes the place of a regulariser.",
+        ),
+        Relation(
+            rules=("curve-overfitting",),
+            shares="study",
+            because="These are the trials that it wins against.",
+        ),
+    )
 
     low: Share = 1 / 3
     """The best trial's learning rate counts as low where at most this share of the trials have one as low. Ours."""

@@ -15,7 +15,7 @@ from advisor.computed.curves.overfit import (
     setting_winners,
     validation_curves,
 )
-from advisor.engine.rule import Rule, Share
+from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import AddParameter
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
@@ -57,6 +57,14 @@ class CurveOverfitting(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "regularisation"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("ckpt-best-lost",),
+            shares="trials",
+            because="The last step is worse than the best one because the trial overfits after it.",
+            waits=False,
+        ),
+    )
 
     material: Share = 0.02
     """Smallest rise worth a word, as a share of the distance between highest and lowest level, of the trial's own curve and of the

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from advisor.computed.curves.overfit import validation_curves
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -49,6 +49,23 @@ class CurvePeriodic(Rule):
 
     playbook: ClassVar[str] = "Setting up periodic evaluations"
     goal: ClassVar[Goal] = "pipeline"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=(
+                "curve-step-variance",
+                "stability-mid",
+                "stability-spikes",
+            ),
+            shares="trials",
+            because="The ups and downs come back with the period of the data.",
+        ),
+        Relation(
+            rules=("ckpt-best-lost",),
+            shares="trials",
+            because="The curve goes up and down with the data, and the last step is not one of the good ones.",
+            waits=False,
+        ),
+    )
 
     best: Count = 5
     """How many of the best trials to look at; a flaw of the data shows in all of them."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from advisor.computed.curves import curve_tails
-from advisor.engine.rule import Count, Factor, Rule, Share
+from advisor.engine.rule import Count, Expectation, Factor, Relation, Rule, Share
 from advisor.model.change import Advise, SetField
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal
@@ -44,6 +44,20 @@ class CurveSaturated(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "steps"
+    predicts: ClassVar[Expectation] = "no-worse"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("steps-compute-bound",),
+            shares="trials",
+            because="That the curves are flat long before their end is what shows it.",
+            waits=False,
+        ),
+        Relation(
+            rules=("step-position",),
+            shares="study",
+            because="Where a curve is flat, small ups and downs decide which of its steps is best.",
+        ),
+    )
 
     best: Count = 3
     """How many of the best trials to look at: the playbook asks for at least the best few."""

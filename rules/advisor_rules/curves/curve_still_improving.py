@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.curves import curve_tails
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Expectation, Relation, Rule, Share
 from advisor.model.change import Advise, SetField
 from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal
@@ -45,6 +45,28 @@ class CurveStillImproving(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "steps"
+    predicts: ClassVar[Expectation] = "longer-reaches"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("steps-compute-bound",),
+            shares="trials",
+            because="That the curves still fall at their end is what shows it.",
+            waits=False,
+        ),
+        Relation(
+            rules=(
+                "step-position",
+                "tuning-saturated",
+            ),
+            shares="study",
+            because="The trials end before they are done.",
+        ),
+        Relation(
+            rules=("space-undersampled",),
+            shares="study",
+            because="The trials end before they are done: the best of them is the fastest, which need not be the best in the end.",
+        ),
+    )
 
     best: Count = curve_tails.BEST
     """How many of the best trials to look at: the playbook asks for at least the best few."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from advisor.computed.curves.overfit import is_of_acting
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData, Severity
@@ -48,6 +48,22 @@ class CurveTrainLossRises(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "pipeline"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=(
+                "curve-step-variance",
+                "curve-saturated",
+            ),
+            shares="trials",
+            because="The training loss itself goes the wrong way in these trials, so their other curves cannot do better.",
+        ),
+        Relation(
+            rules=("ckpt-best-lost",),
+            shares="trials",
+            because="The best step is not the last one because training goes wrong after it.",
+            waits=False,
+        ),
+    )
 
     best: Count = 3
     """How many of the best trials to look at: the playbook asks for at least the best few."""

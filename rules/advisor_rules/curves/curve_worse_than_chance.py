@@ -9,7 +9,7 @@ from typing import ClassVar
 from advisor.computed.space import failures
 from advisor.computed.stability import instability
 from advisor.computed.stability.loss_blowups import unstable as unstable_loss
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
@@ -54,6 +54,54 @@ class CurveWorseThanChance(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "pipeline"
+    before_exploitation: ClassVar[Settled | None] = "not-fired"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=(
+                "space-boundary",
+                "space-insensitive",
+                "space-interaction",
+                "space-undersampled",
+                "space-shrink",
+                "space-scale",
+                "unfair-comparison",
+                "curve-overfitting",
+                "curve-saturated",
+                "curve-still-improving",
+                "curve-step-variance",
+                "step-position",
+                "steps-compute-bound",
+                "schedule-constant",
+                "decay-too-low",
+                "ckpt-best-lost",
+                "eval-size",
+                "adopt",
+                "tuning-saturated",
+            ),
+            shares="study",
+            because="No trial learned anything to speak of, so how trials differ, and how their curves run, is chance.",
+        ),
+        Relation(
+            rules=("curve-train-loss-rises",),
+            shares="trials",
+            because="The trial learned nothing, and this is part of the same fault.",
+        ),
+        Relation(
+            rules=(
+                "stability-early",
+                "stability-mid",
+            ),
+            shares="study",
+            because="No trial learned anything to speak of, the stable ones neither.",
+            min_severity="critical",
+        ),
+        Relation(
+            rules=("space-infeasible",),
+            shares="study",
+            because="Trials fail wherever in the space they lie, and none of the others learned anything to speak of.",
+            effect_at="everywhere",
+        ),
+    )
 
     trials: Count = 64
     """How many of the best trials to look at, at most."""

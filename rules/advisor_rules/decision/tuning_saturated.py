@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.computed.decision import repeats
 from advisor.computed.space import sampler
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, RunPlan
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -51,6 +51,13 @@ class TuningSaturated(Rule):
 
     playbook: ClassVar[str] = "After exploration concludes"
     goal: ClassVar[Goal] = "exploitation"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("adopt",),
+            shares="study",
+            because="Many settings are as good as the best one, so none of them leads.",
+        ),
+    )
 
     fewest: Count = 10
     """Settings below which a study has hardly begun; the playbook tunes a learning rate alone with as many."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Severity
@@ -43,6 +43,16 @@ class EvalSampleSkew(Rule):
 
     playbook: ClassVar[str] = "Choosing a sample for periodic evaluation"
     goal: ClassVar[Goal] = "pipeline"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=(
+                "eval-size",
+                "curve-step-variance",
+            ),
+            shares="study",
+            because="The sample that the evaluations take is at fault, and it is to be replaced.",
+        ),
+    )
 
     material: Share = 0.2
     """Smallest disagreement worth a word, as a share of what tuning gained. Our choice."""

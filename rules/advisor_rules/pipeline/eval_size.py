@@ -11,7 +11,7 @@ import numpy as np
 from advisor.computed.curves.curve_tails import round_up
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Severity
@@ -47,6 +47,17 @@ class EvalSize(Rule):
 
     playbook: ClassVar[str] = "Choosing a sample for periodic evaluation"
     goal: ClassVar[Goal] = "efficiency"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=(
+                "curve-step-variance",
+                "adopt",
+                "tuning-saturated",
+            ),
+            shares="study",
+            because="With so few validation examples, trials that differ look alike.",
+        ),
+    )
 
     best: Count = 5
     """How many of the best trials to compare."""

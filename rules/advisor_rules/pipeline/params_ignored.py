@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from advisor.engine.rule import Rule, Share
+from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Severity
@@ -47,6 +47,39 @@ class ParamsIgnored(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "pipeline"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=(
+                "space-boundary",
+                "space-insensitive",
+                "space-interaction",
+                "space-undersampled",
+                "space-shrink",
+                "space-scale",
+                "space-tuned-batch",
+                "unfair-comparison",
+                "curve-step-variance",
+                "eval-size",
+                "adopt",
+                "tuning-saturated",
+            ),
+            shares="study",
+            because="The settings of these trials did not reach their training, so trials differ by chance, or not at all.",
+            cause_at="everywhere",
+        ),
+        Relation(
+            rules=(
+                "space-insensitive",
+                "space-boundary",
+                "space-interaction",
+                "space-shrink",
+                "space-scale",
+            ),
+            shares="subject",
+            because="Its values left no trace in any curve: it does not reach the training, or is idle by its nature.",
+            cause_at="somewhere",
+        ),
+    )
 
     false_alarms: Share = 0.001
     """How often, per study, chance may make curves agree that have nothing in common but their course."""

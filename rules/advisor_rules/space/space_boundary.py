@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.space import settings
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Expectation, Relation, Rule, Settled, Share
 from advisor.model.change import SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Side
@@ -55,6 +55,41 @@ class SpaceBoundary(Rule):
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
     goal: ClassVar[Goal] = "boundary"
     probes: ClassVar[frozenset[str]] = frozenset({"learning-rate"})
+    predicts: ClassVar[Expectation] = "best-beyond"
+    before_exploitation: ClassVar[Settled | None] = "quiet"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=(
+                "stability-early",
+                "stability-mid",
+                "stability-spikes",
+            ),
+            shares="low rates",
+            because="Lower learning rates are better than these trials' all the same, so that instability forbids nothing.",
+            max_severity="warning",
+        ),
+        Relation(
+            rules=("curve-train-loss-rises",),
+            shares="low rates",
+            because="The best learning rates are the lowest that were tried; if the rate is too high, the training loss can rise.",
+        ),
+        Relation(
+            rules=("space-shrink",),
+            shares="subject",
+            because="The good trials lie together at the end where the range is to be widened.",
+            waits=False,
+        ),
+        Relation(
+            rules=("space-undersampled",),
+            shares="study",
+            because="The best settings lie at an end of what was searched, where there are few trials.",
+        ),
+        Relation(
+            rules=("space-insensitive",),
+            shares="study",
+            because="The best settings lie at an end of what was searched, and what matters beyond it is not known.",
+        ),
+    )
 
     best: Count = 5
     """How many of the best trials the message counts; the test ranks all of them."""

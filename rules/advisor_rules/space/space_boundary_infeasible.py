@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.computed.space import settings
 from advisor.computed.stability import instability
-from advisor.engine.rule import Factor, Rule, Share
+from advisor.engine.rule import Factor, Rule, Settled, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
@@ -45,6 +45,7 @@ class SpaceBoundaryInfeasible(Rule):
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
     goal: ClassVar[Goal] = "stability"
     probes: ClassVar[frozenset[str]] = frozenset({"learning-rate"})
+    before_exploitation: ClassVar[Settled | None] = "not-fired"
 
     purity: Share = 0.8
     """Share of the trials beyond the threshold that must have failed: nearly all."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from advisor.computed.space import failures
-from advisor.engine.rule import Rule, Share
+from advisor.engine.rule import Expectation, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, Change, Forbid
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -55,6 +55,55 @@ class SpaceInfeasible(Rule):
     playbook: ClassVar[str] = "Extracting insight from experimental results"
     goal: ClassVar[Goal] = "infeasible"
     probes: ClassVar[frozenset[str]] = frozenset({"learning-rate"})
+    predicts: ClassVar[Expectation] = "fewer-failures"
+    before_exploitation: ClassVar[Settled | None] = "not-fired"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=(
+                "stability-early",
+                "stability-mid",
+                "stability-spikes",
+            ),
+            shares="trials",
+            because="These trials lie where the space is to be cut off; this is how they fail.",
+            cause_at="somewhere",
+            max_severity="warning",
+        ),
+        Relation(
+            rules=(
+                "stability-early",
+                "stability-mid",
+                "stability-spikes",
+            ),
+            shares="high rates",
+            because="Learning rates up there are too high to train at, where they are to be cut off and a little below.",
+            cause_at="somewhere",
+            max_severity="warning",
+        ),
+        Relation(
+            rules=("space-boundary-infeasible",),
+            shares="end",
+            because="The best trial lies next to the failures that are counted there.",
+            waits=False,
+        ),
+        Relation(
+            rules=(
+                "space-boundary",
+                "space-shrink",
+            ),
+            shares="subject",
+            because="Trials fail in a part of the same range, so that it is to be moved.",
+            waits=False,
+            cause_at="somewhere",
+        ),
+        Relation(
+            rules=("space-undersampled",),
+            shares="study",
+            because="Trials that fail are missing elsewhere.",
+            waits=False,
+            cause_at="somewhere",
+        ),
+    )
 
     share: Share = 0.1
     """Share of the ended trials from which failures are many; labelled studies with many had 15 % or more, those without, none."""

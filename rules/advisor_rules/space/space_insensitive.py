@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.space import importance, sampler
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Expectation, Rule, Share
 from advisor.model.change import Change, FixParameter
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -46,6 +46,7 @@ class SpaceInsensitive(Rule):
 
     playbook: ClassVar[str] = "Exploration vs exploitation"
     goal: ClassVar[Goal] = "sampling"
+    predicts: ClassVar[Expectation] = "no-worse"
 
     share: Share = 0.15
     """Share of the greatest importance below which one is negligible: fixed, it would change results by less than 40 % of what the

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.space import importance, sampler
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -47,6 +47,13 @@ class SpaceInteraction(Rule):
 
     playbook: ClassVar[str] = "Exploration vs exploitation"
     goal: ClassVar[Goal] = "sampling"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("space-insensitive",),
+            shares="subject",
+            because="What it does depends on the other hyperparameter, so it does little only on average over that one.",
+        ),
+    )
 
     most: Count = 3
     """How many pairs to name, the surest first."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.space import sampler, settings
-from advisor.engine.rule import Count, Factor, Rule, Share
+from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.change import SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -49,6 +49,17 @@ class SpaceScale(Rule):
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
     goal: ClassVar[Goal] = "boundary"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=(
+                "space-boundary",
+                "space-shrink",
+                "space-insensitive",
+            ),
+            shares="subject",
+            because="On the scale that was searched, what matters is crammed at one end of the range.",
+        ),
+    )
 
     span: Factor = 10.0
     """Ratio of a range's ends from which scales differ enough to matter: a decade."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.space import sampler, settings
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Expectation, Relation, Rule, Share
 from advisor.model.change import SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -52,6 +52,19 @@ class SpaceShrink(Rule):
 
     playbook: ClassVar[str] = "After exploration concludes"
     goal: ClassVar[Goal] = "sampling"
+    predicts: ClassVar[Expectation] = "denser"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("space-insensitive",),
+            shares="subject",
+            because="Good trials lie in a part of its range only; most others differ little, so that it seems to do nothing.",
+        ),
+        Relation(
+            rules=("space-undersampled",),
+            shares="study",
+            because="The good region is a small part of what was searched: of as many trials in narrower ranges, more lie in it.",
+        ),
+    )
 
     best: Share = 0.1
     """Share of the trials that count as good in any case, at least four."""

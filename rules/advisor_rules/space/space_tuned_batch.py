@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.computed.batch import throughput
 from advisor.computed.space import kinds
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -43,6 +43,17 @@ class SpaceTunedBatch(Rule):
 
     playbook: ClassVar[str] = "Why shouldn't the batch size be tuned to directly improve validation set performance?"
     goal: ClassVar[Goal] = "sampling"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=(
+                "space-boundary",
+                "space-insensitive",
+                "space-interaction",
+            ),
+            shares="subject",
+            because="Batch sizes were compared at learning rates that suit some of them better than others.",
+        ),
+    )
 
     settings: Count = 3
     """Learning rates from which a batch size counts as tuned: fewer cannot show a best one with a worse one on each side."""

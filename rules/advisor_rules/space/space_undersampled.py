@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.computed.curves import noise
 from advisor.computed.space import sampler, settings
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, SetField
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -56,6 +56,14 @@ class SpaceUndersampled(Rule):
 
     playbook: ClassVar[str] = "How many trials are needed to get good results with quasi-random search?"
     goal: ClassVar[Goal] = "sampling"
+    before_exploitation: ClassVar[Settled | None] = "quiet"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("space-insensitive",),
+            shares="study",
+            because="Too few trials lie in the good region to show what matters there.",
+        ),
+    )
 
     little: Share = 0.1
     """Share of what the best third of the trials differ by that half of the trials may lose. On windows of dense grids this told

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from advisor.computed.space import kinds, sampler, settings
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetField, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
@@ -51,6 +51,16 @@ class UnfairComparison(Rule):
 
     playbook: ClassVar[str] = "Striking a balance between informative and affordable experiments"
     goal: ClassVar[Goal] = "sampling"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=(
+                "space-insensitive",
+                "space-interaction",
+            ),
+            shares="subject",
+            because="Its values were not tuned equally well, so what it does is not known yet.",
+        ),
+    )
 
     levels: Count = 5
     """Most distinct values of a whole number that count as compared with each other rather than tuned."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.computed.curves import curve_tails
 from advisor.computed.stability import clipping, instability
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.study import Study
@@ -46,6 +46,16 @@ class ClipAggressive(Rule):
 
     playbook: ClassVar[str] = "Gradient clipping"
     goal: ClassVar[Goal] = "stability"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=(
+                "space-insensitive",
+                "space-boundary",
+            ),
+            shares="rates",
+            because="Where most updates are clipped, the clipping sets their length, and a higher learning rate changes little.",
+        ),
+    )
 
     most: Share = 0.5
     """Share of clipped updates from which on clipping is extreme: the playbook's number."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from advisor.computed.stability import instability, loss_blowups
-from advisor.engine.rule import Count, Factor, Rule, Share
+from advisor.engine.rule import Count, Factor, Relation, Rule, Settled, Share
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line, Mark
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.study import Study
@@ -48,6 +48,41 @@ class StabilityEarly(Rule):
     playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
     goal: ClassVar[Goal] = "stability"
     probes: ClassVar[frozenset[str]] = frozenset({"learning-rate", "early-instability"})
+    before_exploitation: ClassVar[Settled | None] = "not-fired"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("space-infeasible",),
+            shares="trials",
+            because="The trials failed because their training blew up at its start, wherever in the space they lie.",
+            effect_at="everywhere",
+        ),
+        Relation(
+            rules=(
+                "stability-mid",
+                "stability-spikes",
+                "clip-insufficient",
+                "residual-norm",
+            ),
+            shares="a trial",
+            because="Training is unstable from its start on; this says more about it.",
+            waits=False,
+        ),
+        Relation(
+            rules=("curve-worse-than-chance",),
+            shares="trials",
+            because="The best trial is unstable from its start on, which keeps it from learning.",
+            min_severity="critical",
+            max_severity="warning",
+        ),
+        Relation(
+            rules=(
+                "curve-overfitting",
+                "curve-step-variance",
+            ),
+            shares="trials",
+            because="These trials blew up at their start, and what came after it shows that.",
+        ),
+    )
 
     reach: Factor = 10.0
     """Times the best trial's learning rate up to which trials are judged: the playbook looks at 5 and 10 times."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.computed.space import failures, settings
 from advisor.computed.stability import instability, loss_blowups
-from advisor.engine.rule import Count, Factor, Rule, Share
+from advisor.engine.rule import Count, Factor, Relation, Rule, Settled, Share
 from advisor.model.change import Change, RunPlan, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
@@ -48,6 +48,28 @@ class StabilityEdge(Rule):
     playbook: ClassVar[str] = "Identifying unstable workloads"
     goal: ClassVar[Goal] = "stability"
     probes: ClassVar[frozenset[str]] = frozenset({"learning-rate", "early-instability"})
+    before_exploitation: ClassVar[Settled | None] = "not-fired"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=(
+                "space-boundary-infeasible",
+                "space-infeasible",
+                "space-boundary",
+            ),
+            shares="end",
+            because="Instability draws this line in the space: once training is stable, it lies elsewhere.",
+        ),
+        Relation(
+            rules=(
+                "stability-early",
+                "stability-mid",
+                "stability-spikes",
+            ),
+            shares="trials",
+            because="These are the trials that draw the line; this is how they fail.",
+            waits=False,
+        ),
+    )
 
     purity: Share = 0.8
     """Share of the trials from the edge on that must have failed: nearly all."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from advisor.computed.stability import instability, loss_blowups
-from advisor.engine.rule import Count, Factor, Rule, Share
+from advisor.engine.rule import Count, Factor, Relation, Rule, Settled, Share
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line, Mark
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.study import Study
@@ -45,6 +45,48 @@ class StabilityMid(Rule):
 
     playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
     goal: ClassVar[Goal] = "stability"
+    before_exploitation: ClassVar[Settled | None] = "not-fired"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("space-infeasible",),
+            shares="trials",
+            because="The trials failed because their training blew up, wherever in the space they lie.",
+            effect_at="everywhere",
+        ),
+        Relation(
+            rules=(
+                "stability-spikes",
+                "clip-insufficient",
+                "residual-norm",
+            ),
+            shares="a trial",
+            because="Training becomes unstable; this says more about it.",
+            waits=False,
+        ),
+        Relation(
+            rules=("curve-worse-than-chance",),
+            shares="trials",
+            because="The loss of the best trial jumped up in mid training, and what it had learned is gone.",
+            min_severity="critical",
+            max_severity="warning",
+        ),
+        Relation(
+            rules=(
+                "curve-overfitting",
+                "curve-step-variance",
+                "step-position",
+                "adopt",
+            ),
+            shares="trials",
+            because="The loss of these trials jumped up in mid training, and what came after it shows the jump.",
+        ),
+        Relation(
+            rules=("ckpt-best-lost",),
+            shares="trials",
+            because="The loss jumped up after the best step.",
+            waits=False,
+        ),
+    )
 
     reach: Factor = 10.0
     """Times the best trial's learning rate up to which trials are judged: the playbook looks at 5 and 10 times."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.computed.curves import curve_tails
 from advisor.computed.steps import schedules
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, SetSchedule
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line, Mark
 from advisor.model.finding import Finding, Goal, MissingData
@@ -46,6 +46,17 @@ class DecayTooLow(Rule):
 
     playbook: ClassVar[str] = "Deciding how long to train when training is compute-bound"
     goal: ClassVar[Goal] = "steps"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=(
+                "curve-saturated",
+                "step-position",
+                "steps-compute-bound",
+            ),
+            shares="trials",
+            because="The curve is flat because the learning rate is next to nothing there.",
+        ),
+    )
 
     tiny: Share = 0.03
     """Share of its peak below which a learning rate is tiny; ours."""

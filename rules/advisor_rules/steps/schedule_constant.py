@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from advisor.computed.steps import schedules
-from advisor.engine.rule import Count, Rule, Share
+from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import SetSchedule
 from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -40,6 +40,13 @@ class ScheduleConstant(Rule):
 
     playbook: ClassVar[str] = "Which learning rate decay should I use as a default?"
     goal: ClassVar[Goal] = "efficiency"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("curve-step-variance",),
+            shares="study",
+            because="A learning rate that never decays keeps the weights moving to the end.",
+        ),
+    )
 
     best: Count = 5
     """How many of the best trials to look at."""

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from advisor.engine.explain import CAUSES, Cause, cause_of, check, explain, first_cause
+from advisor.engine.explain import cause_of, explain, first_cause
 from advisor.engine.registry import load_rules
+from advisor.engine.relation import Relation, check_relations, links
+from advisor.engine.rule import Rule
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import Finding, Verdict
 
@@ -20,62 +22,77 @@ def found(rule: str, *trials: str, **given: Any) -> Finding:
     )
 
 
-def after(*findings: Finding, causes: tuple[Cause, ...] = CAUSES) -> dict[str, Finding]:
+RULES = load_rules()
+
+
+def after(*findings: Finding) -> dict[str, Finding]:
     """The findings by rule, explained."""
-    verdicts = explain((Verdict(rule=f.rule, status="fired", findings=(f,)) for f in findings), causes)
+    verdicts = explain((Verdict(rule=f.rule, status="fired", findings=(f,)) for f in findings), RULES)
     return {f.rule: f for v in verdicts for f in v.findings}
 
 
-def link(rule: str, *explains: str, **given: Any) -> Cause:
-    return Cause(rule=rule, explains=explains, **({"shared": "study", "because": "It does."} | given))
+def rule(name: str, *effects: str, **given: Any) -> Rule:
+    """A rule that explains the findings of others."""
+    relation = Relation(rules=effects, **({"shares": "study", "because": "It does."} | given))
+    body = {"id": name, "explains": (relation,) if effects else (), "__annotations__": {}, "__module__": __name__}
+    return type(Rule)(name, (Rule,), body)()
 
 
-# --- the table ------------------------------------------------------------------------------------------------------------------
+# --- what rules declare ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_table_names_rules_that_exist_and_nothing_explains_itself() -> None:
-    check(CAUSES, [r.rule_id() for r in load_rules()])
+def test_the_built_in_rules_name_rules_that_exist_and_nothing_explains_itself() -> None:
+    check_relations(RULES)
 
 
 def test_a_rule_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(AdvisorError, match="'space-bondary', which does not exist"):
-        check([link("a", "space-bondary")], ["a", "space-boundary"])
-    with pytest.raises(AdvisorError, match="'b', which does not exist"):
-        check([link("b", "a")], ["a"])
+    with pytest.raises(AdvisorError, match="'a' has a relation to 'space-bondary', which does not exist"):
+        check_relations([rule("a", "space-bondary"), rule("space-boundary")])
 
 
 def test_a_circle_is_refused() -> None:
-    with pytest.raises(AdvisorError, match="explains itself"):
-        check([link("a", "b"), link("b", "c"), link("c", "a")], "abc")
-    with pytest.raises(AdvisorError, match="explains itself"):
-        check([link("a", "a")], "a")
+    with pytest.raises(AdvisorError, match="explain each other in a circle"):
+        check_relations([rule("a", "b"), rule("b", "c"), rule("c", "a")])
+    with pytest.raises(AdvisorError, match="circle: a;"):
+        check_relations([rule("a", "a")])
 
 
 def test_two_ways_between_two_rules_are_no_circle_where_a_place_tells_them_apart() -> None:
-    placed = link("a", "b", at="somewhere")
-    check([placed, link("b", "a", explains_at="everywhere")], "ab")
-    with pytest.raises(AdvisorError, match="explains itself"):
-        check([placed, link("b", "a")], "ab")
+    placed = rule("a", "b", cause_at="somewhere")
+    check_relations([placed, rule("b", "a", effect_at="everywhere")])
+    with pytest.raises(AdvisorError, match="circle"):
+        check_relations([placed, rule("b", "a")])
 
 
 def test_severities_tell_two_ways_apart_as_well() -> None:
-    check([link("a", "b", least="critical"), link("b", "a", gravest="warning")], "ab")
-    with pytest.raises(AdvisorError, match="explains itself"):
-        check([link("a", "b", least="warning"), link("b", "a", gravest="warning")], "ab")
+    check_relations([rule("a", "b", min_severity="critical"), rule("b", "a", max_severity="warning")])
+    with pytest.raises(AdvisorError, match="circle"):
+        check_relations([rule("a", "b", min_severity="warning"), rule("b", "a", max_severity="warning")])
 
 
-@pytest.mark.parametrize("line", CAUSES, ids=lambda c: f"{c.rule}-{c.explains[0]}")
-def test_every_line_says_why_in_a_sentence(line: Cause) -> None:
-    assert line.because[0].isupper()
-    assert line.because.endswith(".")
-    assert len(set(line.explains)) == len(line.explains)
+def test_an_effect_may_declare_its_cause_itself() -> None:
+    relation = Relation(rules=("a",), shares="study", because="It does.")
+    body = {"id": "b", "explained_by": (relation,), "__annotations__": {}, "__module__": __name__}
+    effect = type(Rule)("B", (Rule,), body)()
+    verdicts = [Verdict(rule=r, status="fired", findings=(found(r),)) for r in ("b", "a")]
+    explained = explain(verdicts, [rule("a"), effect])[0].findings[0].explained_by
+    assert explained is not None
+    assert (explained.rule, explained.because) == ("a", "It does.")
 
 
-def test_no_two_lines_say_the_same() -> None:
-    pairs = [
-        (c.rule, effect, c.shared, c.at, c.explains_at, c.least, c.gravest) for c in CAUSES for effect in c.explains
+@pytest.mark.parametrize("link", links(RULES), ids=lambda link: f"{link.cause}-{link.effect}")
+def test_every_relation_says_why_in_a_sentence(link: Any) -> None:
+    assert link.relation.because[0].isupper()
+    assert link.relation.because.endswith(".")
+
+
+def test_no_two_relations_say_the_same() -> None:
+    conditions = [
+        (k.cause, k.effect, k.relation.shares, k.relation.cause_at, k.relation.effect_at) for k in links(RULES)
     ]
-    assert len(set(pairs)) == len(pairs)
+    severities = [(k.relation.min_severity, k.relation.max_severity) for k in links(RULES)]
+    every = list(zip(conditions, severities, strict=True))
+    assert len(set(every)) == len(every)
 
 
 # --- one cause, one headline ----------------------------------------------------------------------------------------------------
@@ -199,7 +216,7 @@ def test_what_has_no_cause_among_the_findings_stands_by_itself() -> None:
     alone = found("curve-overfitting", "t1")
     assert after(alone)["curve-overfitting"] == alone
     verdicts = (Verdict(rule="q", status="quiet"), Verdict(rule="u", status="not-assessed", reason="r"))
-    assert explain(verdicts) == verdicts
+    assert explain(verdicts, RULES) == verdicts
 
 
 def test_the_batch_size_is_chosen_by_time() -> None:

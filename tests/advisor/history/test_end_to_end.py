@@ -90,7 +90,7 @@ def test_a_second_round_is_judged_by_what_the_first_predicted(uri: str, where: d
 
 
 OWN_RULE = """
-from advisor.rule import Rule
+from advisor.engine.rule import Rule
 
 class Strict(Rule):
     \"\"\"Nothing is ever wrong.\"\"\"

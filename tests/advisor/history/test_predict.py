@@ -133,4 +133,4 @@ def test_a_rule_without_a_prediction_of_its_own_expects_to_find_nothing_again():
         for made in spec.predictions:
             assert made.rule == "reseed" or made.rule in {r.rule_id() for r in rules}
             if isinstance(made.expects, Settled):
-                assert any(f.message == made.expects.was for v in verdicts for f in v.findings)
+                assert any(str(f.message) == made.expects.was for v in verdicts for f in v.findings)

@@ -12,7 +12,7 @@ HOSTILE = "../<script>alert(1)</script>{{ 7*7 }}\u202e"
 KILLER = '''
 """A rule that ends its process under one study."""
 import os
-from advisor.rule import Rule
+from advisor.engine.rule import Rule
 
 class Killer(Rule):
     """Kills.

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 SLEEPER = """
 import os, time
 from pathlib import Path
-from advisor.rule import Rule
+from advisor.engine.rule import Rule
 
 class Sleeper(Rule):
     '''Sleeps.

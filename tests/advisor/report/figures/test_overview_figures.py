@@ -41,7 +41,7 @@ def test_every_heading_is_there(report: Report) -> None:
 def test_every_caption_is_one_result_with_a_number(report: Report) -> None:
     for group in groups(report)[1:]:
         for figure in group.figures:
-            assert re.search(r"\d", figure.caption), figure.caption
+            assert re.search(r"\d", str(figure.caption)), figure.caption
             assert figure.caption.rstrip().endswith(".")
 
 
@@ -99,7 +99,9 @@ def test_throughput_and_target_say_which_size_is_best() -> None:
         Speed(batch_size=s, examples_per_s=v, low=0.9 * v, high=None, trials=()) for s, v in ((32, 1e3), (64, 1.5e3))
     ]
     figure = speed_figure(speeds)
-    assert figure.caption.startswith("Batch size 64 trains fastest, at 1,500 examples per second: 1.5 times as many")
+    assert str(figure.caption).startswith(
+        "Batch size 64 trains fastest, at 1,500 examples per second: 1.5 times as many"
+    )
     race = ToTarget(
         unit="epochs",
         target=0.5,
@@ -110,10 +112,10 @@ def test_throughput_and_target_say_which_size_is_best() -> None:
         ),
     )
     steps, seconds = target_figures(race, "val/loss")
-    assert steps.caption.startswith(
+    assert str(steps.caption).startswith(
         "Batch size 32 reaches val/loss 0.5000 with the fewest epochs, 4; batch size 64 takes 2 times"
     )
-    assert seconds.caption.startswith(
+    assert str(seconds.caption).startswith(
         "Batch size 64 reaches val/loss 0.5000 in the least time, 9 s; batch size 32 takes 1.1"
     )
 
@@ -123,10 +125,10 @@ def test_importance_does_not_boast_where_all_may_be_noise() -> None:
     pair = Importance(parameters=("lr", "wd"), share=0.2, low=0.1, high=0.3, p=0.01)
     noisy = importance_figures(Importances(settings=12, p=0.4, each=(part,), pairs=(pair,)))
     assert "may be noise" in noisy[0].caption
-    assert noisy[1].caption.startswith("No two")
+    assert str(noisy[1].caption).startswith("No two")
     sure = importance_figures(Importances(settings=12, p=0.01, each=(part,), pairs=(pair,)))
-    assert sure[0].caption.startswith("lr goes with 90%")
-    assert sure[1].caption == "What one does depends on the other for lr and wd."
+    assert str(sure[0].caption).startswith("lr goes with 90%")
+    assert str(sure[1].caption) == "What one does depends on the other for lr and wd."
 
 
 def test_a_close_up_draws_every_point_and_gaps_stay_gaps(report: Report) -> None:

@@ -34,7 +34,7 @@ def test_a_batch_size_that_changed_untuned_fires():
     study = study_of(one("mnist", RATES), one("mnist-round-2", [0.05] * 3, 512))
     said = verdict("batch-changed", study)
     (finding,) = said.findings
-    assert finding.message == (
+    assert str(finding.message) == (
         "From study mnist to mnist-round-2 the batch size changed from 64 to 512, but of the learning rate only 1 value was tried "
         "there, after 5 before."
     )

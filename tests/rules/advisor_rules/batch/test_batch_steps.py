@@ -51,7 +51,7 @@ def test_fires_beyond_perfect_scaling():
     study = study_of(repeats(critical=100), space=space)
     said = verdict("batch-steps", study)
     (finding,) = said.findings
-    assert finding.message.startswith("Beyond batch_size 32 training needs more examples to the target: ")
+    assert str(finding.message).startswith("Beyond batch_size 32 training needs more examples to the target: ")
     assert "with 256 against" in finding.message
     assert "8 times the batch takes" in finding.message
     assert finding.confidence > 0.99
@@ -77,7 +77,7 @@ def test_an_objective_that_counts_epochs_is_taken_as_it_is():
         steps=range(5),
     )
     (finding,) = verdict("batch-steps", study).findings
-    assert finding.message == (
+    assert str(finding.message) == (
         "Beyond global_batch_size 8,192 training needs more epochs to the target: 56 with 32,768 against 40 with 4,096, 1.4 times "
         "as many, so 8 times the batch takes 18% of the steps instead of 12%."
     )
@@ -116,19 +116,19 @@ def test_the_soonest_batch_size_is_told_where_times_are_known():
     times = [np.arange(40) * 60.0 / s for s in SIZES for _ in range(4)]
     study = study_of(repeats(critical=100), times={"val/loss": times})
     (finding,) = verdict("batch-steps", study).findings
-    assert finding.action == "Use a batch size of 256, which reaches the target soonest; 32 spends least."
+    assert str(finding.action) == "Use a batch size of 256, which reaches the target soonest; 32 spends least."
 
 
 def test_warns_where_larger_batches_take_longer_and_leaves_the_choice_to_the_throughput_where_times_are_unknown():
     slow = [np.arange(40) * 60.0 * s for s in SIZES for _ in range(4)]
     (finding,) = verdict("batch-steps", study_of(repeats(critical=100), times={"val/loss": slow})).findings
     assert finding.severity == "warning"
-    assert finding.action == "Use a batch size of 32, which reaches the target soonest and spends least."
+    assert str(finding.action) == "Use a batch size of 32, which reaches the target soonest and spends least."
     unknown = [np.full(40, np.nan)] * 16
     (finding,) = verdict("batch-steps", study_of(repeats(critical=100), times={"val/loss": unknown})).findings
     assert finding.severity == "note"
     assert [c.kind for c in finding.changes] == ["advise"]
-    assert finding.action.startswith("Choose the batch size by the time to the target")
+    assert str(finding.action).startswith("Choose the batch size by the time to the target")
 
 
 def test_an_objective_to_maximise():

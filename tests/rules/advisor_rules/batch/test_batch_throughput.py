@@ -54,7 +54,7 @@ def test_a_plateau_fixes_the_batch_size_before_it():
     study = study_of(rates([1.9, 1.9, 1.9, 1.02, 1.0]))
     said = verdict("batch-throughput", study)
     (finding,) = said.findings
-    assert finding.message.startswith("Throughput stops growing at batch size 128: 6,")
+    assert str(finding.message).startswith("Throughput stops growing at batch size 128: 6,")
     assert "at 256." in finding.message
     assert (finding.severity, finding.subject) == ("warning", "batch_size")
     assert finding.trials == ("run4", "run5")
@@ -111,7 +111,9 @@ CAUSES = {
 @pytest.mark.parametrize("factors", [[1.0] * 5, [1.2] * 5], ids=["flat", "slow"])
 def test_without_a_doubling_it_names_the_bottleneck(extra, facts, cause, factors):
     (finding,) = verdict("batch-throughput", study_of(rates(factors), extra=extra, facts=facts)).findings
-    assert finding.message.startswith("No doubling of the batch size nearly doubles the throughput, at most times 1.")
+    assert str(finding.message).startswith(
+        "No doubling of the batch size nearly doubles the throughput, at most times 1."
+    )
     assert cause in finding.message
     assert finding.changes[0].kind == "advise"
 
@@ -173,5 +175,5 @@ def test_it_keeps_its_promise(factor, noise):
     for _ in range(100):
         count = int(RNG.integers(4, 7))
         said = verdict("batch-throughput", study_of(rates([factor] * (count - 1), noise, 60)))
-        wrong += any(not f.message.startswith("Throughput is still growing") for f in said.findings)
+        wrong += any(not str(f.message).startswith("Throughput is still growing") for f in said.findings)
     assert wrong <= 5

@@ -62,8 +62,8 @@ def test_waves_within_an_epoch_and_a_period_that_shows_slower_than_it_is():
 
 def test_says_what_the_loader_was_seen_to_do():
     (off,) = verdict(RULE, study([periodic()], {**EPOCH, "shuffle": "false"})).findings
-    assert off.message.endswith("the training loader does not shuffle.")
-    assert off.action.startswith("Let the training loader shuffle")
+    assert str(off.message).endswith("the training loader does not shuffle.")
+    assert str(off.action).startswith("Let the training loader shuffle")
     (on,) = verdict(RULE, study([periodic()], {**EPOCH, "shuffle": "true"})).findings
     assert "validation examples" in on.action
 

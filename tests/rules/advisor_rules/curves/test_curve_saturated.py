@@ -75,7 +75,7 @@ def test_negated_and_maximised_is_the_same():
 def test_the_order_of_runs_and_the_unit_do_not_matter():
     curves = [settling(0.3, 0), settling(0.25, 1), noisy(2.5 - T, seed=3)]
     one, other = verdict(RULE, study(curves)), verdict(RULE, study([1e-4 * c for c in curves[::-1]]))
-    assert one.findings[0].message == other.findings[0].message
+    assert str(one.findings[0].message) == other.findings[0].message
 
 
 @pytest.mark.parametrize("shape", ["power", "line", "drop"])

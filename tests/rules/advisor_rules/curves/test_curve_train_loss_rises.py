@@ -39,7 +39,9 @@ def test_fires_and_asks_to_look_for_the_bug():
     assert finding.subject == "train/loss"
     assert finding.confidence > 0.95
     assert finding.trials == ("run0", "run1")
-    assert finding.message.startswith("The training loss of the best trial trial-0 rises: train/loss goes from 0.3")
+    assert str(finding.message).startswith(
+        "The training loss of the best trial trial-0 rises: train/loss goes from 0.3"
+    )
     (change,) = finding.changes
     assert change.apply(study([rising()]).spec).notes == (change.text,)
 
@@ -160,5 +162,5 @@ def test_a_note_where_evaluations_go_on_improving():
     better = 0.5 + 2 * np.exp(-T / 0.5) + noise(7, 0.005)
     (finding,) = verdict(RULE, study([rising(0, by=4.0)], [better])).findings
     assert finding.severity == "note"
-    assert finding.message.endswith("at its end, while val/loss goes on improving.")
+    assert str(finding.message).endswith("at its end, while val/loss goes on improving.")
     assert "augmentation" in finding.action

@@ -52,7 +52,7 @@ def test_fires_and_asks_to_fix_the_pipeline_first():
     assert finding.severity == "critical"
     assert finding.subject == "val/accuracy"
     assert finding.confidence > 0.8
-    assert finding.message.startswith(
+    assert str(finding.message).startswith(
         "No trial does clearly better than guessing, which scores 0.1: the best level of "
     )
     (change,) = finding.changes
@@ -159,7 +159,7 @@ def test_one_class_right_by_luck_is_not_learning_but_with_many_classes_it_takes_
     ten = [guessed(i, examples=5000, right=0.18) for i in range(3)]
     (finding,) = verdict(RULE, accuracy(ten, {"classes": "10", "n_valid": "5000"})).findings
     assert finding.severity == "warning"
-    assert finding.message.startswith("No trial does much better than guessing")
+    assert str(finding.message).startswith("No trial does much better than guessing")
     many = [guessed(i, examples=50_000, right=0.01) for i in range(3)]
     assert verdict(RULE, accuracy(many, {"classes": "1000", "n_valid": "50000"})).status == "quiet"
 

@@ -20,7 +20,7 @@ CLEAR = {0.1: [0.50, 0.51, 0.52, 0.50], 0.2: [0.72, 0.74, 0.71, 0.71], 0.3: [0.9
 
 def test_a_lead_within_the_trial_variance_is_no_lead():
     found = verdict("adopt", repeated({0.1: [0.50, 0.53, 0.52, 0.51], 0.2: [0.52, 0.54, 0.55, 0.51]})).findings[0]
-    assert found.message == (
+    assert str(found.message) == (
         "The setting of trial-0 leads by 0.015 (0.515 against 0.53, 4 and 4 seeds), within the 0.016 "
         "that seeds differ by (p = 0.31)."
     )
@@ -34,7 +34,7 @@ def test_a_lead_within_the_trial_variance_is_no_lead():
 
 def test_a_lead_too_small_to_find_out_about_asks_for_the_simpler_setting():
     found = verdict("adopt", repeated(CLOSE)).findings[0]
-    assert found.action.startswith("Take the simpler or cheaper of trial-0 and trial-4")
+    assert str(found.action).startswith("Take the simpler or cheaper of trial-0 and trial-4")
     assert [c.kind for c in found.changes] == ["advise"]
 
 
@@ -144,7 +144,7 @@ def test_repeats_that_noted_no_seed_are_runs_and_a_tie_is_no_lead():
     params = [{"lr": lr} for lr in (0.1, 0.1, 0.2, 0.2)]
     tied = make_study(params, {"val/loss": [0.50, 0.54, 0.51, 0.53]})
     (finding,) = verdict("adopt", tied).findings
-    assert finding.message.startswith(
+    assert str(finding.message).startswith(
         "The setting of trial-0 is just as good as that of trial-2 (0.52 against 0.52, 2 and 2 runs)"
     )
     assert "that runs differ by" in finding.message

@@ -23,7 +23,7 @@ def test_statistics_from_few_examples():
     shown = study(*[{**LAYERS, "batch_size": "4"}] * 6)
     (finding,) = verdict(RULE, shown).findings
     assert finding.severity == "warning"
-    assert finding.message == "In 6 of 6 trials, batch norm takes its statistics from 4 examples."
+    assert str(finding.message) == "In 6 of 6 trials, batch norm takes its statistics from 4 examples."
     assert "layer norm" in finding.changes[0].text
     assert finding.changes[0].apply(shown.spec).notes == (finding.changes[0].text,)
     assert verdict(RULE, study({**LAYERS, "batch_size": "12"})).findings[0].severity == "note"

@@ -22,7 +22,9 @@ def test_smaller_than_in_training():
     shown = study(*[{"batch_size": 64, "eval_batch_size": 8, "n_valid": 500}] * 6)
     (finding,) = verdict(RULE, shown).findings
     assert finding.severity == "note"
-    assert finding.message == "In 6 of 6 trials, evaluations take batches of 8 examples a device, training takes 64."
+    assert (
+        str(finding.message) == "In 6 of 6 trials, evaluations take batches of 8 examples a device, training takes 64."
+    )
     (change,) = finding.changes
     assert "at least 64" in change.text
     assert change.apply(shown.spec).notes == (change.text,)
@@ -57,7 +59,7 @@ def test_only_the_trials_that_show_it():
     sizes = [16, 32, 64, 128]
     shown = study(*[{"batch_size": b, "eval_batch_size": 32, "n_valid": 1000} for b in sizes])
     (finding,) = verdict(RULE, shown).findings
-    assert finding.message.startswith("In 2 of 4 trials")
+    assert str(finding.message).startswith("In 2 of 4 trials")
     assert "64 to 128" in finding.message
 
 

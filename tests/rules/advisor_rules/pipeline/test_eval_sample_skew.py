@@ -30,7 +30,7 @@ def test_the_best_on_the_sample_is_not_the_best():
     shown = study([[0.10], [0.20], [0.30], [0.40]], [[0.28], [0.20], [0.30], [0.40]])
     (finding,) = verdict(RULE, shown).findings
     assert finding.severity == "warning"
-    assert finding.message == (
+    assert str(finding.message) == (
         "By val/error on the sample trial-0 is best (0.1), but on the whole set it has 0.28 and trial-1 has 0.2."
     )
     assert "larger sample" in finding.changes[0].text

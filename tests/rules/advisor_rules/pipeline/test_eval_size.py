@@ -36,7 +36,9 @@ def test_a_small_set_does_not_tell():
     (finding,) = verdict(RULE, shown).findings
     assert finding.severity == "warning"
     assert finding.confidence > 0.9
-    assert finding.message.startswith("With 40 validation examples, val/error of the 5 best trials differs by 0.05,")
+    assert str(finding.message).startswith(
+        "With 40 validation examples, val/error of the 5 best trials differs by 0.05,"
+    )
     assert "Validate on about " in finding.changes[0].text
     assert finding.changes[0].apply(shown.spec).notes == (finding.changes[0].text,)
 

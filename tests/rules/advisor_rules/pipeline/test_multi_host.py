@@ -53,7 +53,7 @@ def test_each_fault(subject, facts, severity, says):
     shown = study(*[healthy(**facts)] * 3)
     (finding,) = verdict(RULE, shown).findings
     assert (finding.subject, finding.severity) == (subject, severity)
-    assert finding.message.startswith("In 3 of 3 trials, ")
+    assert str(finding.message).startswith("In 3 of 3 trials, ")
     assert says in finding.message
     assert finding.changes[0].apply(shown.spec).notes == (finding.changes[0].text,)
 

@@ -31,7 +31,7 @@ def test_no_hyperparameter_reaches_the_training():
     assert finding.severity == "critical"
     assert finding.subject is None
     assert len(finding.trials) == 9
-    assert finding.message == (
+    assert str(finding.message) == (
         "9 settings of lr and weight_decay have the same curves, bit by bit: no hyperparameter does anything."
     )
     (change,) = finding.changes
@@ -53,7 +53,7 @@ def test_seeds_that_do_nothing_either():
 def test_one_hyperparameter_does_nothing():
     (finding,) = verdict(RULE, study(GRID, [p["lr"] for p in GRID], seeds=[1] * 9)).findings
     assert (finding.subject, finding.severity) == ("weight_decay", "warning")
-    assert finding.message.startswith("weight_decay changed nothing at all: in 3 groups of trials")
+    assert str(finding.message).startswith("weight_decay changed nothing at all: in 3 groups of trials")
     (finding,) = verdict(RULE, study(GRID, [p["weight_decay"] for p in GRID], seeds=[1] * 9)).findings
     assert (finding.subject, finding.severity) == ("lr", "critical")
 

@@ -34,7 +34,7 @@ def test_seeds_that_nobody_noted():
     shown = study([None] * 4)
     (finding,) = verdict(RULE, shown).findings
     assert finding.severity == "note"
-    assert finding.message.startswith("4 of 4 trials noted no seed")
+    assert str(finding.message).startswith("4 of 4 trials noted no seed")
     assert finding.changes[0].apply(shown.spec).notes == (finding.changes[0].text,)
     (finding,) = verdict(RULE, study([1, 2, None])).findings
     assert finding.trials == ("run2",)
@@ -49,7 +49,7 @@ def test_a_parameter_called_seed_will_do():
 def test_one_seed_for_all():
     (finding,) = verdict(RULE, study([7] * 8)).findings
     assert finding.severity == "note"
-    assert finding.message.startswith("All 8 trials have the seed 7")
+    assert str(finding.message).startswith("All 8 trials have the seed 7")
     assert "seed of its own" in finding.changes[0].text
     assert verdict(RULE, study([7, 7])).status == "quiet"
 
@@ -79,7 +79,7 @@ def test_seeds_of_ranks(facts, says, confidence):
     (finding,) = verdict(RULE, study((), tags=[ranks(**facts)])).findings
     assert says in finding.message
     assert finding.confidence == confidence
-    assert finding.message.startswith("In 1 of 1 trials")
+    assert str(finding.message).startswith("In 1 of 1 trials")
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,9 @@ def test_code_that_nobody_can_find():
     shown = study(*[without("git_commit")] * 3, goal="Find a learning rate")
     (finding,) = verdict(RULE, shown).findings
     assert finding.severity == "note"
-    assert finding.message == "Of what it takes to run this study again, 3 of 3 trials lack the commit of their code."
+    assert (
+        str(finding.message) == "Of what it takes to run this study again, 3 of 3 trials lack the commit of their code."
+    )
     assert finding.changes[0].apply(shown.spec).notes == (finding.changes[0].text,)
     assert ("best trial's command", WHOLE["command"]) in finding.evidence[0].rows
 
@@ -45,7 +47,7 @@ def test_code_that_nobody_can_find():
 def test_all_that_lacks_is_said_in_one_sentence():
     (finding,) = verdict(RULE, study(WHOLE, without("command"), without("git_commit", "study"))).findings
     assert "1 of 3 trials lack their command; 1 of 3 trials lack the commit" in finding.message
-    assert finding.message.endswith("no goal says what it is to find out.")
+    assert str(finding.message).endswith("no goal says what it is to find out.")
 
 
 def test_a_study_without_a_name():

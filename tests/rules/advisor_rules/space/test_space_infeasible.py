@@ -144,7 +144,7 @@ def test_running_out_of_memory_is_told_apart() -> None:
         tags=[{"error": "out of memory: tried to allocate 2 GiB"} if i < 10 else {} for i in range(12)],
     )
     (finding,) = verdict("space-infeasible", study).findings
-    assert finding.message == "6 of 12 trials failed (1 crashed, 5 ran out of memory)."
+    assert str(finding.message) == "6 of 12 trials failed (1 crashed, 5 ran out of memory)."
     assert "memory" in finding.action
 
 

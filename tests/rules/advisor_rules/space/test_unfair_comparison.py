@@ -35,7 +35,7 @@ def test_fires_where_a_range_ends_at_its_best_and_the_others_go_on(count: int) -
     made = study(unequal(count))
     (finding,) = verdict(RULE, made).findings
     assert finding.subject == "activation"
-    assert finding.message.startswith(
+    assert str(finding.message).startswith(
         "activation = tanh was only tried with lr of 0.001 or less and is best at that end"
     )
     trials, advice = finding.changes
@@ -76,7 +76,7 @@ def test_fires_where_the_lead_is_one_of_numbers() -> None:
     rates = 10 ** rng.uniform(-4, -1, 40)
     rows = [("a" if i < 4 else "b", r, float(rng.random())) for i, r in enumerate(rates)]
     (finding,) = verdict(RULE, study(rows)).findings
-    assert finding.message.startswith("activation = a had 4 settings that did not fail and activation = b had 36")
+    assert str(finding.message).startswith("activation = a had 4 settings that did not fail and activation = b had 36")
     assert finding.changes[0].value == 72  # type: ignore[union-attr]
 
 

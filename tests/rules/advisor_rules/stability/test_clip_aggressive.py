@@ -43,7 +43,7 @@ def test_fires_and_raises_the_threshold_to_the_90th_percentile():
 def test_what_the_hook_counted_comes_before_the_norms():
     tags = [{"grad_clip_norm": "0.5", "schema": "1"}]
     (finding,) = verdict("clip-aggressive", study_of([np.ones(N)], name="train/clipped", tags=tags)).findings
-    assert finding.message == "100% of the updates of trial-0, the best trial, are clipped at a norm of 0.5."
+    assert str(finding.message) == "100% of the updates of trial-0, the best trial, are clipped at a norm of 0.5."
     assert finding.changes[0].kind == "advise"
     assert "as train/grad_norm" in finding.changes[0].text
 

@@ -40,7 +40,7 @@ def test_a_jump_in_spite_of_clipping_asks_for_a_smaller_threshold():
     said = verdict("clip-insufficient", study)
     (finding,) = said.findings
     assert "jumped from" in finding.message
-    assert finding.message.endswith("though gradients are clipped at a norm of 5.")
+    assert str(finding.message).endswith("though gradients are clipped at a norm of 5.")
     assert finding.confidence > 0.9
     (spec,) = plan(study, [said]).specs
     clip = spec.parameters["grad_clip_norm"]
@@ -62,7 +62,7 @@ def test_under_extreme_clipping_a_smaller_threshold_is_no_remedy():
 
 def test_without_norms_the_threshold_is_cut_to_a_third():
     (finding,) = verdict("clip-insufficient", study_of([losses(200)], limit=3.0)).findings
-    assert finding.action == "Clip at a smaller norm, 1 to begin with."
+    assert str(finding.action) == "Clip at a smaller norm, 1 to begin with."
 
 
 def test_divergence_counts():

@@ -36,10 +36,10 @@ FAULTS = {
 @pytest.mark.parametrize(("order", "layers", "said"), FAULTS.values(), ids=FAULTS.keys())
 def test_instability_of_such_a_model_fires(order, layers, said):
     (finding,) = verdict("residual-norm", study_of([losses(), losses(rise=True)], order, layers)).findings
-    assert finding.message.startswith(
+    assert str(finding.message).startswith(
         "Training is unstable, the loss of trial-1 at lr 0.2, 2 times the best trial's, rose from"
     )
-    assert finding.message.endswith(f"and the model {said}")
+    assert str(finding.message).endswith(f"and the model {said}")
     assert (finding.subject, finding.trials) == ("Transformer", ("run1",))
     assert 0.7 < finding.confidence <= 0.8
     (change,) = finding.changes

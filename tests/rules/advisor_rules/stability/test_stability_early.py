@@ -185,8 +185,8 @@ def test_an_objective_that_is_maximised_falls_in_its_own_values():
         [{"lr": 0.1}, {"lr": 0.3}], {"val_acc": [good, bad]}, objective="val_acc", direction="maximize", every=1
     )
     (finding,) = verdict("stability-early", study).findings
-    assert finding.message.startswith("The objective of trial-1 at lr 0.3 fell from 0.39")
-    assert finding.message.endswith("at step 2 instead of rising.")
+    assert str(finding.message).startswith("The objective of trial-1 at lr 0.3 fell from 0.39")
+    assert str(finding.message).endswith("at step 2 instead of rising.")
 
 
 def test_a_warmup_is_not_counted_in_epochs():

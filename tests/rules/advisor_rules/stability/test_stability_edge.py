@@ -110,4 +110,7 @@ def test_the_same_in_any_order() -> None:
     curves = [[3.0, np.nan] if i >= 7 else [3.0, 1 + 0.1 * abs(i - 6)] for i in order]
     status = ["diverged" if i >= 7 else "complete" for i in order]
     mixed = make_study([{"learning_rate": float(r)} for r in rates], {"val/loss": curves}, status=status)
-    assert verdict("stability-edge", mixed).findings[0].message == verdict("stability-edge", study).findings[0].message
+    assert (
+        str(verdict("stability-edge", mixed).findings[0].message)
+        == verdict("stability-edge", study).findings[0].message
+    )

@@ -54,7 +54,7 @@ def test_the_peak_that_a_picture_shows_is_told_beside_the_level():
     loss[200] = 9.0
     (finding,) = verdict("stability-mid", study_of([loss])).findings
     assert "(peak 9)" in finding.message
-    assert re.search(r"to about 2\.\d+ ", finding.message)
+    assert re.search(r"to about 2\.\d+ ", str(finding.message))
 
 
 def test_without_gradient_norms_the_advice_is_to_log_them():
@@ -164,7 +164,7 @@ def test_more_than_all_of_the_gain_is_said_so():
     (higher,) = verdict("stability-mid", study_of([jumping(height=8)])).findings
     assert "undid all that it had gained and more" in higher.message
     (lower,) = verdict("stability-mid", study_of([jumping(height=1)])).findings
-    assert re.search(r"undid \d\d% of (what|its fall)", lower.message)
+    assert re.search(r"undid \d\d% of (what|its fall)", str(lower.message))
 
 
 def test_a_trifle_beside_what_the_best_trial_gains_is_no_instability():

@@ -77,9 +77,9 @@ def warmup_study(
 def test_the_shortest_from_which_on_all_are_stable(kinds: str, length: int | None) -> None:
     (finding,) = verdict("warmup-shortest", warmup_study(kinds)).findings
     if length is None:
-        assert finding.message.startswith("No warmup_steps of up to 1,000")
+        assert str(finding.message).startswith("No warmup_steps of up to 1,000")
     else:
-        assert finding.message.startswith(f"warmup_steps {length} is the shortest with which lr 3 trains stably")
+        assert str(finding.message).startswith(f"warmup_steps {length} is the shortest with which lr 3 trains stably")
 
 
 def test_it_goes_before_the_baseline() -> None:
@@ -163,7 +163,7 @@ def test_of_two_learning_rates_the_one_that_the_baseline_searches_is_meant() -> 
 def test_a_crash_shows_nothing() -> None:
     assert verdict("warmup-shortest", warmup_study("cccc")).status == "not-assessed"
     (finding,) = verdict("warmup-shortest", warmup_study("cuss")).findings
-    assert finding.message.startswith("warmup_steps 200")
+    assert str(finding.message).startswith("warmup_steps 200")
 
 
 def test_only_a_study_of_warmups_is_judged() -> None:
@@ -175,5 +175,5 @@ def test_noise_alone_seldom_calls_a_warmup_too_short() -> None:
     called = 0
     for seed in range(100):
         (finding,) = verdict("warmup-shortest", warmup_study("ssss", seed=seed)).findings
-        called += not finding.message.startswith("warmup_steps 10 ")
+        called += not str(finding.message).startswith("warmup_steps 10 ")
     assert called <= 8

@@ -35,7 +35,7 @@ def test_fires_and_asks_for_a_cosine():
     study = study_of([np.ones(N), WARMUP, np.ones(N) * (1 + 1e-7 * np.arange(N))])
     said = verdict("schedule-constant", study)
     (finding,) = said.findings
-    assert finding.message.startswith(
+    assert str(finding.message).startswith(
         "The learning rate stays constant from its peak to the last step in all 3 good trials"
     )
     assert (finding.severity, finding.confidence) == ("note", 0.75)

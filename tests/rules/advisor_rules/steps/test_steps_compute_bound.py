@@ -28,7 +28,7 @@ def flat(seed=0):
 
 def test_improving_trials_are_compute_bound():
     (finding,) = verdict(RULE, study([falling(i) for i in range(3)], [falling(5 + i) for i in range(3)])).findings
-    assert finding.message.startswith("Training is compute-bound")
+    assert str(finding.message).startswith("Training is compute-bound")
     assert "training data too" in finding.message
     assert finding.confidence > 0.95
     assert len(finding.changes[2].apply(finding.changes[1].apply(study([falling()]).spec)).notes) == 2
@@ -36,7 +36,7 @@ def test_improving_trials_are_compute_bound():
 
 def test_flat_trials_are_not():
     (finding,) = verdict(RULE, study([flat(i) for i in range(3)], [flat(5 + i) for i in range(3)])).findings
-    assert finding.message.startswith("Training is not compute-bound")
+    assert str(finding.message).startswith("Training is not compute-bound")
 
 
 def test_a_perfect_fit_under_flat_validation_is_not_compute_bound():
@@ -71,7 +71,7 @@ def test_seldom_gives_the_wrong_verdict(truth):
         curves = [c + rng.normal(0, 0.01, N) for c in curves]
         said = verdict(RULE, study(curves))
         wrong += any(
-            truth not in f.message.split(":")[0].replace("Training is ", "", 1).split("|") for f in said.findings
+            truth not in str(f.message).split(":")[0].replace("Training is ", "", 1).split("|") for f in said.findings
         )
     assert wrong <= 0.05 * 150
 

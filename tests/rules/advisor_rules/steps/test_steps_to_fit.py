@@ -74,7 +74,7 @@ def test_rates_above_the_fastest_that_fail_bound_it() -> None:
 def test_where_nothing_fits_there_are_more_steps() -> None:
     study = sweep([4000.0] * 8)
     said = verdict("steps-to-fit", study)
-    assert said.findings[0].message.startswith("None of 8 constant learning rates")
+    assert str(said.findings[0].message).startswith("None of 8 constant learning rates")
     (spec,) = plan(study, [said]).specs
     assert (spec.probe, spec.max_train_steps) == ("steps", 16_000)
 

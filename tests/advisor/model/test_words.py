@@ -12,11 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from advisor.model.spec_yaml import share
-from advisor.report import Report
-from advisor.report.formats import markdown
-from advisor.report.formats.markdown import md
-from advisor.report.formats.terminal import print_report
-from advisor.report.text.words import (
+from advisor.model.words import (
     clean,
     confidence,
     count,
@@ -28,6 +24,10 @@ from advisor.report.text.words import (
     shorten,
     spelled,
 )
+from advisor.report import Report
+from advisor.report.formats import markdown
+from advisor.report.formats.markdown import md
+from advisor.report.formats.terminal import print_report
 from tests.templates.hostile import CORPUS, hostile_report
 
 

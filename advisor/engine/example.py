@@ -1,0 +1,68 @@
+"""The golden example of a rule: what it says of one study. It is the rule's snapshot test and the example on its page."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import yaml
+
+from advisor.engine.rule import Rule
+from advisor.model.change import Advise, Change
+from advisor.model.finding import Finding
+from advisor.model.frozen import FrozenModel
+from advisor.model.study import Study
+
+
+class Example(FrozenModel):
+    """A study in one line, the first finding of the rule on it, and the changes of the next study."""
+
+    study: str
+    message: str
+    action: str
+    changes: tuple[str, ...] = ()
+
+
+def example_path(rule: type[Rule]) -> Path:
+    """The file of a rule's example, beside the rule: `space_shrink.example.yaml`."""
+    return Path(inspect.getfile(rule)).with_suffix(".example.yaml")
+
+
+def load_example(rule: type[Rule]) -> Example | None:
+    """The golden example of a rule; None if it has none."""
+    path = example_path(rule)
+    return Example.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else None
+
+
+def make_example(study: Study, finding: Finding) -> Example:
+    """The example that a finding on a study gives."""
+    return Example(
+        study=_study(study),
+        message=str(finding.message),
+        action=str(finding.action),
+        changes=tuple(_change(change) for change in finding.changes),
+    )
+
+
+def dump_example(example: Example) -> str:
+    """The example as the text of its file."""
+    text: str = yaml.safe_dump(example.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+    return text
+
+
+def _study(study: Study) -> str:
+    searched = ", ".join(
+        f"{name} ({p.low:g} to {p.high:g})" if p.numeric else name for name, p in study.searched.items()
+    )
+    failed = int((study.ended & ~study.feasible).sum())
+    trials = f"{len(study.trials)} trial{'s' * (len(study.trials) != 1)}" + (
+        f", {failed} of them failed" if failed else ""
+    )
+    return f"{trials}; searched: {searched or 'nothing'}; objective: {study.spec.objective.metric}"
+
+
+def _change(change: Change) -> str:
+    if isinstance(change, Advise):
+        return f"advise: {change.text}"
+    fields = change.model_dump(mode="json", exclude={"kind", "why"}, exclude_defaults=True)
+    return f"{change.kind}: " + ", ".join(f"{name} {value}" for name, value in fields.items())

@@ -1,0 +1,187 @@
+"""Sentences with typed values: a template and the numbers and names in it, formatted once, by the form that shows them.
+
+    say("The best {count} trials lie above {low}.", count=5, low=Number(2e-4))
+
+A form turns each value into text of its own: plain text here, marked-up names in HTML and Markdown. Nothing parses a sentence.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+from advisor.model.space import Value as ParameterValue
+from advisor.model.words import clean, count, number, setting, trimmed
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name from the store: a metric, hyperparameter or trial. It may hold any character."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return clean(self.text)
+
+
+@dataclass(frozen=True)
+class Code:
+    """Words of a program: a function, an option, a tag."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return clean(self.text)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number with `digits` significant digits and a unit."""
+
+    value: float
+    digits: int = 3
+    unit: str = ""
+
+    def __str__(self) -> str:
+        text = trimmed(self.value, self.digits)
+        return f"{text} {self.unit}" if self.unit else text
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A value of the objective, with four significant digits."""
+
+    value: float
+
+    def __str__(self) -> str:
+        return number(self.value)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value of a hyperparameter."""
+
+    value: ParameterValue | None
+
+    def __str__(self) -> str:
+        return setting(self.value)
+
+
+@dataclass(frozen=True)
+class Percent:
+    """A share from 0 to 1 as a percentage."""
+
+    value: float
+    decimals: int = 0
+
+    def __str__(self) -> str:
+        if not math.isfinite(self.value):
+            return number(self.value)
+        return f"{self.value:.{self.decimals}%}".replace("-0%", "0%").replace("%", " %")
+
+
+@dataclass(frozen=True)
+class Probability:
+    """A p-value or probability; very small ones are given as a bound."""
+
+    value: float
+
+    def __str__(self) -> str:
+        return "< 0.001" if self.value < 0.001 else trimmed(self.value, 2)
+
+
+@dataclass(frozen=True)
+class Count:
+    """A count with its noun: `1 trial`, `12 trials`."""
+
+    value: int
+    noun: str
+    plural: str | None = None
+
+    def __str__(self) -> str:
+        return count(self.value, self.noun, self.plural)
+
+
+Item: TypeAlias = "str | Name | Code | Number | Objective | Setting | Percent | Probability | Count | Message"
+"""A typed value of a message; a `str` is a word of the rule's own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """A sentence as its parts: words of the rule and typed values, in order. `say` makes one; `str` gives it as plain text.
+
+    Messages of the same plain text are equal, so that a report equals what is read back from its JSON.
+    """
+
+    parts: tuple[Item, ...]
+
+    def render(self, show: Callable[[Item], str]) -> str:
+        """The sentence with each part as the form shows it; nested messages are resolved first."""
+        return "".join(part.render(show) if isinstance(part, Message) else show(part) for part in self.parts)
+
+    def __str__(self) -> str:
+        return self.render(str)
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == str(other) if isinstance(other, Message | str) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __contains__(self, text: str) -> bool:
+        return text in str(self)
+
+    def __bool__(self) -> bool:
+        return bool(str(self))
+
+
+_FIELD = re.compile(r"\{(\w+)\}")
+
+
+def say(template: str, **values: Item | float) -> Message:
+    """The template with its `{fields}` filled by typed values. A plain int is a count, a plain float a Number with three digits.
+
+    Raises KeyError for a field without a value and TypeError for a value without a field.
+    """
+    words = _FIELD.split(template)
+    if unused := values.keys() - set(words[1::2]):
+        raise TypeError(f"the template has no field {', '.join(sorted(unused))}")
+    parts = [_typed(values[word]) if i % 2 else word for i, word in enumerate(words)]
+    return Message(tuple(part for part in parts if part != ""))
+
+
+def listed(items: Iterable[Item], limit: int = 3) -> Message:
+    """`a`, `a and b`, `a, b and c`; beyond `limit` the rest is counted."""
+    every = list(dict.fromkeys(items))
+    shown = every if len(every) <= limit else [*every[: limit - 1], f"{len(every) - limit + 1} more"]
+    parts: list[Item] = []
+    for i, item in enumerate(shown):
+        parts += [("" if i == 0 else " and " if i == len(shown) - 1 else ", "), item]
+    return Message(tuple(part for part in parts if part != ""))
+
+
+def _typed(value: Item | float) -> Item:
+    if isinstance(value, bool):
+        raise TypeError("a message has no truth values")
+    if isinstance(value, int):
+        return f"{value:,}"
+    return Number(value) if isinstance(value, float) else value
+
+
+def message_of(value: Any) -> Any:
+    """A sentence without typed values as a message; anything else as it is."""
+    return Message((value,) if value else ()) if isinstance(value, str) else value
+
+
+MessageField = Annotated[
+    Message,
+    BeforeValidator(message_of),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string"}),
+]
+"""A message in a pydantic model: text in its JSON, and text is accepted in its place."""
