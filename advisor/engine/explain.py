@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import get_args
 
 from advisor.engine.relation import Link, links, node_of, ranks
 from advisor.engine.rule import Rule
-from advisor.model.finding import Explanation, Finding, Verdict
+from advisor.model.finding import Explanation, Finding, Goal, Verdict
 
 
 def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict, ...]:
     """The verdicts with `explained_by` set on every finding that follows from another one.
 
-    If several findings could be the cause, the one nearest to the head of the chain of causes is.
+    If several findings could be the cause, one that the effect's changes wait for is preferred, then the one that the plan deals with
+    first, then the one nearest to the head of the chain of causes.
     """
     verdicts = tuple(verdicts)
     findings = [f for v in verdicts for f in v.findings]
     found = links(rules)
-    order = ranks(found)
+    order, goals = ranks(found), get_args(Goal)
 
     def explained(effect: Finding) -> Finding:
         causes = [
-            (order[node_of(cause)], i, link, cause)
+            (not link.relation.waits, goals.index(cause.goal), order[node_of(cause)], i, link, cause)
             for i, cause in enumerate(findings)
             for link in found
             if (link.cause, link.effect) == (cause.rule, effect.rule) and link.applies(effect, cause)
         ]
         if not causes:
             return effect
-        _, _, link, cause = min(causes, key=lambda c: c[:2])
+        *_, link, cause = min(causes, key=lambda c: c[:4])
         return effect.model_copy(update={"explained_by": _explanation(link, cause)})
 
     return tuple(

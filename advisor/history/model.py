@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from advisor.model.frozen import FrozenModel
 from advisor.model.prediction import Prediction
 from advisor.model.spec import Objective
 
 Judgement = Literal["kept", "not kept", "cannot tell"]
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
-
-
-class Outcome(_Value):
+class Outcome(FrozenModel):
     """A prediction, and what became of it."""
 
     prediction: Prediction
@@ -28,7 +23,7 @@ class Outcome(_Value):
     """What the trials show, in words with numbers; or why it cannot be told."""
 
 
-class Round(_Value):
+class Round(FrozenModel):
     """One study of a lineage."""
 
     study: str
@@ -52,7 +47,7 @@ class Round(_Value):
     """Of its trials, those that lie in the space of the latest round and count as data for it; 0 for the latest round itself."""
 
 
-class HitRate(_Value):
+class HitRate(FrozenModel):
     """How often the predictions of a rule came true."""
 
     rule: str
@@ -69,7 +64,7 @@ class HitRate(_Value):
         return self.kept / judged if judged else None
 
 
-class History(_Value):
+class History(FrozenModel):
     """The rounds of one lineage, the first one first."""
 
     objective: Objective

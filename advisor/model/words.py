@@ -105,20 +105,9 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-_BEFORE = r"(?<![^\s(\[±~≈<≤≥>×–…])"
-_EXPONENT = re.compile(_BEFORE + r"(-?\d+(?:\.\d+)?)e([+-])0*(\d+)(?=[.,:;!?]?(?:[\s)\]]|$)|[%–…])")
-"""A number as Python writes it, 1e-05, that is a word of its own: lr=1e-05 and 1e-05/seed-1 are names."""
-_MINUS_ZERO = re.compile(_BEFORE + r"-(?=0(?:\.0*)?%)")
-
-
-def numerals(text: str) -> str:
-    """`text` with the numbers of a rule's message as the rest of a report has them: 1e-5 and not 1e-05, 0.0% and not -0.0%."""
-    return _MINUS_ZERO.sub("", _EXPONENT.sub(lambda m: f"{m[1]}e{'-' * (m[2] == '-')}{m[3]}", text))
-
-
 def sentence(text: str) -> str:
-    """`text` with a full stop, unless it ends in a mark, and with tidy `numerals`."""
-    stripped = numerals(text.rstrip())
+    """`text` with a full stop, unless it ends in a mark."""
+    stripped = text.rstrip()
     return stripped if not stripped or stripped[-1] in ".!?…:" else stripped + "."
 
 

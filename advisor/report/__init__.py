@@ -1,6 +1,7 @@
-"""The report: what was found, shown and written down. `Report` is the data; page, Markdown and terminal are made from it alone."""
+"""The report: `build` makes its data, `formats` show it, `save` writes it."""
 
 from advisor.report.build import build_report
-from advisor.report.model import Report, findings_schema
+from advisor.report.formats.json import findings_schema
+from advisor.report.report import Report
 
 __all__ = ["Report", "build_report", "findings_schema"]

@@ -30,7 +30,6 @@ from advisor.report.model import (
     Figures,
     NextStudy,
     Provenance,
-    Report,
     RuleInfo,
     Spread,
     TrialCounts,
@@ -40,6 +39,7 @@ from advisor.report.plot_data import gather
 from advisor.report.plot_data.plotted import JustAbove
 from advisor.report.plot_data.reduce import curve_set, norm_histogram
 from advisor.report.plot_data.sketch import sketches
+from advisor.report.report import Report
 from advisor.version import __version__
 
 BEST_TRIALS = 5

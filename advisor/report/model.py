@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import html
-import json
-import math
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
+from typing import Any, Literal
 
 from advisor.engine.explain import first_cause
 from advisor.history import History
 from advisor.model.finding import Finding, Goal, Verdict, by_priority
+from advisor.model.frozen import FrozenModel
 from advisor.model.space import Value
-from advisor.model.spec import Objective, StudySpec
+from advisor.model.spec import StudySpec
 from advisor.model.study import Signal, Status
-from advisor.model.words import encodable
 from advisor.planning import Deferred
 from advisor.report.plot_data.plotted import (
     BestOf,
@@ -34,11 +26,7 @@ from advisor.report.plot_data.plotted import (
 )
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
-
-
-class TrialCounts(_Value):
+class TrialCounts(FrozenModel):
     """How many trials there are, by status; `feasible` ended with a finite objective and neither diverged nor crashed."""
 
     total: int
@@ -61,7 +49,7 @@ class TrialCounts(_Value):
 # --- the data of the pictures ---------------------------------------------------------------------------------------------------
 
 
-class TrialRow(_Value):
+class TrialRow(FrozenModel):
     """One trial: a row of the table, a point of the plots."""
 
     id: str
@@ -79,7 +67,7 @@ class TrialRow(_Value):
     """The earlier round that it is of; None for a trial of the study itself."""
 
 
-class TrialCurve(_Value):
+class TrialCurve(FrozenModel):
     """A metric of a trial, reduced to first, least, largest and last point of each column of the screen."""
 
     trial: str
@@ -88,7 +76,7 @@ class TrialCurve(_Value):
     """None where the logged value was not finite."""
 
 
-class CurveSet(_Value):
+class CurveSet(FrozenModel):
     """One metric of the trials to show, on a scale of steps that suits it."""
 
     metric: str
@@ -97,7 +85,7 @@ class CurveSet(_Value):
     curves: tuple[TrialCurve, ...]
 
 
-class NormHistogram(_Value):
+class NormHistogram(FrozenModel):
     """The gradient norms of the best trials."""
 
     edges: tuple[float, ...]
@@ -113,7 +101,7 @@ class NormHistogram(_Value):
     """Share of their updates that was clipped."""
 
 
-class Figures(_Value):
+class Figures(FrozenModel):
     """What the pictures show."""
 
     trials: tuple[TrialRow, ...]
@@ -140,7 +128,7 @@ class Figures(_Value):
 # --- the rest of a report -------------------------------------------------------------------------------------------------------
 
 
-class RuleInfo(_Value):
+class RuleInfo(FrozenModel):
     """What the report says of a rule."""
 
     id: str
@@ -149,12 +137,12 @@ class RuleInfo(_Value):
     """The section `Why it matters` of its page."""
     playbook: str
     goal: Goal
-    thresholds: dict[str, Any] = {}
+    thresholds: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
     measured: str | None = None
     """How often it was right on labelled studies, in words; None where no labelled study asks its question."""
 
 
-class Best(_Value):
+class Best(FrozenModel):
     """The best trial."""
 
     trial: str
@@ -165,7 +153,7 @@ class Best(_Value):
     params: dict[str, Value]
 
 
-class Spread(_Value):
+class Spread(FrozenModel):
     """How much the objective varies when one setting is repeated: pooled standard deviation over the repeated settings."""
 
     deviation: float
@@ -173,7 +161,7 @@ class Spread(_Value):
     trials: int
 
 
-class NextStudy(_Value):
+class NextStudy(FrozenModel):
     """A study to run, and the file it is written to."""
 
     file: str
@@ -181,7 +169,7 @@ class NextStudy(_Value):
     yaml: str
 
 
-class Provenance(_Value):
+class Provenance(FrozenModel):
     """What the report was made from and with."""
 
     data: str
@@ -198,40 +186,8 @@ class Provenance(_Value):
     versions: dict[str, str]
 
 
-class NextEntry(_Value):
-    """A file of `next/` in findings.json."""
-
-    file: str
-    goal: str
-
-
-class FindingsFile(BaseModel):
-    """The contents of findings.json. Other tools read it: keys are added, never changed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null", populate_by_name=True)
-
-    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
-    study: str
-    objective: Objective
-    trials: TrialCounts
-    verdicts: tuple[Verdict, ...]
-    next: tuple[NextEntry, ...]
-    """In the order in which to run them; files lie in `next/`."""
-    deferred: tuple[Deferred, ...]
-    best: Best | None
-    inferred: dict[str, str]
-    """What was not declared but inferred, and from what."""
-    warnings: tuple[str, ...]
-    provenance: Provenance
-    history: History | None = None
-    """The rounds up to this study, and what became of what was predicted of each; None without an earlier one."""
-
-
-class Report(_Value):
-    """A study held against the playbook: what was found, what to run next, and the data of the pictures.
-
-    It shows itself in a notebook; `save` writes it as a page, as JSON and as study files.
-    """
+class ReportData(FrozenModel):
+    """A study held against the playbook: findings, next studies and the data of the plots. Every form is a function of it."""
 
     spec: StudySpec
     """What the study searched."""
@@ -301,78 +257,3 @@ class Report(_Value):
         return next(
             (d.reason for d in self.deferred if (d.rule, str(d.message)) == (finding.rule, str(finding.message))), None
         )
-
-    def findings_file(self) -> FindingsFile:
-        """What findings.json holds."""
-        return FindingsFile(
-            study=self.spec.study,
-            objective=self.spec.objective,
-            trials=self.counts,
-            verdicts=self.verdicts,
-            next=tuple(NextEntry(file=n.file, goal=n.spec.goal) for n in self.next_studies),
-            deferred=self.deferred,
-            best=self.best,
-            inferred=self.inferred,
-            warnings=self.warnings,
-            provenance=self.provenance,
-            history=self.history,
-        )
-
-    def to_json(self) -> str:
-        """findings.json: strict JSON, numbers that are not finite as null."""
-        plain = self.findings_file().model_dump(mode="json", by_alias=True)
-        return encodable(json.dumps(_finite(plain), ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
-
-    def to_html(self) -> str:
-        """The report as one self-contained page."""
-        from advisor.report.formats.html import render_html
-
-        return render_html(self)
-
-    def to_markdown(self) -> str:
-        """The report as Markdown, for an issue or a mail."""
-        from advisor.report.formats.markdown import render_markdown
-
-        return render_markdown(self)
-
-    def save(self, out_dir: Path | str) -> None:
-        """Write report.html, findings.json, findings.sarif and next/*.yaml into a folder, made if need be.
-
-        Each file is there whole or not at all. Files in `next/` from an earlier analysis are removed, others are left alone. Raises
-        AdvisorError where the folder cannot be written to.
-        """
-        from advisor.report.save import save_report
-
-        save_report(self, Path(out_dir))
-
-    def _repr_html_(self) -> str:
-        page = html.escape(self.to_html(), quote=True)
-        frame = 'sandbox="allow-scripts" width="100%" height="900" frameborder="0" title="Tuning report"'
-        return f'<iframe {frame} srcdoc="{page}"></iframe>'
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_finite(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-class _Schema(GenerateJsonSchema):
-    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
-        # A number without limits may have been NaN or infinite, which JSON cannot hold.
-        plain = super().float_schema(schema)
-        return {"anyOf": [plain, {"type": "null"}]} if plain == {"type": "number"} else plain
-
-
-def findings_schema() -> dict[str, Any]:
-    """The JSON Schema of findings.json."""
-    schema = FindingsFile.model_json_schema(by_alias=True, mode="serialization", schema_generator=_Schema)
-    return {
-        **schema,
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Findings of the tuning advisor",
-    }

@@ -8,7 +8,7 @@ from advisor import contract
 from advisor.model.finding import Verdict
 from advisor.model.words import clean
 from advisor.report.formats.markdown import md
-from advisor.report.model import Report
+from advisor.report.model import ReportData
 from advisor.report.save import files
 from advisor.report.text.headline import best_sentence, headline
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from advisor.tracking.publish import Published
 
 
-def log_to_mlflow(report: Report, experiment: str, *, tracking_uri: str | None = None) -> Published:
+def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | None = None) -> Published:
     """Log the report's files as artifacts, and the verdicts as tags, of the experiment's run "advisor".
 
     That run is made once and taken again later; it is no trial, and an analysis does not see it. The same report again changes
@@ -27,7 +27,7 @@ def log_to_mlflow(report: Report, experiment: str, *, tracking_uri: str | None =
     return publish(experiment, files=files(report), tags=tags(report), tracking_uri=tracking_uri)
 
 
-def tags(report: Report) -> dict[str, str]:
+def tags(report: ReportData) -> dict[str, str]:
     """The verdicts as tags: what was found, or why a rule could not say; and the verdict on the study, which MLflow shows."""
     said = _note(f"{headline(report)} {best_sentence(report)}")
     findings = "\n".join(f"- {_note(str(f.message))} {_note(str(f.action))}" for f in report.heads)

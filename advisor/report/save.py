@@ -9,15 +9,16 @@ from pathlib import Path
 
 from advisor.model.errors import AdvisorError
 from advisor.model.words import encodable
+from advisor.report.formats import FORMATS
 from advisor.report.formats.sarif import StudyFile, render_sarif
-from advisor.report.model import Report
+from advisor.report.model import ReportData
 from advisor.system.atomic import write
 
 _MANIFEST = ".written-by-advisor"
 """What the last analysis wrote into `next/`, `<SHA-256> <name>` a line: the next one removes these, unless they were edited."""
 
 
-def save_report(report: Report, out: Path, study_file: StudyFile | None = None) -> None:
+def save_report(report: ReportData, out: Path, study_file: StudyFile | None = None) -> None:
     """Write the report's files into `out`, see `Report.save`; `study_file`: what the annotations of findings.sarif point at."""
     # All texts are made before the first is written, so that a failure in making one leaves the folder as it was.
     save_files(files(report, study_file), out)
@@ -42,11 +43,12 @@ def save_files(texts: Mapping[str, str], out: Path) -> None:
         raise AdvisorError(f"cannot write the report to {str(out)!r}: {reason}; give another folder by --out") from None
 
 
-def files(report: Report, study_file: StudyFile | None = None) -> dict[str, str]:
+def files(report: ReportData, study_file: StudyFile | None = None) -> dict[str, str]:
     """The report's files, by their paths below its folder."""
     texts = {f"next/{study.file}": study.yaml for study in report.next_studies}
-    texts["report.html"], texts["findings.json"] = report.to_html(), report.to_json()
-    texts["findings.sarif"] = render_sarif(report, study_file)
+    texts |= {form.file: form.render(report) for form in FORMATS.values() if form.file is not None}
+    if study_file is not None:
+        texts["findings.sarif"] = render_sarif(report, study_file)
     return {path: encodable(text) for path, text in texts.items()}
 
 

@@ -17,7 +17,7 @@ from advisor.report.figures.histogram import best_step_figure, histogram_figure
 from advisor.report.figures.importance import importance_figures
 from advisor.report.figures.isolation import isolation_figure
 from advisor.report.figures.parallel import parallel_figure
-from advisor.report.model import NormHistogram, Report
+from advisor.report.model import NormHistogram, ReportData
 from advisor.report.text.headline import best_positions
 from advisor.report.text.spec_diff import describe
 
@@ -32,7 +32,7 @@ class Group:
     note: str | None = None
 
 
-def groups(report: Report) -> tuple[Group, ...]:
+def groups(report: ReportData) -> tuple[Group, ...]:
     """All plots by heading; headings without a plot are left out, and what is missing is among `gaps`."""
     made = (
         _axes(report),
@@ -50,7 +50,7 @@ def groups(report: Report) -> tuple[Group, ...]:
     return tuple(g for g in made if g.figures)
 
 
-def gaps(report: Report) -> tuple[str, ...]:
+def gaps(report: ReportData) -> tuple[str, ...]:
     """Which plots there are not, and why, one sentence each."""
     shown = report.figures
     said = []
@@ -78,7 +78,7 @@ def gaps(report: Report) -> tuple[str, ...]:
 # --- the objective against hyperparameters ----------------------------------------------------------------------------------------
 
 
-def _axes(report: Report) -> Group:
+def _axes(report: ReportData) -> Group:
     names = list(report.spec.searched)
     shown = names[:MOST_AXES]
     figures = tuple(axis_figure(report, _axis_evidence(report, n), own=True) for n in shown)
@@ -86,7 +86,7 @@ def _axes(report: Report) -> Group:
     return Group("Objective against each hyperparameter", figures, open=True, note=note)
 
 
-def _axis_evidence(report: Report, name: str) -> AxisEvidence:
+def _axis_evidence(report: ReportData, name: str) -> AxisEvidence:
     old = report.spec.parameters[name]
     new = report.next_studies[0].spec.parameters.get(name) if report.next_studies else None
     low = high = None
@@ -101,19 +101,19 @@ def _axis_evidence(report: Report, name: str) -> AxisEvidence:
     return AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=high, lines=lines)
 
 
-def _isolations(report: Report) -> Group:
+def _isolations(report: ReportData) -> Group:
     shown = report.figures.isolations[:MOST_AXES]
     figures = tuple(isolation_figure(report, s) for s in shown)
     note = "The best trial for each value, all other hyperparameters tuned: what is left is what the value itself does."
     return Group("Best trial for each value (isolation plots)", figures, note=note)
 
 
-def _importance(report: Report) -> Group:
+def _importance(report: ReportData) -> Group:
     found = report.figures.importances
     return Group("What matters", tuple(importance_figures(found)) if found is not None else ())
 
 
-def _parallel(report: Report) -> Group:
+def _parallel(report: ReportData) -> Group:
     drawn = parallel_figure(report)
     return Group("All trials in parallel coordinates", (drawn,) if drawn is not None else ())
 
@@ -121,7 +121,7 @@ def _parallel(report: Report) -> Group:
 # --- curves -----------------------------------------------------------------------------------------------------------------------
 
 
-def _training(report: Report) -> Group:
+def _training(report: ReportData) -> Group:
     figures: list[Figure] = []
     chosen = [s for s in report.figures.curves if s.signal not in (None, "grad_norm")]
     for s in chosen:
@@ -132,13 +132,13 @@ def _training(report: Report) -> Group:
 
 
 def _curves_of_best(
-    report: Report, metric: str, caption: str, lines: tuple[Line, ...] = (), *, late: bool = False
+    report: ReportData, metric: str, caption: str, lines: tuple[Line, ...] = (), *, late: bool = False
 ) -> list[Figure]:
     evidence = CurveEvidence(metrics=(metric,), caption=caption, trials=report.figures.best_trials, lines=lines)
     return curve_figures(report, evidence, late=late)
 
 
-def _just_above(report: Report) -> Group:
+def _just_above(report: ReportData) -> Group:
     above = report.figures.just_above
     if above is None:
         return Group("Curves just above the best learning rate", ())
@@ -151,7 +151,7 @@ def _just_above(report: Report) -> Group:
     return Group("Curves just above the best learning rate", tuple(curve_figures(report, evidence)))
 
 
-def _gradients(report: Report) -> Group:
+def _gradients(report: ReportData) -> Group:
     histogram = report.figures.grad_norm
     if histogram is None:
         return Group("Gradient norm", ())
@@ -185,7 +185,7 @@ def _clipped(histogram: NormHistogram) -> str:
     return f" They clip at {number(histogram.clip, 3)}{part}."
 
 
-def _close_ups(report: Report) -> Group:
+def _close_ups(report: ReportData) -> Group:
     figures = tuple(close_up_figure(report, c) for c in report.figures.close_ups)
     note = "Every logged point around the steps that findings about stability point at."
     return Group("Close-ups of spikes", figures, note=note)
@@ -194,18 +194,18 @@ def _close_ups(report: Report) -> Group:
 # --- the study as a whole ---------------------------------------------------------------------------------------------------------
 
 
-def _best_steps(report: Report) -> Group:
+def _best_steps(report: ReportData) -> Group:
     positions = best_positions(report)
     figures = (best_step_figure(positions),) if positions else ()
     return Group("Best step", figures)
 
 
-def _best_of(report: Report) -> Group:
+def _best_of(report: ReportData) -> Group:
     found = report.figures.best_of
     return Group("More or fewer trials", (best_of_figure(report, found),) if found is not None else ())
 
 
-def _batch_size(report: Report) -> Group:
+def _batch_size(report: ReportData) -> Group:
     figures = [speed_figure(report.figures.speeds)] if report.figures.speeds else []
     race = report.figures.to_target
     if race is not None and len(race.sizes) > 1:

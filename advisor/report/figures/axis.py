@@ -15,7 +15,7 @@ from advisor.model.words import clean, count
 from advisor.report.figures.places import RIGHT, draw_columns, in_columns, is_numeric, limits_of, on_scale, options
 from advisor.report.figures.scale import objective_limits
 from advisor.report.figures.svg import Figure, Frame, Key, dots, indices, left_margin
-from advisor.report.model import Report, TrialRow
+from advisor.report.model import ReportData, TrialRow
 
 MOST_AXES = 24
 """Hyperparameters of which all plots have one; findings' plots of these refer to it."""
@@ -53,7 +53,7 @@ class _Plot:
     """Those of them that have a dot."""
 
 
-def axis_figure(report: Report, evidence: AxisEvidence, *, own: bool = False) -> Figure:
+def axis_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False) -> Figure:
     """The plot that `evidence` asks for.
 
     All plots of a searched hyperparameter have the same axes and dots: the one with `own` draws them, the others refer to it.
@@ -86,13 +86,13 @@ def axis_figure(report: Report, evidence: AxisEvidence, *, own: bool = False) ->
     return Figure(svg=frame.render(title), caption=evidence.caption, legend=legend, notes=notes)
 
 
-def _shared(report: Report, name: str) -> str | None:
+def _shared(report: ReportData, name: str) -> str | None:
     """What ids start with of the parts that all plots of a hyperparameter share; None for one that has no plot of its own."""
     names = list(report.spec.searched)[:MOST_AXES]
     return f"axis-{names.index(name)}" if name in names else None
 
 
-def _plot(report: Report, evidence: AxisEvidence) -> _Plot:
+def _plot(report: ReportData, evidence: AxisEvidence) -> _Plot:
     name, rows = evidence.parameter, report.figures.trials
     domain = report.spec.parameters.get(name)
     values = np.array([r.best if r.feasible and r.best is not None else math.nan for r in rows])
@@ -115,7 +115,7 @@ def _plot(report: Report, evidence: AxisEvidence) -> _Plot:
     return _Plot(frame, domain, chosen, left, top, bottom, placed, spots, drawn)
 
 
-def _next_ends(report: Report, evidence: AxisEvidence) -> list[float]:
+def _next_ends(report: ReportData, evidence: AxisEvidence) -> list[float]:
     """The ends of all next ranges that some plot of the hyperparameter shows."""
     name = evidence.parameter
     asked = [e for f in report.findings for e in f.evidence if isinstance(e, AxisEvidence) and e.parameter == name]
@@ -130,7 +130,7 @@ def _failed(row: TrialRow) -> bool:
     return not row.feasible and row.status not in ("running", "no_data")
 
 
-def _minimize(report: Report) -> bool:
+def _minimize(report: ReportData) -> bool:
     return report.spec.objective.direction == "minimize"
 
 
@@ -149,7 +149,7 @@ def _draw_next(plot: _Plot, evidence: AxisEvidence) -> None:
         plot.frame.add("rect", "next", x=x(low), y=_TOP, width=width, height=height)
 
 
-def _draw_axes(plot: _Plot, report: Report, name: str) -> None:
+def _draw_axes(plot: _Plot, report: ReportData, name: str) -> None:
     """Both axes, and grey outside the range that was declared."""
     frame, domain, x = plot.frame, plot.domain, plot.frame.x
     assert frame.y is not None
@@ -173,7 +173,7 @@ def _draw_axes(plot: _Plot, report: Report, name: str) -> None:
 # --- the trials -----------------------------------------------------------------------------------------------------------------
 
 
-def _draw_trials(plot: _Plot, report: Report) -> None:
+def _draw_trials(plot: _Plot, report: ReportData) -> None:
     frame, lost = plot.frame, [p for p in plot.placed if _failed(p.row)]
     beyond = _beyond(plot)
     if plot.drawn:
@@ -223,7 +223,7 @@ def _thin(
 # --- what is said of it ---------------------------------------------------------------------------------------------------------
 
 
-def _notes(plot: _Plot, report: Report, name: str) -> tuple[str, ...]:
+def _notes(plot: _Plot, report: ReportData, name: str) -> tuple[str, ...]:
     """What of the trials is not in the picture, or not where it belongs."""
     notes = []
     if beyond := len(_beyond(plot)):
@@ -240,7 +240,7 @@ def _notes(plot: _Plot, report: Report, name: str) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _legend(report: Report, evidence: AxisEvidence, plot: _Plot, own: bool) -> tuple[Key, ...]:
+def _legend(report: ReportData, evidence: AxisEvidence, plot: _Plot, own: bool) -> tuple[Key, ...]:
     keys, rows, named = [], [p.row for p in plot.placed], set(evidence.trials)
     if any(r.feasible for r in rows):
         keys.append(Key("k-dot", "trial"))

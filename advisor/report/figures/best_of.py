@@ -9,14 +9,14 @@ import numpy as np
 from advisor.model.words import clean, count, number
 from advisor.report.figures.scale import objective_limits, reaching
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, bar, fmt, left_margin
-from advisor.report.model import Report
+from advisor.report.model import ReportData
 from advisor.report.plot_data.plotted import BestOf
 
 _TOP, _BOTTOM = 22.0, 40.0
 _RIGHT = WIDTH - 12.0
 
 
-def best_of_figure(report: Report, best_of: BestOf) -> Figure:
+def best_of_figure(report: ReportData, best_of: BestOf) -> Figure:
     """A box for each number of trials: the middle half, the median, and whiskers to 5 and 95 %."""
     metric = report.spec.objective.metric
     minimize = report.spec.objective.direction == "minimize"

@@ -10,7 +10,7 @@ from advisor.model.words import clean, count, number, shorten
 from advisor.report.figures.curves import curve_path
 from advisor.report.figures.scale import Scale, padded
 from advisor.report.figures.svg import WIDTH, Figure, Frame, dots, left_margin
-from advisor.report.model import Report
+from advisor.report.model import ReportData
 from advisor.report.plot_data.plotted import CloseUp
 from advisor.stats.curve import HUGE
 
@@ -21,7 +21,7 @@ _TOP, _BOTTOM = 22.0, 40.0
 _RIGHT = WIDTH - 12.0
 
 
-def close_up_figure(report: Report, close: CloseUp) -> Figure:
+def close_up_figure(report: ReportData, close: CloseUp) -> Figure:
     """The points and the line between them, with the step marked."""
     values = np.array([math.nan if v is None else v for v in close.values])
     finite = values[np.abs(values) < HUGE]

@@ -16,7 +16,7 @@ from advisor.model.space import FloatArray
 from advisor.model.words import clean, count, number, shorten
 from advisor.report.figures.scale import Limits, Scale, curve_limits
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt, left_margin, text_width
-from advisor.report.model import CurveSet, Report, TrialCurve
+from advisor.report.model import CurveSet, ReportData, TrialCurve
 
 COLOURS = 5
 """Colours that stay apart; further curves repeat them in dashes."""
@@ -44,7 +44,7 @@ class _Shown:
     values: FloatArray
 
 
-def curve_figures(report: Report, evidence: CurveEvidence, *, late: bool = False) -> list[Figure]:
+def curve_figures(report: ReportData, evidence: CurveEvidence, *, late: bool = False) -> list[Figure]:
     """The plots that `evidence` asks for: one, or one a metric where the metrics do not share a range of values.
 
     With `late`, the vertical axis follows the last three quarters of the curves.
@@ -82,7 +82,7 @@ def _values(curve: TrialCurve) -> FloatArray:
 
 
 def _figure(
-    report: Report,
+    report: ReportData,
     group: Sequence[tuple[CurveSet, list[TrialCurve]]],
     evidence: CurveEvidence,
     trials: Sequence[str],

@@ -10,7 +10,7 @@ from advisor.model.spec_yaml import share
 from advisor.model.words import clean, number, shorten
 from advisor.report.figures.scale import Scale, objective_limits, reaching, spanning
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, bar, dots, fmt, left_margin, text_width
-from advisor.report.model import Report
+from advisor.report.model import ReportData
 from advisor.report.plot_data.plotted import Isolation, Slice
 
 SURE = 0.01
@@ -20,7 +20,7 @@ _TOP, _BOTTOM = 22.0, 40.0
 _RIGHT = WIDTH - 12.0
 
 
-def isolation_figure(report: Report, isolation: Isolation) -> Figure:
+def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
     """For each slice the best trial as a dot, and how far luck moves the best of equally many trials as a bar."""
     objective, parameter = report.spec.objective, report.spec.parameters.get(isolation.parameter)
     minimize = objective.direction == "minimize"

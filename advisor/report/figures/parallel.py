@@ -13,7 +13,7 @@ from advisor.model.spec import Parameter
 from advisor.model.words import clean, count, setting, shorten
 from advisor.report.figures.scale import Limits, Scale, objective_limits, spanning
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt
-from advisor.report.model import Report, TrialRow
+from advisor.report.model import ReportData, TrialRow
 
 MOST_AXES = 9
 """Hyperparameters in the picture, the most important first."""
@@ -33,7 +33,7 @@ _Axis = Callable[[TrialRow], float | None]
 """The height at which a trial crosses the axis; None where it has no place there."""
 
 
-def parallel_figure(report: Report) -> Figure | None:
+def parallel_figure(report: ReportData) -> Figure | None:
     """The picture; None with fewer than two hyperparameters or three trials that ended."""
     names = _names(report)
     ranked, failed = _ranked(report)
@@ -76,7 +76,7 @@ def parallel_figure(report: Report) -> Figure | None:
 _Row = tuple[int, TrialRow]
 
 
-def _names(report: Report) -> list[str]:
+def _names(report: ReportData) -> list[str]:
     """The searched hyperparameters to draw, in the order of the spec."""
     names = list(report.spec.searched)
     if len(names) <= MOST_AXES or report.figures.importances is None:
@@ -86,7 +86,7 @@ def _names(report: Report) -> list[str]:
     return [n for n in names if n in kept]
 
 
-def _ranked(report: Report) -> tuple[list[_Row], list[_Row]]:
+def _ranked(report: ReportData) -> tuple[list[_Row], list[_Row]]:
     """(with a result, best first; failed)."""
     sign = 1 if report.spec.objective.direction == "minimize" else -1
     rows = list(enumerate(report.figures.trials))
@@ -115,7 +115,7 @@ def _draw_axis(frame: Frame, name: str, at: float, bottom: float, ends: tuple[st
         frame.text(edge, y, shorten(label, 10), "", anchor, title=label)
 
 
-def _parameter_axis(frame: Frame, report: Report, name: str, at: float, bottom: float, *, raised: bool) -> _Axis:
+def _parameter_axis(frame: Frame, report: ReportData, name: str, at: float, bottom: float, *, raised: bool) -> _Axis:
     domain, rows = report.spec.parameters[name], report.figures.trials
     if domain.numeric:
         scale = _limits(domain, [as_number(r.params[name]) for r in rows if name in r.params]).scale(bottom, _TOP)
@@ -147,7 +147,7 @@ def _on(scale: Scale, value: Value | None) -> float | None:
 
 
 def _objective_axis(
-    frame: Frame, report: Report, ranked: Sequence[_Row], at: float, bottom: float, *, raised: bool
+    frame: Frame, report: ReportData, ranked: Sequence[_Row], at: float, bottom: float, *, raised: bool
 ) -> _Axis:
     """The result, better upwards; what failed ends at the bottom."""
     minimize = report.spec.objective.direction == "minimize"
@@ -177,7 +177,7 @@ def _path(points: Sequence[tuple[float, float | None]]) -> str:
     return "".join(parts) if any(p.startswith("l") for p in parts) else ""
 
 
-def _caption(report: Report, best: Sequence[_Row], names: Sequence[str]) -> str:
+def _caption(report: ReportData, best: Sequence[_Row], names: Sequence[str]) -> str:
     """Which hyperparameter the best trials agree on most."""
     spans = []
     for name in names:

@@ -11,7 +11,7 @@ from advisor.model.spec import Parameter
 from advisor.model.words import capital, clean, shorten, spelled, trimmed
 from advisor.report.figures.scale import Scale, spanning
 from advisor.report.figures.svg import WIDTH, Frame, Key, fmt
-from advisor.report.model import Report
+from advisor.report.model import ReportData
 from advisor.report.text.spec_diff import describe
 
 BEST = 5
@@ -41,7 +41,7 @@ class Ranges:
     notes: tuple[str, ...]
 
 
-def range_rows(report: Report) -> Ranges | None:
+def range_rows(report: ReportData) -> Ranges | None:
     """Old and next ranges of the numeric hyperparameters; None where none of them changes, or there is no next study."""
     if not report.next_studies:
         return None
@@ -67,7 +67,7 @@ def _same(before: Parameter | None, after: Parameter | None) -> bool:
     return before is not None and after is not None and describe(before) == describe(after)
 
 
-def _bars(report: Report, name: str, before: Parameter | None, after: Parameter | None) -> Markup:
+def _bars(report: ReportData, name: str, before: Parameter | None, after: Parameter | None) -> Markup:
     numeric = [p for p in (after, before) if p is not None and p.numeric]
     ends = [v for p in (before, after) if p is not None for v in (p.low, p.high, as_number(p.value))]
     scale = spanning([v for v in ends if v is not None], numeric[0].scale, by=0.01).scale(_LEFT, _RIGHT)

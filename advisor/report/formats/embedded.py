@@ -6,11 +6,11 @@ from typing import Any
 
 from advisor.model import words
 from advisor.report.formats import view
-from advisor.report.model import Report
+from advisor.report.model import ReportData
 from advisor.report.plot_data import sketch
 
 
-def embedded(report: Report) -> dict[str, Any]:
+def embedded(report: ReportData) -> dict[str, Any]:
     """Plain values for JSON; names are cleaned and cut, curves as `sketch.py` writes them."""
     names = list(report.spec.searched)
     index = {t.id: i for i, t in enumerate(report.figures.trials)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jinja2
@@ -20,20 +20,17 @@ from advisor.report.figures.rounds import rounds_figure
 from advisor.report.formats import view
 from advisor.report.formats.embedded import embedded
 from advisor.report.formats.index import WORDS, Outcome, in_order, tally
-from advisor.report.model import Report
+from advisor.report.model import ReportData
 from advisor.report.text import headline, rounds
 from advisor.system import resources
 
 SCRIPTS = ("page.js", "plots.js", "table.js", "picked.js")
 """In the order in which they run."""
 
-_MOST_NAMES = 300
-"""Names that are set apart in sentences; a study with more shows the rest as plain text."""
 
-
-def render_html(report: Report) -> str:
+def render_html(report: ReportData) -> str:
     """The page. Complete without JavaScript; the script adds pointing, sorting, copying and the choice of theme."""
-    environment = _environment(_known_names(report))
+    environment = _environment()
     css, script = _asset(environment, "report.css"), _script(environment)
     cards = view.cards(report)
     statuses = view.by_status(report)
@@ -69,7 +66,7 @@ def render_html(report: Report) -> str:
 
 def render_index(outcomes: Sequence[Outcome]) -> str:
     """The page that lists experiments, with links to their reports; without any script."""
-    environment = _environment(_any_of(words.clean(o.experiment) for o in outcomes[:_MOST_NAMES]))
+    environment = _environment()
     css = _asset(environment, "report.css")
     return environment.get_template("index.html.j2").render(
         policy=_policy(css),
@@ -89,7 +86,7 @@ def render_live() -> tuple[str, str]:
     return page, f"{_policy(css, script)}; connect-src 'self'; frame-src 'self'; frame-ancestors 'none'"
 
 
-def _tally(report: Report) -> list[tuple[str, int, str]]:
+def _tally(report: ReportData) -> list[tuple[str, int, str]]:
     """(icon, how many, word) of the findings by severity, then what became of the other checks."""
     counts = [(s, sum(f.severity == s for f in report.heads), view.SEVERITY_WORDS[s]) for s in view.SEVERITY_WORDS]
     if below := len(report.findings) - len(report.heads):
@@ -100,7 +97,7 @@ def _tally(report: Report) -> list[tuple[str, int, str]]:
     return [*tally, ("broken", status["broken"], "broken")] if status["broken"] else tally
 
 
-def _rounds(report: Report) -> dict[str, Any] | None:
+def _rounds(report: ReportData) -> dict[str, Any] | None:
     """What the page says of the rounds; None without earlier ones."""
     history = report.history
     if history is None:
@@ -117,8 +114,7 @@ def _rounds(report: Report) -> dict[str, Any] | None:
 # --- the environment ------------------------------------------------------------------------------------------------------------
 
 
-def _environment(known: re.Pattern[str] | None) -> jinja2.Environment:
-    """Where templates are made; `known` matches the names that sentences may hold."""
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(resources.directory("templates"), encoding="utf-8"),
         autoescape=True,
@@ -134,7 +130,7 @@ def _environment(known: re.Pattern[str] | None) -> jinja2.Environment:
         "follows": view.follows,
         "name": _name,
         "number": words.number,
-        "prose": lambda value: _prose(value, known),
+        "prose": _prose,
         "sentence": _sentence,
         "setting": _setting,
     }
@@ -186,61 +182,32 @@ def _setting(value: Any) -> Markup:
     return _name(value, 32) if isinstance(value, str) else escape(words.setting(value))
 
 
-def _known_names(report: Report) -> re.Pattern[str] | None:
-    """Matches the names that sentences of this report may hold, longest first."""
-    rows = report.figures.by_id
-    spec = report.spec
-    names = dict.fromkeys([*spec.parameters, spec.objective.metric, *(s.metric for s in report.figures.curves)])
-    names |= dict.fromkeys(p for n in report.next_studies for p in n.spec.parameters)
-    names |= dict.fromkeys(rows[t].name for f in report.findings for t in f.trials if t in rows)
-    return _any_of(words.clean(n) for n in list(names)[:_MOST_NAMES])
-
-
-def _any_of(names: Iterable[str]) -> re.Pattern[str] | None:
-    longest = sorted({n for n in names if len(n) > 1}, key=lambda n: (-len(n), n))
-    if not longest:
-        return None
-    return re.compile(rf"(?<![\w/.])(?:{'|'.join(map(re.escape, longest))})(?![\w/])")
-
-
 def _sentence(value: Message | str) -> Message | str:
     return value if isinstance(value, Message) else words.sentence(value)
 
 
-def _prose(value: Message | str, known: re.Pattern[str] | None) -> Markup:
+def _prose(value: Message | str) -> Markup:
     """A sentence with names and `code` set apart."""
     if isinstance(value, Message):
-        return Markup(value.render(lambda part: _part(part, known)))  # noqa: S704 - each part is escaped
-    return _literal(value, known)
+        return Markup(value.render(_part))  # noqa: S704 - each part is escaped
+    return _literal(value)
 
 
-def _literal(value: str, known: re.Pattern[str] | None) -> Markup:
-    """Words of our own; of a message that came from JSON or has no typed values, all of them."""
-    return Markup().join(
-        _code(part) if i % 2 else _with_names(part, known)
-        for i, part in enumerate(re.split(r"`([^`]+)`", _kept_spaces(value)))
-    )
+def _part(part: Item) -> str:
+    if isinstance(part, Name | Code):
+        return _code(str(part))
+    return _literal(part) if isinstance(part, str) else escape(str(part))
+
+
+def _literal(value: str) -> Markup:
+    """Words of our own, in which `code` is set apart."""
+    parts = re.split(r"`([^`]+)`", _kept_spaces(value))
+    return Markup().join(_code(part) if i % 2 else escape(part) for i, part in enumerate(parts))
 
 
 def _kept_spaces(value: str) -> str:
     """The text cleaned, with the space at either end that separates it from a value beside it."""
     return " " * value[:1].isspace() + words.clean(value) + " " * (value[-1:].isspace() and bool(value.strip()))
-
-
-def _part(part: Item, known: re.Pattern[str] | None) -> str:
-    if isinstance(part, Name | Code):
-        return _code(str(part))
-    return _literal(part, known) if isinstance(part, str) else escape(str(part))
-
-
-def _with_names(value: str, known: re.Pattern[str] | None) -> Markup:
-    if known is None:
-        return escape(value)
-    parts, end = [], 0
-    for match in known.finditer(value):
-        parts += [escape(value[end : match.start()]), _code(match.group())]
-        end = match.end()
-    return Markup().join([*parts, escape(value[end:])])
 
 
 def _code(value: str) -> Markup:

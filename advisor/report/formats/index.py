@@ -12,7 +12,7 @@ from rich.text import Text
 from advisor.model.finding import Finding, Severity
 from advisor.model.words import clean, count, sentence, shorten
 from advisor.report.formats.view import SEVERITY_WORDS
-from advisor.report.model import Report
+from advisor.report.model import ReportData
 from advisor.report.text import headline
 
 State = Literal["critical", "warning", "note", "passed", "broken", "unknown"]
@@ -54,7 +54,7 @@ class Outcome:
     """Of all findings, also of those that others explain."""
 
 
-def outcome(experiment: str, folder: str, report: Report) -> Outcome:
+def outcome(experiment: str, folder: str, report: ReportData) -> Outcome:
     """The outcome that a report is."""
     state = _severest(report.heads)
     return Outcome(

@@ -18,7 +18,7 @@ from advisor.report.formats.view import (
     steps,
     together,
 )
-from advisor.report.model import Report
+from advisor.report.model import ReportData
 from advisor.report.text import headline, rounds
 from advisor.report.text.spec_diff import DiffRow, diff_changes
 
@@ -33,7 +33,7 @@ MOST_CHARACTERS = 60_000
 """Code hosts refuse a comment of 65,536 characters: what would go beyond this is left to the page."""
 
 
-def render_markdown(report: Report) -> str:
+def render_markdown(report: ReportData) -> str:
     """CommonMark with pipe tables for a comment: the verdict, the next study, a line a finding, the rest folded away."""
     shown = "\n".join(_shown(report))
     room = MOST_CHARACTERS - len(shown)
@@ -55,7 +55,7 @@ def md(value: object) -> str:
     return re.sub(r"^([-+=]|\d+(?=[.)](?:\s|$)))", lambda m: f"\\{m[0]}" if m[0] in "-+=" else f"{m[0]}\\", text)
 
 
-def _shown(report: Report) -> Iterator[str]:
+def _shown(report: ReportData) -> Iterator[str]:
     """What is read at once: the verdict, the next study, and a line for each finding that stands by itself."""
     yield f"## {md(headline.headline(report))}"
     yield ""
@@ -78,7 +78,7 @@ def _shown(report: Report) -> Iterator[str]:
     yield md(checks_in_words(report))
 
 
-def _next(report: Report) -> Iterator[str]:
+def _next(report: ReportData) -> Iterator[str]:
     following = steps(report)
     if not following:
         yield "**Next study:** none was written."
@@ -92,7 +92,7 @@ def _next(report: Report) -> Iterator[str]:
         yield ""
 
 
-def _folded(report: Report) -> Iterator[str]:
+def _folded(report: ReportData) -> Iterator[str]:
     """What is opened by who asks for it, a part at a time: each finding, the later studies, the checks, the study."""
     for i, finding in enumerate(report.findings, 1):
         yield "\n".join(_finding(report, finding, i))
@@ -103,7 +103,7 @@ def _folded(report: Report) -> Iterator[str]:
     yield "\n".join(_sheet(report))
 
 
-def _finding(report: Report, finding: Finding, i: int) -> Iterator[str]:
+def _finding(report: ReportData, finding: Finding, i: int) -> Iterator[str]:
     _, sure = confidence(finding.confidence)
     yield f"### {i}. {SEVERITY_WORDS[finding.severity]}: {md(sentence(str(finding.message)))}"
     yield ""
@@ -151,7 +151,7 @@ def _code(value: str) -> str:
     return clean(value).replace("`", "'")
 
 
-def _checks(report: Report) -> Iterator[str]:
+def _checks(report: ReportData) -> Iterator[str]:
     for status, title in (("broken", "Broken checks"), ("not-assessed", "Not checked"), ("quiet", "Passed")):
         verdicts = list(report.with_status(status))
         if verdicts:
@@ -162,7 +162,7 @@ def _checks(report: Report) -> Iterator[str]:
             yield ""
 
 
-def _sheet(report: Report) -> Iterator[str]:
+def _sheet(report: ReportData) -> Iterator[str]:
     yield "### The study"
     yield ""
     yield "| | |"

@@ -18,7 +18,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.finding import Finding
 from advisor.model.words import clean, encodable, sentence
 from advisor.report.formats.view import follows, together
-from advisor.report.model import Report, RuleInfo
+from advisor.report.model import ReportData, RuleInfo
 from advisor.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -51,7 +51,7 @@ class StudyFile:
         return cls(quote(whole.relative_to(root).as_posix()) if inside else whole.as_uri(), text)
 
 
-def render_sarif(report: Report, study_file: StudyFile | None = None) -> str:
+def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str:
     """The findings, the most important first, as a SARIF log of one run. Same report, same bytes.
 
     They are located in the study file, on the line of what they are about; without one in the study by its name alone. What could
@@ -108,7 +108,7 @@ def _page(info: RuleInfo) -> str:
     return f"{PLAYBOOK}#{quote(anchor)}"
 
 
-def _result(report: Report, finding: Finding, index: int | None, study_file: StudyFile | None) -> dict[str, Any]:
+def _result(report: ReportData, finding: Finding, index: int | None, study_file: StudyFile | None) -> dict[str, Any]:
     put_off, cause = report.reason_deferred(finding), finding.explained_by
     about = {
         "confidence": finding.confidence,
@@ -131,7 +131,7 @@ def _result(report: Report, finding: Finding, index: int | None, study_file: Stu
     }
 
 
-def _said(report: Report, finding: Finding, put_off: str | None) -> Iterator[str]:
+def _said(report: ReportData, finding: Finding, put_off: str | None) -> Iterator[str]:
     yield sentence(str(finding.message))
     yield sentence(str(finding.action))
     yield from together(report, finding)
@@ -141,7 +141,7 @@ def _said(report: Report, finding: Finding, put_off: str | None) -> Iterator[str
         yield f"Left to a later study: {sentence(put_off)}"
 
 
-def _location(report: Report, finding: Finding, study_file: StudyFile | None) -> dict[str, Any]:
+def _location(report: ReportData, finding: Finding, study_file: StudyFile | None) -> dict[str, Any]:
     parts = [clean(part) for part in (report.spec.study, finding.subject) if part is not None]
     logical = {"name": parts[-1], "fullyQualifiedName": "/".join(parts), "kind": "resource"}
     if study_file is None:
@@ -151,7 +151,7 @@ def _location(report: Report, finding: Finding, study_file: StudyFile | None) ->
     return {"physicalLocation": place, "logicalLocations": [logical]}
 
 
-def _key(report: Report, finding: Finding) -> tuple[str, ...]:
+def _key(report: ReportData, finding: Finding) -> tuple[str, ...]:
     """Where in a study file stands what the finding is about: its hyperparameter, or the first thing that it wants changed."""
     if finding.subject in report.spec.parameters:
         return ("parameters", str(finding.subject))
@@ -163,7 +163,7 @@ def _key(report: Report, finding: Finding) -> tuple[str, ...]:
     return ()
 
 
-def _notifications(report: Report) -> Iterator[dict[str, Any]]:
+def _notifications(report: ReportData) -> Iterator[dict[str, Any]]:
     for status, level in _NOT_CHECKED.items():
         for verdict in report.with_status(status):
             said = f"{verdict.rule}: {'broke' if status == 'broken' else 'could not be checked'}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
@@ -9,7 +11,7 @@ from rich.text import Text
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
 from advisor.report.formats.view import SEVERITY_WORDS, checks_in_words, follows, inferred, steps, together
-from advisor.report.model import Report
+from advisor.report.model import ReportData
 from advisor.report.text import headline, rounds
 
 MOST_FINDINGS = 8
@@ -20,7 +22,7 @@ _SIGNS = {"critical": "■", "warning": "▲", "note": "●"}
 _ASCII = {"critical": "[!!]", "warning": "[!]", "note": "[i]"}
 
 
-def print_report(report: Report, console: Console) -> None:
+def print_report(report: ReportData, console: Console) -> None:
     """Print the report's main points. Names are printed as they are: neither control sequences nor markup in them work."""
     say = _Printer(console)
     say(headline.headline(report), "bold")
@@ -39,6 +41,13 @@ def print_report(report: Report, console: Console) -> None:
     say.gap()
     say(checks_in_words(report), "dim")
     _print_next(say, report)
+
+
+def render_terminal(report: ReportData) -> str:
+    """The report's main points as plain text."""
+    text = StringIO()
+    print_report(report, Console(file=text, force_terminal=False, color_system=None))
+    return text.getvalue()
 
 
 class _Printer:
@@ -71,7 +80,7 @@ class _Printer:
         self.console.print()
 
 
-def _print_finding(say: _Printer, report: Report, finding: Finding) -> None:
+def _print_finding(say: _Printer, report: ReportData, finding: Finding) -> None:
     sign = (_ASCII if say.plain else _SIGNS)[finding.severity]
     _, sure = confidence(finding.confidence)
     say.gap()
@@ -95,7 +104,7 @@ def _print_explained(say: _Printer, finding: Finding) -> None:
     say(sentence(follows(finding) or ""), "dim", indent=6)
 
 
-def _print_next(say: _Printer, report: Report) -> None:
+def _print_next(say: _Printer, report: ReportData) -> None:
     for i, step in enumerate(steps(report), 1):
         say.gap()
         say(f"Next study {i}: {sentence(step.study.spec.goal)}", "bold")

@@ -10,13 +10,13 @@ from typing import Any
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence
 from advisor.model.finding import Finding, Verdict
 from advisor.model.spec import StudySpec
-from advisor.model.words import clean, confidence, count, number, numerals, sentence, setting, shorten
+from advisor.model.words import clean, confidence, count, number, sentence, setting, shorten
 from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_figure
 from advisor.report.figures.curves import curve_figures
 from advisor.report.figures.histogram import histogram_figure
 from advisor.report.figures.sketch import sketch_figure
-from advisor.report.model import NextStudy, Report, TrialRow
+from advisor.report.model import NextStudy, ReportData, TrialRow
 from advisor.report.text.spec_diff import DiffRow, advice, describe, diff_changes, diff_specs, reasons
 
 MOST_ROWS = 500
@@ -63,7 +63,7 @@ class Step:
     diff: tuple[DiffRow, ...]
 
 
-def cards(report: Report) -> tuple[Card, ...]:
+def cards(report: ReportData) -> tuple[Card, ...]:
     """The findings, the most important first, and each cause followed by what it explains."""
     idents = iter(f"finding-{i}" for i in range(1, len(report.findings) + 1))
     made: list[Card] = []
@@ -73,7 +73,7 @@ def cards(report: Report) -> tuple[Card, ...]:
     return tuple(made)
 
 
-def _card(report: Report, finding: Finding, ident: str, head: str | None) -> Card:
+def _card(report: ReportData, finding: Finding, ident: str, head: str | None) -> Card:
     key, words = confidence(finding.confidence)
     info = report.rule_by_id.get(finding.rule)
     diff, put_off = diff_changes(report.spec, finding.changes), report.reason_deferred(finding)
@@ -102,10 +102,10 @@ def _card(report: Report, finding: Finding, ident: str, head: str | None) -> Car
 def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
     """(what, value) of the numbers that a finding stands on."""
     given = (e.rows for e in finding.evidence if isinstance(e, FigureEvidence))
-    return tuple((what, numerals(str(value))) for rows in given for what, value in rows)
+    return tuple((what, str(value)) for rows in given for what, value in rows)
 
 
-def together(report: Report, finding: Finding) -> tuple[str, ...]:
+def together(report: ReportData, finding: Finding) -> tuple[str, ...]:
     """What the next study has instead of what the finding alone asks for, one sentence each; none for one that is put off."""
     if report.reason_deferred(finding) is not None:
         return ()
@@ -135,7 +135,7 @@ def _threshold(value: Any) -> str:
     return setting(value) if isinstance(value, bool | int | float | str) else clean(value)
 
 
-def _evidence_figures(report: Report, finding: Finding) -> Iterator[Figure]:
+def _evidence_figures(report: ReportData, finding: Finding) -> Iterator[Figure]:
     for evidence in finding.evidence:
         if isinstance(evidence, AxisEvidence):
             yield axis_figure(report, evidence)
@@ -147,19 +147,19 @@ def _evidence_figures(report: Report, finding: Finding) -> Iterator[Figure]:
                 yield drawn
 
 
-def _looks_at_the_end(report: Report, finding: Finding, evidence: CurveEvidence) -> bool:
+def _looks_at_the_end(report: ReportData, finding: Finding, evidence: CurveEvidence) -> bool:
     """Whether what is to be seen lies where the objective hardly changes any more: how it starts would squeeze that into a line."""
     objective = evidence.metrics == (report.spec.objective.metric,)
     return objective and not evidence.marks and finding.goal in ("steps", "efficiency")
 
 
-def steps(report: Report) -> tuple[Step, ...]:
+def steps(report: ReportData) -> tuple[Step, ...]:
     """The next studies, each against the one before it."""
     specs = [_as_run(report), *(n.spec for n in report.next_studies)]
     return tuple(Step(f"next-{i}", n, diff_specs(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1))
 
 
-def _as_run(report: Report) -> StudySpec:
+def _as_run(report: ReportData) -> StudySpec:
     """The study's spec with what it did where it did not say: the next study says it, which is no change."""
     spec, counts = report.spec, report.counts
     ended = max(counts.total - counts.running - counts.no_data, 1)
@@ -171,7 +171,7 @@ def _as_run(report: Report) -> StudySpec:
 # --- tables ---------------------------------------------------------------------------------------------------------------------
 
 
-def ranked(report: Report) -> list[tuple[int, TrialRow]]:
+def ranked(report: ReportData) -> list[tuple[int, TrialRow]]:
     """(index, trial) of all trials, the best first, then those that failed."""
     sign = 1 if report.spec.objective.direction == "minimize" else -1
     return sorted(
@@ -180,7 +180,7 @@ def ranked(report: Report) -> list[tuple[int, TrialRow]]:
     )
 
 
-def table(report: Report) -> tuple[tuple[int, TrialRow], ...]:
+def table(report: ReportData) -> tuple[tuple[int, TrialRow], ...]:
     """(index, trial) of the trials to list, as ranked; trials that findings name are always in."""
     rows = ranked(report)
     # As many as a card names: a finding may be shown by thousands of trials.
@@ -188,7 +188,7 @@ def table(report: Report) -> tuple[tuple[int, TrialRow], ...]:
     return (*rows[:MOST_ROWS], *(r for r in rows[MOST_ROWS:] if r[1].id in named))
 
 
-def picked(report: Report) -> dict[str, Any] | None:
+def picked(report: ReportData) -> dict[str, Any] | None:
     """What the page needs to show the curves of any trial; None where no trial logged one."""
     drawn = report.figures.sketches
     if not drawn:
@@ -212,7 +212,7 @@ def picked(report: Report) -> dict[str, Any] | None:
     }
 
 
-def sheet(report: Report) -> tuple[tuple[str, str], ...]:
+def sheet(report: ReportData) -> tuple[tuple[str, str], ...]:
     """The study sheet: (what, value), without what is not known."""
     spec, made = report.spec, report.provenance
     best = report.best
@@ -234,7 +234,7 @@ def sheet(report: Report) -> tuple[tuple[str, str], ...]:
     return tuple((what, value) for what, value in said if value is not None)
 
 
-def _trial_counts(report: Report) -> str:
+def _trial_counts(report: ReportData) -> str:
     counts = report.counts
     names = {"complete": "complete", "diverged": "diverged", "infeasible": "infeasible", "stopped": "stopped early"}
     names |= {"no_data": "without data", "running": "running"}
@@ -242,7 +242,7 @@ def _trial_counts(report: Report) -> str:
     return f"{counts.total:,}" + (f" ({', '.join(parts)})" if parts else "")
 
 
-def _at(report: Report) -> str:
+def _at(report: ReportData) -> str:
     best = report.best
     if best is None or best.step is None:
         return ""
@@ -263,7 +263,7 @@ def _period(started: float | None, ended: float | None) -> str | None:
     return f"{day(started)} to {day(ended)} UTC" if ended is not None else f"from {day(started)} UTC"
 
 
-def space(report: Report) -> tuple[tuple[str, str, str, str, str], ...]:
+def space(report: ReportData) -> tuple[tuple[str, str, str, str, str], ...]:
     """(name, role, domain, best trial's value, where that is known from) of every hyperparameter, searched ones first."""
     best = report.best.params if report.best is not None else {}
     items = sorted(report.spec.parameters.items(), key=lambda item: not item[1].searched)
@@ -273,7 +273,7 @@ def space(report: Report) -> tuple[tuple[str, str, str, str, str], ...]:
     )
 
 
-def inferred(report: Report) -> tuple[str, ...]:
+def inferred(report: ReportData) -> tuple[str, ...]:
     """What was not declared but inferred about the objective, one sentence each."""
     known = {
         "objective": f"Objective: {clean(report.spec.objective.metric)}",
@@ -289,12 +289,12 @@ def _from(reason: str) -> str:
     return text if text.startswith(("from", "because", "by", "as ")) else f"({text})"
 
 
-def by_status(report: Report) -> dict[str, tuple[Verdict, ...]]:
+def by_status(report: ReportData) -> dict[str, tuple[Verdict, ...]]:
     """The verdicts by status; a status without one is empty."""
     return {s: tuple(report.with_status(s)) for s in ("fired", "quiet", "not-assessed", "broken")}
 
 
-def checks_in_words(report: Report) -> str:
+def checks_in_words(report: ReportData) -> str:
     """What became of the checks that found nothing: `31 checks passed, 15 could not run.`"""
     statuses = by_status(report)
     parts = [count(len(statuses["quiet"]), "check") + " passed"]

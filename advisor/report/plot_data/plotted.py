@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from advisor.model.frozen import FrozenModel
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
-
-
-class BestOf(_Value):
+class BestOf(FrozenModel):
     """How good the best of n trials is that are drawn from this study's: what another study of n trials might find."""
 
     sizes: tuple[int, ...]
@@ -19,7 +15,7 @@ class BestOf(_Value):
     """For each size the values that the best reaches or beats in 5, 25, 50, 75 and 95 % of studies; None where it failed there."""
 
 
-class Slice(_Value):
+class Slice(FrozenModel):
     """The trials in one part of a hyperparameter's range, or with one choice."""
 
     label: str
@@ -36,7 +32,7 @@ class Slice(_Value):
     """What the best of as many trials as the smallest slice has reaches or beats in 5, 50 and 95 % of draws; None for a failure."""
 
 
-class Isolation(_Value):
+class Isolation(FrozenModel):
     """The best trial for each value of a hyperparameter, all others chosen as well as they were."""
 
     parameter: str
@@ -47,7 +43,7 @@ class Isolation(_Value):
     """How often luck would leave some slice's best result as far behind as the worst one's is; adjusted for all of them."""
 
 
-class Speed(_Value):
+class Speed(FrozenModel):
     """The throughput at one batch size."""
 
     batch_size: float
@@ -58,7 +54,7 @@ class Speed(_Value):
     trials: tuple[str, ...]
 
 
-class Needed(_Value):
+class Needed(FrozenModel):
     """How much training one batch size took to the target."""
 
     batch_size: float
@@ -68,7 +64,7 @@ class Needed(_Value):
     trials: tuple[str, ...]
 
 
-class ToTarget(_Value):
+class ToTarget(FrozenModel):
     """Batch sizes on their way to a value of the objective that all of them reach."""
 
     unit: Literal["epochs", "examples"]
@@ -79,7 +75,7 @@ class ToTarget(_Value):
     sizes: tuple[Needed, ...]
 
 
-class Importance(_Value):
+class Importance(FrozenModel):
     """How much of the differences between trials goes with something, as shares with a 90 % interval."""
 
     parameters: tuple[str, ...]
@@ -91,7 +87,7 @@ class Importance(_Value):
     """Of two: how often effects that add up would seem to interact as much, adjusted for all pairs."""
 
 
-class Importances(_Value):
+class Importances(FrozenModel):
     """What matters in the study."""
 
     settings: int
@@ -103,7 +99,7 @@ class Importances(_Value):
     """The likeliest interaction first."""
 
 
-class CloseUp(_Value):
+class CloseUp(FrozenModel):
     """Every logged point of a curve around a step that a finding points at."""
 
     rule: str
@@ -115,7 +111,7 @@ class CloseUp(_Value):
     values: tuple[float | None, ...]
 
 
-class JustAbove(_Value):
+class JustAbove(FrozenModel):
     """The trials whose learning rates lie next above the best trial's."""
 
     parameter: str
@@ -127,7 +123,7 @@ class JustAbove(_Value):
     failed: int
 
 
-class Sketches(_Value):
+class Sketches(FrozenModel):
     """One metric of every trial, to be drawn on one pair of axes."""
 
     metric: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from advisor.model.finding import Finding
 from advisor.model.words import clean, count, listed, number, sentence
-from advisor.report.model import Report
+from advisor.report.model import ReportData
 
 
-def changes(before: Report, after: Report) -> tuple[str, ...]:
+def changes(before: ReportData, after: ReportData) -> tuple[str, ...]:
     """One sentence each: trials, the best value, findings, rules that can tell by now, and the next studies. Empty if nothing."""
     return (
         *_trials(before, after),
@@ -18,7 +18,7 @@ def changes(before: Report, after: Report) -> tuple[str, ...]:
     )
 
 
-def _trials(before: Report, after: Report) -> tuple[str, ...]:
+def _trials(before: ReportData, after: ReportData) -> tuple[str, ...]:
     said = []
     known = {t.id: t for t in before.figures.trials}
     new = [t for t in after.figures.trials if t.id not in known]
@@ -32,7 +32,7 @@ def _trials(before: Report, after: Report) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _best(before: Report, after: Report) -> tuple[str, ...]:
+def _best(before: ReportData, after: ReportData) -> tuple[str, ...]:
     if after.best is None or (before.best is not None and before.best.value == after.best.value):
         return ()
     metric, now = clean(after.spec.objective.metric), f"{number(after.best.value)} ({clean(after.best.name)})"
@@ -49,20 +49,20 @@ def _about(finding: Finding) -> _About:
     return finding.rule, finding.subject, finding.side
 
 
-def _findings(before: Report, after: Report) -> tuple[str, ...]:
+def _findings(before: ReportData, after: ReportData) -> tuple[str, ...]:
     old, new = ({_about(f): f for f in r.findings} for r in (before, after))
     appeared = [f"New finding: {sentence(clean(str(f.message)))}" for about, f in new.items() if about not in old]
     gone = [f"No longer found: {sentence(clean(str(f.message)))}" for about, f in old.items() if about not in new]
     return (*appeared, *gone)
 
 
-def _checks(before: Report, after: Report) -> tuple[str, ...]:
+def _checks(before: ReportData, after: ReportData) -> tuple[str, ...]:
     lacking = {v.rule for v in before.with_status("not-assessed")}
     told = [v.rule for v in after.verdicts if v.rule in lacking and v.status in ("fired", "quiet")]
     return (f"{count(len(told), 'check')} can tell by now: {listed(told)}.",) if told else ()
 
 
-def _next(before: Report, after: Report) -> tuple[str, ...]:
+def _next(before: ReportData, after: ReportData) -> tuple[str, ...]:
     old, new = ({n.file: n.yaml for n in r.next_studies} for r in (before, after))
     changed = [f"next/{file}" for file, text in new.items() if old.get(file) != text]
     gone = [f"next/{file}" for file in old if file not in new]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from advisor.model.finding import Finding, Goal
 from advisor.model.spec_yaml import share
 from advisor.model.words import capital, clean, count, listed, number, setting, shorten, spelled
-from advisor.report.model import Report
+from advisor.report.model import ReportData
 from advisor.report.text.spec_diff import describe
 
 _ABOUT: dict[Goal, str] = {
@@ -23,7 +23,7 @@ _ABOUT: dict[Goal, str] = {
 }
 
 
-def headline(report: Report) -> str:
+def headline(report: ReportData) -> str:
     """The verdict on the study, one sentence."""
     counts = report.counts
     if counts.total == 0:
@@ -46,7 +46,7 @@ def headline(report: Report) -> str:
     return _quiet(report)
 
 
-def _quiet(report: Report) -> str:
+def _quiet(report: ReportData) -> str:
     passed = sum(1 for _ in report.with_status("quiet"))
     ran = passed + sum(1 for _ in report.with_status("fired"))
     unknown = len(report.verdicts) - ran
@@ -77,7 +77,7 @@ def _topics(findings: Sequence[Finding]) -> str:
     return listed(topics)
 
 
-def best_sentence(report: Report) -> str:
+def best_sentence(report: ReportData) -> str:
     """The best value and where it was found; what failed."""
     best, counts = report.best, report.counts
     metric = shorten(clean(report.spec.objective.metric), 60)
@@ -92,11 +92,11 @@ def best_sentence(report: Report) -> str:
     return f"{start}{', at ' + where if where else ''}. {failed}".strip()
 
 
-def _extreme(report: Report) -> str:
+def _extreme(report: ReportData) -> str:
     return "lowest" if report.spec.objective.direction == "minimize" else "highest"
 
 
-def _failed(report: Report) -> str:
+def _failed(report: ReportData) -> str:
     counts = report.counts
     parts = []
     # Not "failed": a rule may count trials among the failed that did end with a result, which learned nothing.
@@ -111,7 +111,7 @@ def _failed(report: Report) -> str:
     return capital(", ".join(parts)) + "." if parts else ""
 
 
-def certainty(report: Report) -> str:
+def certainty(report: ReportData) -> str:
     """How sure the best value is: what repeats say, else how close the next trials come."""
     best, spread = report.best, report.spread
     if best is None:
@@ -135,12 +135,12 @@ def certainty(report: Report) -> str:
     )
 
 
-def _ranked_values(report: Report) -> list[float]:
+def _ranked_values(report: ReportData) -> list[float]:
     values = [t.best for t in report.figures.trials if t.feasible and t.best is not None]
     return sorted(values, reverse=report.spec.objective.direction == "maximize")
 
 
-def key_figures(report: Report) -> tuple[tuple[str, str, str], ...]:
+def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
     """(what, value, note) of the five figures under the verdict."""
     counts, best = report.counts, report.best
     values = _ranked_values(report)
@@ -170,7 +170,7 @@ def key_figures(report: Report) -> tuple[tuple[str, str, str], ...]:
     )
 
 
-def _space_note(report: Report, searched: int) -> str:
+def _space_note(report: ReportData, searched: int) -> str:
     if not report.next_studies:
         return "none is varied" if searched == 0 else "in this study"
     old, new = report.spec.parameters, report.next_studies[0].spec
@@ -180,7 +180,7 @@ def _space_note(report: Report, searched: int) -> str:
     return ", ".join(p for p in parts if p) or "none to change"
 
 
-def _best_step_figure(report: Report) -> tuple[str, str, str]:
+def _best_step_figure(report: ReportData) -> tuple[str, str, str]:
     positions = best_positions(report)
     if not positions:
         return ("Best step", number(None), "unknown")
@@ -190,7 +190,7 @@ def _best_step_figure(report: Report) -> tuple[str, str, str]:
     return ("Best step", share(middle), "of the training")
 
 
-def best_positions(report: Report) -> list[float]:
+def best_positions(report: ReportData) -> list[float]:
     """Where in their training the usable trials are best, 0 to 1; trials with one evaluation say nothing."""
     rows = [t for t in report.figures.trials if t.feasible and t.best_step is not None and t.last_step]
     several = [t for t in rows if t.evaluations > 1]

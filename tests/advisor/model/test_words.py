@@ -18,7 +18,6 @@ from advisor.model.words import (
     count,
     listed,
     number,
-    numerals,
     sentence,
     setting,
     shorten,
@@ -68,16 +67,6 @@ def test_settings(value: object, text: str) -> None:
 
 def test_shares_are_never_rounded_to_none_or_all() -> None:
     assert [share(v) for v in (0, 0.001, 0.5, 0.999, 1)] == ["0%", "under 1%", "50%", "over 99%", "100%"]
-
-
-def test_numbers_of_messages_read_like_the_others_and_names_stay_as_they_are() -> None:
-    assert sentence("between 1e-05 and 3.5e+06, or 2.e-04 of lr1.e-04_seed42 and run-1e-05") == (
-        "between 1e-5 and 3.5e6, or 2.e-04 of lr1.e-04_seed42 and run-1e-05."
-    )
-    assert numerals("-0.0%, -0.04%, 3-0.0% from -1e-08") == "0.0%, -0.04%, 3-0.0% from -1e-8"
-    assert sentence("lr (1e-05 to 0.001) [1e-05, 3e-05]: 1e-05–1e+03, 1e-07%") == (
-        "lr (1e-5 to 0.001) [1e-5, 3e-5]: 1e-5–1e3, 1e-7%."
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,98 @@
+"""findings.json: the verdicts for other tools, and its JSON Schema."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from advisor.history import History
+from advisor.model.finding import Verdict
+from advisor.model.frozen import FrozenModel
+from advisor.model.spec import Objective
+from advisor.model.words import encodable
+from advisor.planning import Deferred
+from advisor.report.model import Best, Provenance, ReportData, TrialCounts
+
+
+class NextEntry(FrozenModel):
+    """A file of `next/` in findings.json."""
+
+    file: str
+    goal: str
+
+
+class FindingsFile(BaseModel):
+    """The contents of findings.json. Other tools read it: keys are added, never changed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null", populate_by_name=True)
+
+    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
+    study: str
+    objective: Objective
+    trials: TrialCounts
+    verdicts: tuple[Verdict, ...]
+    next: tuple[NextEntry, ...]
+    """In the order in which to run them; files lie in `next/`."""
+    deferred: tuple[Deferred, ...]
+    best: Best | None
+    inferred: dict[str, str]
+    """What was not declared but inferred, and from what."""
+    warnings: tuple[str, ...]
+    provenance: Provenance
+    history: History | None = None
+    """The rounds up to this study, and what became of what was predicted of each; None without an earlier one."""
+
+
+def findings_file(report: ReportData) -> FindingsFile:
+    """The contents of findings.json for a report."""
+    return FindingsFile(
+        study=report.spec.study,
+        objective=report.spec.objective,
+        trials=report.counts,
+        verdicts=report.verdicts,
+        next=tuple(NextEntry(file=n.file, goal=n.spec.goal) for n in report.next_studies),
+        deferred=report.deferred,
+        best=report.best,
+        inferred=report.inferred,
+        warnings=report.warnings,
+        provenance=report.provenance,
+        history=report.history,
+    )
+
+
+def render_json(report: ReportData) -> str:
+    """The report as findings.json: strict JSON in which numbers that are not finite are null."""
+    plain = findings_file(report).model_dump(mode="json", by_alias=True)
+    return encodable(json.dumps(_finite(plain), ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+class _Schema(GenerateJsonSchema):
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
+        # A number without limits may have been NaN or infinite, which JSON cannot hold.
+        plain = super().float_schema(schema)
+        return {"anyOf": [plain, {"type": "null"}]} if plain == {"type": "number"} else plain
+
+
+def findings_schema() -> dict[str, Any]:
+    """The JSON Schema of findings.json."""
+    schema = FindingsFile.model_json_schema(by_alias=True, mode="serialization", schema_generator=_Schema)
+    return {
+        **schema,
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Findings of the tuning advisor",
+    }
