@@ -13,8 +13,8 @@ from advisor.model.finding import Explanation, Finding, Goal, Verdict
 def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict, ...]:
     """The verdicts with `explained_by` set on every finding that follows from another one.
 
-    If several findings could be the cause, one that the effect's changes wait for is preferred, then the one that the plan deals with
-    first, then the one nearest to the head of the chain of causes.
+    Of several possible causes, one that the effect's changes wait for is preferred, then the one that the plan deals with first, then
+    the one nearest to the head of the chain of causes.
     """
     verdicts = tuple(verdicts)
     findings = [f for v in verdicts for f in v.findings]

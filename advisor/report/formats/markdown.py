@@ -114,7 +114,7 @@ def _finding(report: ReportData, finding: Finding, i: int) -> Iterator[str]:
     yield ""
     yield from _diff(diff_changes(report.spec, finding.changes))
     for line in together(report, finding):
-        yield md(line)
+        yield md(str(line))
         yield ""
     if (put_off := report.reason_deferred(finding)) is not None:
         yield f"Left to a later study: {md(sentence(put_off))}"

@@ -134,7 +134,7 @@ def _result(report: ReportData, finding: Finding, index: int | None, study_file:
 def _said(report: ReportData, finding: Finding, put_off: str | None) -> Iterator[str]:
     yield sentence(str(finding.message))
     yield sentence(str(finding.action))
-    yield from together(report, finding)
+    yield from map(str, together(report, finding))
     if (why := follows(finding)) is not None:
         yield sentence(why)
     if put_off is not None:

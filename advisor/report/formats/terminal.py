@@ -90,7 +90,7 @@ def _print_finding(say: _Printer, report: ReportData, finding: Finding) -> None:
     say(sentence(str(finding.message)), indent=2)
     say(("→ " if not say.plain else "-> ") + sentence(str(finding.action)), "green", indent=2)
     for line in together(report, finding):
-        say(line, "dim", indent=2)
+        say(str(line), "dim", indent=2)
     if (reason := report.reason_deferred(finding)) is not None:
         say(f"Left to a later study: {sentence(reason)}", "dim", indent=2)
 

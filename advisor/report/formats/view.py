@@ -9,6 +9,7 @@ from typing import Any
 
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence
 from advisor.model.finding import Finding, Verdict
+from advisor.model.message import Message, Name, say
 from advisor.model.spec import StudySpec
 from advisor.model.words import clean, confidence, count, number, sentence, setting, shorten
 from advisor.report.figures import Figure, Key
@@ -40,7 +41,7 @@ class Card:
     figures: tuple[Figure, ...]
     rows: tuple[tuple[str, str], ...]
     diff: tuple[DiffRow, ...]
-    together: tuple[str, ...]
+    together: tuple[Message, ...]
     """What the next study has instead, where other findings change the same, one sentence each."""
     reasons: tuple[str, ...]
     advice: tuple[str, ...]
@@ -105,16 +106,16 @@ def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
     return tuple((what, str(value)) for rows in given for what, value in rows)
 
 
-def together(report: ReportData, finding: Finding) -> tuple[str, ...]:
+def together(report: ReportData, finding: Finding) -> tuple[Message, ...]:
     """What the next study has instead of what the finding alone asks for, one sentence each; none for one that is put off."""
     if report.reason_deferred(finding) is not None:
         return ()
     asked = {row.name: row.after for row in diff_changes(report.spec, finding.changes)}
-    rows = [row for step in steps(report)[:1] for row in step.diff if row.after is not None]
+    rows = [row for step in steps(report)[:1] for row in step.diff]
     return tuple(
-        f"Together with other findings, the next study has {clean(row.name)} {row.after}."
+        say("Together with other findings, the next study has {name} {after}.", name=Name(row.name), after=row.after)
         for row in rows
-        if asked.get(row.name, row.after) != row.after
+        if row.after is not None and asked.get(row.name, row.after) != row.after
     )
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import re
 import unicodedata
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from advisor.model.spec_yaml import share
 from advisor.model.words import (
@@ -23,11 +20,6 @@ from advisor.model.words import (
     shorten,
     spelled,
 )
-from advisor.report import Report
-from advisor.report.formats import markdown
-from advisor.report.formats.markdown import md
-from advisor.report.formats.terminal import print_report
-from tests.templates.hostile import CORPUS, hostile_report
 
 
 @pytest.mark.parametrize(
@@ -103,100 +95,3 @@ def test_a_short_form_keeps_both_ends(text: str, length: int) -> None:
     short = shorten(text, length)
     assert len(short) <= length
     assert short == text or (text.startswith(short.split("…")[0]) and "…" in short)
-
-
-# --- Markdown -------------------------------------------------------------------------------------------------------------------
-
-
-def test_markdown_says_what_the_page_says(report: Report) -> None:
-    text = report.to_markdown()
-    assert text.startswith("## Fix two problems before running more trials")
-    for finding in report.findings:
-        assert md(finding.message) in text
-        assert md(finding.action) in text
-    assert "- weight_decay: 1e-6 … 0.1, log\n+ weight_decay: 1e-8 … 0.01, log" in text
-    assert "- `input-bound`: no trial logged how long it waits for data." in text
-
-
-def test_a_comment_shows_a_screen_and_folds_the_rest_away(report: Report) -> None:
-    shown, _, folded = report.to_markdown().partition("<details>")
-    assert len(shown.splitlines()) < 40
-    for head in report.heads:
-        assert f"{md(sentence(head.message))} → {md(sentence(head.action))}" in shown
-    assert "2 checks passed, 1 could not run, 1 broke" in shown
-    assert folded.count("</details>") == 1
-    assert folded.rstrip().endswith("</details>")
-
-
-def test_a_comment_is_never_too_long_for_a_code_host(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = report.to_markdown()
-    room = len(whole) * 2 // 3
-    monkeypatch.setattr(markdown, "MOST_CHARACTERS", room)
-    text = report.to_markdown()
-    assert room / 3 < len(text) < room + 200
-    assert "The rest is in `report.html`." in text
-    assert text.partition("<details>")[0] == whole.partition("<details>")[0]
-    assert text.rstrip().endswith("</details>")
-
-
-@pytest.mark.parametrize("name", CORPUS)
-def test_no_name_is_markup_in_markdown(name: str) -> None:
-    text = md(name)
-    assert "\n" not in text
-    # Every character that could start markup stands behind a backslash.
-    assert not re.search(r"(?<!\\)(?:\\\\)*[<>`*_\[\]|#]", text)
-    assert not re.search(r"https?://|@\w", text)
-
-
-def test_a_hostile_study_has_no_tag_in_its_markdown() -> None:
-    text = hostile_report().to_markdown()
-    outside = re.sub(r"^(`{3,})diff\n.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
-    outside = re.sub(r"`[^`\n]*`", "", outside.replace("\\`", ""))
-    own = ("<details>", "<summary>", "</summary>", "</details>")
-    assert sorted(re.findall(r"(?<!\\)<[^>]*>?", outside)) == sorted(own)
-
-
-@pytest.mark.parametrize(("text", "safe"), [("- x", "\\- x"), ("1. x", "1\\. x"), ("0.5 x", "0.5 x"), ("a_b", "a\\_b")])
-def test_lists_are_not_begun_by_accident(text: str, safe: str) -> None:
-    assert md(text) == safe
-
-
-# --- terminal -------------------------------------------------------------------------------------------------------------------
-
-
-def printed(report: Report, *, terminal: bool = False, encoding: str = "utf-8") -> str:
-    raw = io.BytesIO()
-    file = io.TextIOWrapper(raw, encoding=encoding)
-    print_report(report, Console(file=file, force_terminal=terminal, width=80))
-    file.flush()
-    return raw.getvalue().decode(encoding)
-
-
-def test_the_terminal_says_the_main_points(report: Report) -> None:
-    text = printed(report)
-    assert text.startswith("Fix two problems before running more trials")
-    for finding in report.findings:
-        assert finding.message in text
-        assert finding.action in text
-    assert "2 checks passed, 1 could not run, 1 broke (my-own-rule)." in text
-    assert "next/1-make-training-stable.yaml" in text
-
-
-def test_a_pipe_gets_plain_text(report: Report) -> None:
-    assert "\x1b" not in printed(report)
-    assert "\x1b[" in printed(report, terminal=True)
-
-
-def test_a_terminal_without_unicode_gets_ascii(report: Report) -> None:
-    assert "[!!] Fix first" in printed(report, encoding="ascii")
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-def test_no_name_controls_the_terminal(terminal: bool) -> None:
-    text = printed(hostile_report(), terminal=terminal)
-    own = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    assert not [c for c in own if unicodedata.category(c) == "Cc" and c != "\n"]
-    if not terminal:
-        assert "\x1b" not in text
-        assert "[bold red]markup[/bold red]" in text
-        assert ":smile:" in text

@@ -32,6 +32,7 @@ class SpaceBoundary(Rule):
     Move that end.
     """
 
+    id = "space-boundary"
     playbook = "Identifying bad search space boundaries"
     goal = "boundary"
 
@@ -48,6 +49,7 @@ class StabilitySpikes(Rule):
     A few steps with very large gradients undo what many steps have learned.
     """
 
+    id = "stability-spikes"
     playbook = "How can optimization failures be debugged and mitigated?"
     goal = "stability"
 
@@ -55,6 +57,7 @@ class StabilitySpikes(Rule):
 class InputBound(Rule):
     """The step waits for data."""
 
+    id = "input-bound"
     playbook = "Optimizing the input pipeline"
     goal = "efficiency"
 

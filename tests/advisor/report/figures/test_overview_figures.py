@@ -42,7 +42,7 @@ def test_every_caption_is_one_result_with_a_number(report: Report) -> None:
     for group in groups(report)[1:]:
         for figure in group.figures:
             assert re.search(r"\d", str(figure.caption)), figure.caption
-            assert figure.caption.rstrip().endswith(".")
+            assert str(figure.caption).rstrip().endswith(".")
 
 
 def test_isolation_dots_are_the_best_of_their_slice(report: Report) -> None:

@@ -49,7 +49,7 @@ def test_each_finding_is_a_result_with_level_confidence_and_rule(report: Report)
     for result, finding in zip(run["results"], report.findings, strict=True):
         assert result["level"] == {"critical": "error", "warning": "warning", "note": "note"}[finding.severity]
         assert result["properties"]["confidence"] == finding.confidence
-        assert result["message"]["text"].startswith(finding.message.rstrip(".")[:40])
+        assert result["message"]["text"].startswith(str(finding.message).rstrip(".")[:40])
         put_off = report.reason_deferred(finding)
         assert ("Left to a later study" in result["message"]["text"]) == (put_off is not None)
         assert "ruleIndex" not in result or rules[result["ruleIndex"]]["id"] == finding.rule

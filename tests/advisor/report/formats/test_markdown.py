@@ -1,0 +1,71 @@
+"""The report as Markdown."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from advisor.model.words import (
+    sentence,
+)
+from advisor.report import Report
+from advisor.report.formats import markdown
+from advisor.report.formats.markdown import md
+from tests.templates.hostile import CORPUS, hostile_report
+
+
+def test_markdown_says_what_the_page_says(report: Report) -> None:
+    text = report.to_markdown()
+    assert text.startswith("## Fix two problems before running more trials")
+    for finding in report.findings:
+        assert md(finding.message) in text
+        assert md(finding.action) in text
+    assert "- weight_decay: 1e-6 … 0.1, log\n+ weight_decay: 1e-8 … 0.01, log" in text
+    assert "- `input-bound`: no trial logged how long it waits for data." in text
+
+
+def test_a_comment_shows_a_screen_and_folds_the_rest_away(report: Report) -> None:
+    shown, _, folded = report.to_markdown().partition("<details>")
+    assert len(shown.splitlines()) < 40
+    for head in report.heads:
+        assert f"{md(sentence(head.message))} → {md(sentence(head.action))}" in shown
+    assert "2 checks passed, 1 could not run, 1 broke" in shown
+    assert folded.count("</details>") == 1
+    assert folded.rstrip().endswith("</details>")
+
+
+def test_a_comment_is_never_too_long_for_a_code_host(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = report.to_markdown()
+    room = len(whole) * 2 // 3
+    monkeypatch.setattr(markdown, "MOST_CHARACTERS", room)
+    text = report.to_markdown()
+    assert room / 3 < len(text) < room + 200
+    assert "The rest is in `report.html`." in text
+    assert text.partition("<details>")[0] == whole.partition("<details>")[0]
+    assert text.rstrip().endswith("</details>")
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_no_name_is_markup_in_markdown(name: str) -> None:
+    text = md(name)
+    assert "\n" not in text
+    # Every character that could start markup stands behind a backslash.
+    assert not re.search(r"(?<!\\)(?:\\\\)*[<>`*_\[\]|#]", text)
+    assert not re.search(r"https?://|@\w", text)
+
+
+def test_a_hostile_study_has_no_tag_in_its_markdown() -> None:
+    text = hostile_report().to_markdown()
+    outside = re.sub(r"^(`{3,})diff\n.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+    outside = re.sub(r"`[^`\n]*`", "", outside.replace("\\`", ""))
+    own = ("<details>", "<summary>", "</summary>", "</details>")
+    assert sorted(re.findall(r"(?<!\\)<[^>]*>?", outside)) == sorted(own)
+
+
+@pytest.mark.parametrize(("text", "safe"), [("- x", "\\- x"), ("1. x", "1\\. x"), ("0.5 x", "0.5 x"), ("a_b", "a\\_b")])
+def test_lists_are_not_begun_by_accident(text: str, safe: str) -> None:
+    assert md(text) == safe
+
+
+# --- terminal -------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,52 @@
+"""The report in a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import io
+import re
+import unicodedata
+
+import pytest
+from rich.console import Console
+
+from advisor.report import Report
+from advisor.report.formats.terminal import print_report
+from tests.templates.hostile import hostile_report
+
+
+def printed(report: Report, *, terminal: bool = False, encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding)
+    print_report(report, Console(file=file, force_terminal=terminal, width=80))
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def test_the_terminal_says_the_main_points(report: Report) -> None:
+    text = printed(report)
+    assert text.startswith("Fix two problems before running more trials")
+    for finding in report.findings:
+        assert str(finding.message) in text
+        assert str(finding.action) in text
+    assert "2 checks passed, 1 could not run, 1 broke (my-own-rule)." in text
+    assert "next/1-make-training-stable.yaml" in text
+
+
+def test_a_pipe_gets_plain_text(report: Report) -> None:
+    assert "\x1b" not in printed(report)
+    assert "\x1b[" in printed(report, terminal=True)
+
+
+def test_a_terminal_without_unicode_gets_ascii(report: Report) -> None:
+    assert "[!!] Fix first" in printed(report, encoding="ascii")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_no_name_controls_the_terminal(terminal: bool) -> None:
+    text = printed(hostile_report(), terminal=terminal)
+    own = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    assert not [c for c in own if unicodedata.category(c) == "Cc" and c != "\n"]
+    if not terminal:
+        assert "\x1b" not in text
+        assert "[bold red]markup[/bold red]" in text
+        assert ":smile:" in text
