@@ -1,0 +1,183 @@
+"""Figures of the house: its size, its rooms and how far a rule reaches.
+
+    python benchmarks/house.py                 this checkout
+    python benchmarks/house.py FOLDER …        other checkouts beside it, oldest first
+
+Counted are tracked source files. Product: advisor, adapters, rules and templates. A rule's lines: its own file and its private
+helpers. A rule reaches the modules of shared computations and statistics that it imports, directly or through others.
+"""
+
+from __future__ import annotations
+
+import ast
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+PRODUCT = ("advisor", "adapters", "rules", "templates")
+SHARED = ("advisor.computed", "advisor.readings", "advisor.stats")
+SOURCE = (".py", ".j2", ".js", ".css", ".md", ".csv", ".yaml")
+MAX_FUNCTION = 40
+"""Maximum lines of a function that fits on a screen."""
+
+
+class House:
+    """One checkout."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout
+        self.files = [f for f in listed.splitlines() if (root / f).is_file()]
+
+    def lines(self, *folders: str, ends: tuple[str, ...] = SOURCE) -> int:
+        """Lines of the source files below the folders."""
+        chosen = [f for f in self.files if f.startswith(tuple(f"{name}/" for name in folders)) and f.endswith(ends)]
+        return sum(len((self.root / f).read_text("utf-8").splitlines()) for f in chosen)
+
+    @cached_property
+    def modules(self) -> dict[str, Path]:
+        """Python modules of the product by their import names."""
+        found = {}
+        for file in self.files:
+            path = Path(file)
+            if path.suffix == ".py" and path.parts[0] in PRODUCT:
+                parts = path.with_suffix("").parts[path.parts[0] in ("adapters", "rules") :]
+                found[".".join(parts).removesuffix(".__init__")] = self.root / path
+        return found
+
+    @cached_property
+    def imports(self) -> dict[str, set[str]]:
+        """The modules of the product that each module imports, inside functions too; imports for type checkers are left out."""
+        return {name: self._imported(name, path) for name, path in self.modules.items()}
+
+    def _imported(self, name: str, path: Path) -> set[str]:
+        found = set()
+        for node in _without_type_checking(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found |= {
+                    full if (full := f"{node.module}.{alias.name}") in self.modules else node.module
+                    for alias in node.names
+                }
+        return (found & self.modules.keys()) - {name}
+
+    @property
+    def rules(self) -> dict[str, list[Path]]:
+        """The files of each rule: its own and the private helpers that only it imports."""
+        own = {
+            name: path
+            for name, path in self.modules.items()
+            if path.relative_to(self.root).parts[0] == "rules" and not path.name.startswith("_")
+        }
+        helpers = {
+            name
+            for name in self.modules
+            if name.rpartition(".")[2].startswith("_") and name.startswith("advisor_rules")
+        }
+        users = {h: {r for r in own if h in self._reached(r, helpers)} for h in helpers}
+        return {name: [path, *(self.modules[h] for h in helpers if users[h] == {name})] for name, path in own.items()}
+
+    def _reached(self, start: str, allowed: set[str]) -> set[str]:
+        """The modules among `allowed` that `start` imports, directly or through others of them."""
+        reached: set[str] = set()
+        new = self.imports[start] & allowed
+        while new:
+            reached |= new
+            new = set().union(*(self.imports[m] for m in new)) & allowed - reached
+        return reached
+
+    def reach(self) -> tuple[float, float]:
+        """Median number, and lines, of shared modules that a rule reaches."""
+        shared = {m for m in self.modules if m.startswith(SHARED) and not self.modules[m].name.startswith("__")}
+        helpers = {m for m in self.modules if m.startswith("advisor_rules") and m.rpartition(".")[2].startswith("_")}
+        counts, lines = [], []
+        for name in self.rules:
+            reached = self._reached(name, shared | helpers) & shared
+            counts.append(len(reached))
+            lines.append(sum(len(self.modules[m].read_text("utf-8").splitlines()) for m in reached))
+        return statistics.median(counts), statistics.median(lines)
+
+    def named_rules(self) -> int:
+        """Modules of `advisor/` that name a built-in rule by its id."""
+        ids = {files[0].stem.replace("_", "-") for files in self.rules.values()}
+        return sum(
+            bool(ids & set(_strings(path))) for name, path in self.modules.items() if name.startswith("advisor.")
+        )
+
+    def circles(self) -> int:
+        """Circles of imports among modules, those inside functions counted: how many edges have to go until there is none."""
+        graph = {name: set(targets) for name, targets in self.imports.items()}
+        removed = 0
+        while True:
+            try:
+                TopologicalSorter(graph).prepare()
+            except CycleError as error:
+                first, second = error.args[1][:2]
+                graph[second].discard(first)
+                graph[first].discard(second)
+                removed += 1
+            else:
+                return removed
+
+    def long_functions(self) -> int:
+        """Functions of the product with more lines than fit on a screen."""
+        return sum(
+            node.end_lineno - node.lineno + 1 > MAX_FUNCTION
+            for path in self.modules.values()
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno
+        )
+
+
+def _without_type_checking(tree: ast.Module) -> Iterator[ast.AST]:
+    nodes: list[ast.AST] = [tree]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            nodes += node.orelse
+            continue
+        yield node
+        nodes += ast.iter_child_nodes(node)
+
+
+def _strings(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+FIGURES: Mapping[str, Callable[[House], object]] = {
+    "product lines": lambda h: f"{h.lines(*PRODUCT):,}",
+    "test lines (Python)": lambda h: f"{h.lines('tests', ends=('.py',)):,}",
+    "entries in advisor/": lambda h: len({Path(f).parts[1] for f in h.files if f.startswith("advisor/")}),
+    "modules": lambda h: len(h.modules),
+    f"functions over {MAX_FUNCTION} lines": lambda h: h.long_functions(),
+    "lines of a rule, median": lambda h: statistics.median(
+        sum(len(f.read_text("utf-8").splitlines()) for f in files) for files in h.rules.values()
+    ),
+    "lines of a rule's own file, median": lambda h: statistics.median(
+        len(files[0].read_text("utf-8").splitlines()) for files in h.rules.values()
+    ),
+    "shared modules that a rule reaches, median": lambda h: h.reach()[0],
+    "lines of them, median": lambda h: h.reach()[1],
+    "modules of advisor/ that name a rule": lambda h: h.named_rules(),
+    "circles of imports": lambda h: h.circles(),
+}
+
+
+def main() -> None:
+    """Print the table."""
+    houses = [House(Path(folder)) for folder in sys.argv[1:]] + [House(Path(__file__).resolve().parents[1])]
+    print("| figure |" + "".join(f" {house.root.name} |" for house in houses))
+    print("|---|" + "---|" * len(houses))
+    for name, figure in FIGURES.items():
+        print(f"| {name} |" + "".join(f" {figure(house)} |" for house in houses))
+
+
+if __name__ == "__main__":
+    main()
