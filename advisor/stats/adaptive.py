@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy import stats
 
 from advisor.model.space import FloatArray
 from advisor.stats.boundaries import scores
-from advisor.stats.distributions import p_of_even_counts, p_of_uniform
 
 SEED = 0
 PERMUTATIONS = 199
@@ -65,5 +65,5 @@ def _uneven(positions: FloatArray) -> bool:
     if len(levels) < 2:
         return False
     if len(levels) <= FEWEST:
-        return p_of_even_counts(counts) <= _EVEN
-    return p_of_uniform(known) <= _EVEN
+        return bool(stats.chisquare(counts).pvalue <= _EVEN)
+    return bool(stats.kstest(known, "uniform").pvalue <= _EVEN)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 from scipy.special import gammaln
 
 from advisor.model.space import FloatArray
-from advisor.stats.distributions import gamma
 
 _CALMEST = 0.25
 _USUAL = 0.7
@@ -61,14 +61,14 @@ class Halving:
         """(low, high) of what others of the same space would lose on average, each end with this one-sided certainty."""
         if not self.loss > 0:
             return 0.0, 0.0
-        high, low = gamma.ppf([1 - level, level], self.shape) / self.shape
+        high, low = stats.gamma.ppf([1 - level, level], self.shape) / self.shape
         return self.loss / float(low), self.loss / float(high)
 
     def chance_above(self, level: float) -> float:
         """How sure it is that others of the same space would lose more than `level` on average."""
         if level <= 0 or not self.loss > 0:
             return float(self.loss > level)
-        return float(gamma.cdf(self.shape * (self.loss / level), self.shape))
+        return float(stats.gamma.cdf(self.shape * (self.loss / level), self.shape))
 
 
 def expected_best(costs: FloatArray, n: float) -> float:

@@ -7,10 +7,10 @@ from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from advisor.model.space import Domain, FloatArray, IntArray, along, hard_limits, rounded
 from advisor.stats import surface
-from advisor.stats.distributions import rankdata
 from advisor.stats.outliers import Side
 
 SEED = 0
@@ -36,7 +36,7 @@ _GRID = np.linspace(0, 1, 41)
 
 def scores(costs: FloatArray) -> FloatArray:
     """Logarithm of each cost's rank share, (n,), centred: tells apart the best well, the bad hardly; NaN costs tie as the worst."""
-    ranks = rankdata(np.where(np.isnan(costs), np.inf, costs))
+    ranks = stats.rankdata(np.where(np.isnan(costs), np.inf, costs))
     logs = np.log((ranks - 0.5) / len(ranks))
     return np.asarray(logs - logs.mean(), dtype=np.float64)
 
@@ -87,7 +87,7 @@ def _centred_ranks(positions: FloatArray) -> FloatArray:
     known = np.isfinite(positions)
     ranks = np.zeros(len(positions))
     if known.any():
-        ranks[known] = rankdata(positions[known])
+        ranks[known] = stats.rankdata(positions[known])
         ranks[known] -= ranks[known].mean()
     size = np.sqrt((ranks**2).sum())
     return ranks / size if size > 0 else ranks

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from scipy import stats
 
 from advisor.model.space import FloatArray
-from advisor.stats import distributions as stats
 
 SEED = 0
 _EXACT = 20_000
@@ -153,11 +153,9 @@ def repeats_needed(gain: float, sd: float, *, level: float = 0.05, power: float 
 
 
 def _power(size: float, n: int, level: float) -> float:
-    from scipy.stats import nct  # takes long, and few studies ask for it
-
     freedom = 2 * n - 2
     limit = float(stats.t.ppf(1 - level, freedom))
-    value = float(nct.sf(limit, freedom, size * math.sqrt(n / 2)))
+    value = float(stats.nct.sf(limit, freedom, size * math.sqrt(n / 2)))
     return value if math.isfinite(value) else float(stats.norm.sf(limit - size * math.sqrt(n / 2)))
 
 

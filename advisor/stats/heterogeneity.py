@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from advisor.model.space import FloatArray
-from advisor.stats.distributions import norm, normal_range, t
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,9 @@ class Apart:
     @property
     def again(self) -> float:
         """How likely the values would again lie within `least`, drawn anew with the same errors."""
-        return float(norm.cdf((self.least - self.spread) / (math.sqrt(2) * self.error))) if self.error > 0 else 0.0
+        return (
+            float(stats.norm.cdf((self.least - self.spread) / (math.sqrt(2) * self.error))) if self.error > 0 else 0.0
+        )
 
 
 def apart(values: FloatArray, errors: FloatArray, level: float) -> Apart:
@@ -35,8 +37,8 @@ def apart(values: FloatArray, errors: FloatArray, level: float) -> Apart:
     spread, error, k = float(np.ptp(values)), float(np.sqrt(np.mean(errors**2))), len(values)
     if not error > 0:
         return Apart(spread, error, 0.0, float(spread == 0))
-    least = error * normal_range.isf(level, k)
-    return Apart(spread, error, least, normal_range.sf(spread / error, k))
+    least = error * float(stats.studentized_range.isf(level, k, np.inf))
+    return Apart(spread, error, least, float(stats.studentized_range.sf(spread / error, k, np.inf)))
 
 
 def error_of_share(share: FloatArray, n: FloatArray) -> FloatArray:
@@ -49,4 +51,4 @@ def p_of_mean(values: FloatArray) -> float:
     """Two-sided p-value of the mean of n >= 2 values (n,) being zero, by a t test; 0 for equal values other than zero."""
     if np.ptp(values) == 0:
         return float(values[0] == 0)
-    return float(2 * t.sf(abs(values.mean()) / (values.std(ddof=1) / math.sqrt(len(values))), len(values) - 1))
+    return float(2 * stats.t.sf(abs(values.mean()) / (values.std(ddof=1) / math.sqrt(len(values))), len(values) - 1))

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from advisor.model.space import FloatArray, IntArray
 from advisor.stats import surface
-from advisor.stats.distributions import norm, rankdata
 
 SEED = 0
 MOST = 128
@@ -47,8 +47,8 @@ _MOST_SHUFFLED = 64
 
 def normal_scores(costs: FloatArray) -> FloatArray:
     """Ranks of costs (n,) as quantiles of a normal distribution with mean 0 and variance 1; NaN costs tie as the worst."""
-    ranks = rankdata(np.where(np.isnan(costs), np.inf, costs))
-    scores = norm.ppf((ranks - 0.5) / len(ranks))
+    ranks = stats.rankdata(np.where(np.isnan(costs), np.inf, costs))
+    scores = stats.norm.ppf((ranks - 0.5) / len(ranks))
     spread = scores.std()
     return np.asarray((scores - scores.mean()) / (spread or 1.0), dtype=np.float64)
 

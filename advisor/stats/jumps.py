@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from scipy import stats
 from scipy.ndimage import median_filter
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
-from advisor.stats import distributions as stats
 from advisor.stats import wandering
 from advisor.stats.curve import HUGE
 

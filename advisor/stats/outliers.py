@@ -9,9 +9,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
-from advisor.stats.distributions import beta
 
 Side: TypeAlias = Literal["low", "high"]
 _Labels: TypeAlias = NDArray[np.int8]
@@ -51,7 +51,7 @@ def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: Boo
 
 def chance_of_share(failed: int, total: int, share: float) -> float:
     """Probability that at least this share of further trials fails, after `failed` of `total` did (Jeffreys' prior)."""
-    return float(beta.sf(share, failed + 0.5, total - failed + 0.5))
+    return float(stats.beta.sf(share, failed + 0.5, total - failed + 0.5))
 
 
 # --- from which value on do trials fail? ----------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from advisor.model.space import FloatArray
-from advisor.stats import distributions as stats
 
 _BLOCKS = 10
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from advisor.model.space import FloatArray
-from advisor.stats import distributions as stats
 
 _BLOCKS = 10
 

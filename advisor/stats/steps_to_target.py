@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from advisor.model.space import FloatArray
-from advisor.stats import distributions as stats
 
 Statistic = Literal["median", "least"]
 _DRAWS = 999

@@ -11,10 +11,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 from scipy.ndimage import median_filter
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
-from advisor.stats import distributions as stats
 from advisor.stats.curve import HUGE, LATE_POINTS, late_scatter, noise
 
 FEWEST = 8

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy import stats
 
 from advisor.model.space import FloatArray
-from advisor.stats import distributions as stats
 
 _FEWEST = 10
 """Points of the second half below which they do not show how far they wander."""

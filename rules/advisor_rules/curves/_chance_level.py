@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from advisor.computed.pipeline.validation import unit_of_shares
 from advisor.model.space import FloatArray, as_number, words_of
 from advisor.model.study import Curve, Signal, Study, Trial
-from advisor.stats import distributions as stats
 from advisor.stats.curve import FEWEST, noise, point_rise, rise_over_lowest
 
 _NOT_OF_CLASSES = set("mse mae rmse squared absolute angular relative pixel recon reconstruction".split())
