@@ -21,7 +21,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.finding import MissingData
 from advisor.model.study import Study, Trial
 from advisor.stats import difference
-from advisor.stats.search_comparison import searches
+from advisor.stats.search_comparison import compare_searches
 
 AGREEMENT = 0.5
 """Correlation of two models' errors over the same validation examples, as in the rule eval-size."""
@@ -189,7 +189,7 @@ def _trial(found: difference.Difference, best: Sequence[repeats.Setting], comple
 
 
 def _study(tried: Sequence[Sequence[repeats.Setting]], complexity: float) -> Variance:
-    drawn = searches([s.costs for s in tried[0]], [s.costs for s in tried[1]])
+    drawn = compare_searches([s.costs for s in tried[0]], [s.costs for s in tried[1]])
     note = f"{len(tried[0])} and {len(tried[1])} settings; the best of {drawn.budget} each, drawn {len(drawn.gains):,} times"
     return Variance(sd=max(drawn.sd), sure=drawn.chance_above(complexity), note=note)
 

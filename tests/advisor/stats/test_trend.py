@@ -136,10 +136,10 @@ def test_left_to_floor_knows_losses_and_accuracies():
 
 def test_within_reach_counts_what_comes_near_the_best():
     best = np.array([0.2, 0.25, 0.5, 1.0])
-    assert trend.within_reach(best, 1.0, reach=0.1) == 2
-    assert trend.within_reach(best, 1.0, reach=0.5) == 3
-    assert trend.within_reach(best, 0.2, reach=0.1) == 4
-    assert trend.within_reach(np.array([]), 1.0, reach=0.1) == 0
+    assert trend.count_near_best(best, 1.0, reach=0.1) == 2
+    assert trend.count_near_best(best, 1.0, reach=0.5) == 3
+    assert trend.count_near_best(best, 0.2, reach=0.1) == 4
+    assert trend.count_near_best(np.array([]), 1.0, reach=0.1) == 0
 
 
 def test_the_best_step_and_its_ties():
