@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from advisor.model.space import Domain, FloatArray, IntArray, along, hard_limits, rounded
+from advisor.model.space import Domain, FloatArray, IntArray, hard_limits, rounded, to_scale
 from advisor.stats import surface
 from advisor.stats.outliers import Side
 
@@ -266,7 +266,7 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
     assert domain.high is not None
     least, most = 0.5, 1.0
     if domain.scale != "linear":
-        ends = along(np.array([domain.low, domain.high]), domain.scale)
+        ends = to_scale(np.array([domain.low, domain.high]), domain.scale)
         decades = float(ends[1] - ends[0]) / math.log(10)
         least = min(max(decades / 2, 1 if decades >= 0.9 else 0), 2) / decades
         most = max(min(decades, 2) / decades, least)
