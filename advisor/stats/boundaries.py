@@ -255,12 +255,9 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
 def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, float] | None:
     """Return (low, high) with one side moved out by `step` range widths, or None if a hard limit leaves no room.
 
-    | scale | minimum | maximum |
-    | linear | half the range | the range |
-    | logarithmic | half the range; one decade for ranges of a decade or more | the range, at least the minimum; two decades |
-
-    If a hard limit is in the way, the end moves nine tenths of the way to it (a beta of 0.99 becomes 0.999). Declared limits may
-    be reached.
+    The end moves by at least half the range, on a log scale by at least a decade if the range spans 0.9 or more; at most by the
+    whole range, on a log scale by at most two decades. If a hard limit is in the way, it moves nine tenths of the way to it (a
+    beta of 0.99 becomes 0.999). Declared limits may be reached.
     """
     assert domain.low is not None
     assert domain.high is not None

@@ -12,10 +12,7 @@ def falling(n):
 
 
 def autocorrelated(rng, n, phi):
-    shocks = rng.standard_normal(n + 50)
-    for i in range(1, len(shocks)):
-        shocks[i] += phi * shocks[i - 1]
-    return shocks[50:]
+    return signal.lfilter([1], [1, -phi], rng.standard_normal(n + 50))[50:]
 
 
 def test_noise_is_that_of_the_points_and_not_of_the_trend():
