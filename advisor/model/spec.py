@@ -283,11 +283,11 @@ def _names(text: str | None) -> frozenset[str]:
 
 def _reached(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
     """Return the names on which `name` depends, directly or through others."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = list(edges.get(name, ()))
     while waiting:
         other = waiting.pop()
-        if other not in found:
-            found.add(other)
+        if other not in names:
+            names.add(other)
             waiting += edges.get(other, ())
-    return found
+    return names

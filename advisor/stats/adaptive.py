@@ -60,10 +60,10 @@ def _distances(positions: FloatArray) -> FloatArray:
 
 def _uneven(positions: FloatArray) -> bool:
     """Return whether positions crowd somewhere more than evenly drawn ones (chi-squared or Kolmogorov-Smirnov test)."""
-    known = positions[np.isfinite(positions)]
-    levels, counts = np.unique(known, return_counts=True)
+    present = positions[np.isfinite(positions)]
+    levels, counts = np.unique(present, return_counts=True)
     if len(levels) < 2:
         return False
     if len(levels) <= MIN_POINTS:
         return bool(stats.chisquare(counts).pvalue <= _EVEN)
-    return bool(stats.kstest(known, "uniform").pvalue <= _EVEN)
+    return bool(stats.kstest(present, "uniform").pvalue <= _EVEN)

@@ -125,19 +125,19 @@ def crowded(
     """
     values, several = scores(costs), len(numeric) + len(choices) > 1
     p = crowding(np.stack(numeric, axis=1), values) / (1 - SURFACE if several else 1)
-    found = {}
+    ends_by_axis = {}
     if p.min() <= level:
         for axis, response in enumerate(responses(numeric, choices, values, edge)):
-            ends: tuple[tuple[int, Side, float], ...] = ((0, "low", response.low), (1, "high", response.high))
-            for column, side, probability in ends:
+            sides: tuple[tuple[int, Side, float], ...] = ((0, "low", response.low), (1, "high", response.high))
+            for column, side, probability in sides:
                 if probability >= certainty and p[axis, column] <= level:
-                    found[axis] = Crowded(axis, side, probability, float(p[axis, column]))
+                    ends_by_axis[axis] = Crowded(axis, side, probability, float(p[axis, column]))
     if several:
         for end in surface.ends(numeric, choices, values, edge, certainty):
             chance = end.p * len(numeric) / SURFACE
-            if chance <= level and end.axis not in found:
-                found[end.axis] = Crowded(end.axis, end.side, end.probability, chance)
-    supported = [c for c in found.values() if _leans(numeric[c.axis], costs, c.side)]
+            if chance <= level and end.axis not in ends_by_axis:
+                ends_by_axis[end.axis] = Crowded(end.axis, end.side, end.probability, chance)
+    supported = [c for c in ends_by_axis.values() if _leans(numeric[c.axis], costs, c.side)]
     return sorted(supported, key=lambda c: (c.p, -c.probability, c.axis))
 
 
@@ -186,8 +186,8 @@ def responses(numeric: list[FloatArray], choices: list[FloatArray], values: Floa
     mean, covariance = _evidence(design - design.mean(0), values / (spread or 1.0), groups, prior)
     out = []
     for i in range(len(numeric)):
-        mine = np.flatnonzero(groups == i)
-        out.append(_response(mean[mine], covariance[np.ix_(mine, mine)], edge))
+        own = np.flatnonzero(groups == i)
+        out.append(_response(mean[own], covariance[np.ix_(own, own)], edge))
     return out
 
 
@@ -261,13 +261,13 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
     """
     assert domain.low is not None
     assert domain.high is not None
-    least, most = 0.5, 1.0
+    minimum, maximum = 0.5, 1.0
     if domain.scale != "linear":
         ends = to_scale(np.array([domain.low, domain.high]), domain.scale)
         decades = float(ends[1] - ends[0]) / math.log(10)
-        least = min(max(decades / 2, 1 if decades >= 0.9 else 0), 2) / decades
-        most = max(min(decades, 2) / decades, least)
-    share = min(max(step, least), most)
+        minimum = min(max(decades / 2, 1 if decades >= 0.9 else 0), 2) / decades
+        maximum = max(min(decades, 2) / decades, minimum)
+    share = min(max(step, minimum), maximum)
     floor, ceiling = hard_limits(name, domain.type)
     try:
         end = float(domain.from_unit(-share if side == "low" else 1 + share))
@@ -282,8 +282,8 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
     end = tidy(end, domain)
     if domain.type == "int" and floor >= 0:
         end = max(end, floor + 1)
-    least, most = domain.reach
-    end = min(max(end, least), most)
+    minimum, maximum = domain.reach
+    end = min(max(end, minimum), maximum)
     if abs(end - now) <= 1e-6 * max(abs(end), abs(now)) or not math.isfinite(end):
         return None
     return (end, domain.high) if side == "low" else (domain.low, end)

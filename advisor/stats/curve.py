@@ -47,16 +47,16 @@ def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
     x, z = t[start:] - t[start:].mean(), y[start:]
     n, degree = len(z), 3 if len(z) >= 10 else 2
     residual = z - np.polyval(np.polyfit(x, z, degree), x)
-    power = float(residual @ residual)
+    squares = float(residual @ residual)
     free = n - degree - 1
-    spread = math.sqrt(power / free)
-    if n < 10 or power == 0:
+    spread = math.sqrt(squares / free)
+    if n < 10 or squares == 0:
         return spread, _UNKNOWN_INFLATION, float(free)
-    lag = float(residual[1:] @ residual[:-1]) / power
+    lag = float(residual[1:] @ residual[:-1]) / squares
     # Fitting a line reduces the correlation by about (1 + 4 lag) / n, a cubic by twice that.
     lag = min(max(lag + 2 * (1 + 4 * lag) / n, 0.0), 0.9)
     inflation = (1 + lag) / (1 - lag)
-    spread = math.sqrt(power / max(n - _absorbed(x, degree, lag), 1.0))
+    spread = math.sqrt(squares / max(n - _absorbed(x, degree, lag), 1.0))
     return max(spread, noise(z)), inflation, max(n / inflation - degree - 1, 2.0)
 
 
@@ -130,7 +130,8 @@ def rise_over_lowest(costs: FloatArray, level: float, error: float = 0.0) -> Ris
     return _rise(costs, None, level, error)
 
 
-def _rise(costs: FloatArray, at: int | None, given: float | None = None, given_error: float = 0.0) -> Rise | None:
+def _rise(costs: FloatArray, at: int | None, level: float | None = None, level_error: float = 0.0) -> Rise | None:
+    """Return the rise of the curve's end, of the point at index `at`, or of `level` above the lowest level."""
     n = len(costs)
     if n < MIN_POINTS:
         return None
@@ -139,16 +140,17 @@ def _rise(costs: FloatArray, at: int | None, given: float | None = None, given_e
     stride = _stride(width)
     levels = _levels(y, width)
     end = _median(y[-width:])
-    anywhere = at is not None or given is not None
-    open_to_choice = levels if anywhere else levels[: (n - 2 * width) // stride + 1]
-    chosen = int(np.argmin(open_to_choice))
-    best_level = float(open_to_choice[chosen])
-    of_level = _level_error(y, levels, width)
-    of_value = of_level if at is None else max(_scatter(y), of_level, _wandering(y, at, width))
-    error = math.hypot(of_level, of_value if given is None else given_error)
-    level = given if given is not None else end if at is None else float(y[at])
+    # The best level must not overlap the end, if that is compared with it.
+    candidates = levels[: (n - 2 * width) // stride + 1] if at is None and level is None else levels
+    best = int(np.argmin(candidates))
+    best_level = float(candidates[best])
+    best_error = _level_error(y, levels, width)
+    if level is None:
+        level = end if at is None else float(y[at])
+        level_error = best_error if at is None else max(_scatter(y), best_error, _wandering(y, at, width))
+    error = math.hypot(best_error, level_error)
     return Rise(
-        best=chosen * stride + width // 2,
+        best=best * stride + width // 2,
         best_level=best_level,
         level=level,
         error=error,

@@ -105,27 +105,27 @@ def _permuted(one: FloatArray, other: FloatArray) -> float:
     if math.comb(total, n) <= _MAX_EXACT:
         from itertools import combinations
 
-        chosen = np.zeros((math.comb(total, n), total), dtype=np.bool_)
+        members = np.zeros((math.comb(total, n), total), dtype=np.bool_)
         rows = np.array(list(combinations(range(total), n)))
-        chosen[np.arange(len(rows))[:, None], rows] = True
+        members[np.arange(len(rows))[:, None], rows] = True
     else:
         rng = np.random.default_rng(SEED)
         ranks = rng.random((_MAX_EXACT // 10, total)).argsort(axis=1)
-        chosen = np.vstack([np.arange(total)[None, :] < n, ranks < n])
-    seen = _studentised(values, chosen, n)
-    mine = abs(float(_studentised(values, np.arange(total)[None, :] < n, n)[0]))
-    return float(np.mean(np.abs(seen) >= mine * (1 - 1e-9)))
+        members = np.vstack([np.arange(total)[None, :] < n, ranks < n])
+    null = _studentised(values, members, n)
+    observed = abs(float(_studentised(values, np.arange(total)[None, :] < n, n)[0]))
+    return float(np.mean(np.abs(null) >= observed * (1 - 1e-9)))
 
 
-def _studentised(values: FloatArray, chosen: np.ndarray, n: int) -> FloatArray:
-    """Return Welch's t for each row of `chosen` (k, N); infinite for a difference without any variance."""
+def _studentised(values: FloatArray, members: np.ndarray, n: int) -> FloatArray:
+    """Return Welch's t for each row of `members` (k, N), True for one group; infinite for a difference without any variance."""
     centred = values - values.mean()
     m = len(values) - n
-    sums, squares = chosen @ centred, chosen @ centred**2
-    rest, rest_squares = centred.sum() - sums, (centred**2).sum() - squares
+    sums, squares = members @ centred, members @ centred**2
+    other_sums, other_squares = centred.sum() - sums, (centred**2).sum() - squares
     spread = np.maximum(squares - sums**2 / n, 0) / (n * (n - 1))
-    spread += np.maximum(rest_squares - rest**2 / m, 0) / (m * (m - 1))
-    gap = rest / m - sums / n
+    spread += np.maximum(other_squares - other_sums**2 / m, 0) / (m * (m - 1))
+    gap = other_sums / m - sums / n
     scale = float(np.abs(centred).max(initial=0.0))
     with np.errstate(divide="ignore", invalid="ignore"):
         t = gap / np.sqrt(spread)

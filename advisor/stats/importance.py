@@ -109,7 +109,7 @@ class Response:
         self.points = np.hstack(self.blocks)
         self.axis_of = np.repeat(np.arange(self.axes), [b.shape[1] for b in self.blocks])
         self._distances = np.array([squared_distances(b, b) for b in self.blocks])
-        self.mode = surface.fit(self.values, self._distances, np.array([*np.zeros(self.axes), 0.0, -2.0]))
+        self.mode = surface.fit(self.values, self._distances)
         self._draws = self._draw_all()
 
     def p(self) -> float:
@@ -121,13 +121,12 @@ class Response:
         rng = np.random.default_rng(SEED + 2)
         if _p_alone(self.blocks, self.values, rng) <= _SURE:
             return _SURE
-        some = np.sort(evenly_by_rank(self.values, _MAX_SHUFFLED))
-        values, distances = self.values[some], self._distances[:, some[:, None], some[None, :]]
-        start = np.array([*np.zeros(self.axes), 0.0, -2.0])
+        subset = np.sort(evenly_by_rank(self.values, _MAX_SHUFFLED))
+        values, distances = self.values[subset], self._distances[:, subset[:, None], subset[None, :]]
         losses = []
         for shuffle in range(_SHUFFLES + 1):
             y = values if shuffle == 0 else rng.permutation(values)
-            losses.append(surface.loss_and_slopes(surface.fit(y, distances, start), y, distances)[0])
+            losses.append(surface.loss_and_slopes(surface.fit(y, distances), y, distances)[0])
             if shuffle and losses[-1] <= losses[0]:
                 return 2 / (shuffle + 1)
         return 1 / (_SHUFFLES + 1)
@@ -160,8 +159,8 @@ class Response:
         features = rng.standard_normal((p, _FEATURES)), 2 * np.pi * rng.random(_FEATURES), amplitudes
         scaled = self.points * scale
         covariance = signal * np.exp(-0.5 * squared_distances(scaled, scaled)) + (noise + _JITTER) * np.eye(n)
-        rest = self.values - _waves(scaled, features) - np.sqrt(noise) * rng.standard_normal(n)
-        return _Draw(scaled, scale, float(signal), float(noise), np.linalg.solve(covariance, rest), features)
+        residual = self.values - _waves(scaled, features) - np.sqrt(noise) * rng.standard_normal(n)
+        return _Draw(scaled, scale, float(signal), float(noise), np.linalg.solve(covariance, residual), features)
 
     def _others(self) -> IntArray:
         """Return, for each axis, point and repetition, the trial that lends its position, shape (axes, points, repetitions).
@@ -169,13 +168,13 @@ class Response:
         The lending trials lie evenly along the axis, by order, which reduces the sampling error.
         """
         rng, n = np.random.default_rng(SEED + 1), len(self.points)
-        chosen = []
+        trials = []
         for block in self.blocks:
             order = np.lexsort((rng.random(n), *block.T))
             shifts = np.round(n * (np.arange(_REPETITIONS) + 0.5) / _REPETITIONS).astype(np.int64)
             each = rng.permuted(np.tile(shifts, (n, 1)), axis=1)
-            chosen.append(order[(np.argsort(order)[:, None] + each) % n])
-        return np.array(chosen)
+            trials.append(order[(np.argsort(order)[:, None] + each) % n])
+        return np.array(trials)
 
     def _values_at(self, sets: list[tuple[int, ...]]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return responses at trials' points, at the points with each set of axes taken from other trials, and variances.
@@ -195,8 +194,8 @@ class Response:
         p = self.points.shape[1]
         places = np.vstack([self.points[base], *(s.reshape(-1, p) for s in swapped)]).astype(np.float32)
         f = np.array([d.at(places) for d in self._draws])
-        as_they_are, rest = f[:, None, :count, None], f[:, count:].reshape(len(f), len(sets) + 1, count, _REPETITIONS)
-        return as_they_are, rest[:, :-1], rest[:, -1].var(axis=(1, 2)) + np.array([d.noise for d in self._draws])
+        unchanged, changed = f[:, None, :count, None], f[:, count:].reshape(len(f), len(sets) + 1, count, _REPETITIONS)
+        return unchanged, changed[:, :-1], changed[:, -1].var(axis=(1, 2)) + np.array([d.noise for d in self._draws])
 
     def total(self) -> FloatArray:
         """Return the importance of each axis with its interactions, (draws, axes): a share of the variance between trials."""
@@ -223,11 +222,11 @@ def p_of_kernels(rows: FloatArray, kernels: Iterable[FloatArray]) -> float:
 
     The smallest p-value over the kernels counts, compared with the smallest of each other row.
     """
-    rarest = np.ones(len(rows))
+    p = np.ones(len(rows))
     for k in kernels:
         strength = ((rows @ k) * rows).sum(1)
-        rarest = np.minimum(rarest, 1 - np.searchsorted(np.sort(strength), strength - 1e-12) / len(rows))
-    return float(np.mean(rarest <= rarest[0] + 1e-12))
+        p = np.minimum(p, 1 - np.searchsorted(np.sort(strength), strength - 1e-12) / len(rows))
+    return float(np.mean(p <= p[0] + 1e-12))
 
 
 def kernel(block: FloatArray, relevance: float) -> FloatArray:

@@ -167,11 +167,11 @@ def _jump(
     tail = level_tail(moves, width)
     if tail is None:
         return None
-    chosen = moves if rates is None else np.where(_raised(rates, back, width)[at - back], -np.inf, moves)
+    candidates = moves if rates is None else np.where(_raised(rates, back, width)[at - back], -np.inf, moves)
     lows = np.minimum.accumulate(levels(y, 3))
     fall = max(float(y[0]), float(np.median(y[:3]))) - lows[at - 3]
-    i = int(np.argmax(chosen))
-    if not math.isfinite(chosen[i]) or tail.p(float(fall[i])) > 0.05:
+    i = int(np.argmax(candidates))
+    if not math.isfinite(candidates[i]) or tail.p(float(fall[i])) > 0.05:
         return None
     p, limit = tail.p(float(moves[i])), tail.limit(0.05)
     return p, int(at[i]), float(before[i]), float(after[i]), limit, width, float(moves[i] / max(fall[i], 1e-300))
@@ -229,14 +229,14 @@ def early_rise(values: FloatArray, early: int, width: int) -> EarlyRise | None:
     back = _exp if log else float
     start = float(y[0])
     noise = residuals(y)
-    own = _quieter(noise[1:early], noise[early:])
+    quiet = _quieter(noise[1:early], noise[early:])
     candidates: list[tuple[float, float, int, float]] = []
     widths = [w for w in (width, 3 * width) if w < early]
-    widths += [w for w in (10 * width,) if 4 * w <= len(own)]
+    widths += [w for w in (10 * width,) if 4 * w <= len(quiet)]
     for wide in widths:
         reached = levels(y[1:], wide)[: early - 1]
         i = int(np.argmax(reached))
-        limits = _rise_limits(own, wide, len(reached))
+        limits = _rise_limits(quiet, wide, len(reached))
         passed = np.flatnonzero(reached[i] - start > limits)
         p = float(_CHANCES[passed[0]]) if len(passed) else 1.0
         candidates.append((p, -float(reached[i]), i + 1, float(np.interp(math.log(0.05), np.log(_CHANCES), limits))))
@@ -267,8 +267,8 @@ def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
         tail = replace(tail, tries=tail.tries * tries / len(moves))
         return np.asarray(first + [tail.limit(c / 2) for c in _CHANCES], dtype=np.float64)
     spread = max(float(np.median(np.abs(moves - np.median(moves)))) / _NORMAL_QUARTILE, 1e-300)
-    apart = max(2 * tries / width, 2.0)
-    return np.asarray(np.hypot(first, spread * stats.t.isf(_CHANCES / apart, known)), dtype=np.float64)
+    share = max(2 * tries / width, 2.0)
+    return np.asarray(np.hypot(first, spread * stats.t.isf(_CHANCES / share, known)), dtype=np.float64)
 
 
 def _quieter(one: FloatArray, other: FloatArray) -> FloatArray:

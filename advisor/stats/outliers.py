@@ -104,22 +104,20 @@ def regions(
     if best is not None:
         labels[best] = -1
     table = _arrangements(labels)
-    found, largest = [], np.zeros(len(table))
-    for axis in range(d):
-        for side in sides[axis] if sides is not None else _BOTH:
-            u = positions[:, axis] if side == "high" else -positions[:, axis]
-            order = np.argsort(np.where(np.isnan(u), -np.inf, u), kind="stable")
-            order = order[np.isfinite(u[order])]
-            if len(np.unique(u[order])) < 2:
-                continue
-            limits = (near[axis, 0], near[axis, 1]) if best is not None and near is not None else None
-            score, _ = _scan(table[:, order], u[order], penalty, limits)
-            mine, cut = _scan(labels[order][None, :], u[order], penalty, limits)
-            largest = np.maximum(largest, score)
-            if mine[0] > 0:
-                found.append((float(mine[0]), _region(axis, side, positions[order, axis], failed[order], int(cut[0]))))
-    out = [(s, replace(r, p=float(np.mean(largest >= s - 1e-9)))) for s, r in found]
-    return [r for _, r in sorted(out, key=lambda sr: (-sr[0], sr[1].axis, sr[1].side))]
+    scored, largest = [], np.zeros(len(table))
+    for axis, side in [(i, side) for i in range(d) for side in (_BOTH if sides is None else sides[i])]:
+        u = positions[:, axis] if side == "high" else -positions[:, axis]
+        order = np.argsort(np.where(np.isnan(u), -np.inf, u), kind="stable")
+        order = order[np.isfinite(u[order])]
+        if len(np.unique(u[order])) < 2:
+            continue
+        limits = (near[axis, 0], near[axis, 1]) if best is not None and near is not None else None
+        largest = np.maximum(largest, _scan(table[:, order], u[order], penalty, limits)[0])
+        score, cut = _scan(labels[order][None, :], u[order], penalty, limits)
+        if score[0] > 0:
+            scored.append((float(score[0]), _region(axis, side, positions[order, axis], failed[order], int(cut[0]))))
+    scored.sort(key=lambda item: (-item[0], item[1].axis, item[1].side))
+    return [replace(region, p=float(np.mean(largest >= score - 1e-9))) for score, region in scored]
 
 
 def _scan(

@@ -66,9 +66,9 @@ def _bests(settings: Sequence[FloatArray], budget: int, draws: int, rng: np.rand
     run = (rng.random((draws, budget)) * runs[drawn]).astype(np.int64)
     costs_drawn = table[drawn, run]
     rows, best = np.arange(draws), costs_drawn.argmin(axis=1)
-    chosen, by = drawn[rows, best], costs_drawn[rows, best]
+    chosen, cost = drawn[rows, best], costs_drawn[rows, best]
     if count == 1:
-        return np.asarray(by, dtype=np.float64)
+        return np.asarray(cost, dtype=np.float64)
     others = runs[chosen] - 1
-    means = np.array([math.fsum(s) for s in settings])[chosen] - by
-    return np.asarray(np.where(others > 0, means / np.maximum(others, 1), by), dtype=np.float64)
+    means = np.array([math.fsum(s) for s in settings])[chosen] - cost
+    return np.asarray(np.where(others > 0, means / np.maximum(others, 1), cost), dtype=np.float64)

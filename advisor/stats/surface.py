@@ -47,14 +47,14 @@ def ends(
     likelihood in the relevance of the axis, at the model fitted without it: exact if the axis was sampled independently of the
     others.
     """
-    keep = np.argsort(values, kind="stable")[:MAX_POINTS]
-    y = values[keep] - values[keep].mean()
+    lowest = np.argsort(values, kind="stable")[:MAX_POINTS]
+    y = values[lowest] - values[lowest].mean()
     if len(y) < 4 or not y.std() > 0:
         return []
     y = y / y.std()
-    columns = [u[keep] for u in (*numeric, *choices)]
+    columns = [u[lowest] for u in (*numeric, *choices)]
     distances = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
-    at = fit(y, distances, np.array([*np.zeros(len(columns)), 0.0, -2.0]))
+    at = fit(y, distances)
     out = []
     for axis in range(len(numeric)):
         low, high = _at_ends(y, columns, distances, at, axis, edge)
@@ -80,9 +80,9 @@ def results_at(
     if len(values) < 4 or not spread > 0:
         return np.empty((0, len(new[0]) if new else 0))
     y = (values - centre) / spread
-    apart = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
-    at = fit(y, apart, np.array([*np.zeros(len(columns)), 0.0, -2.0]))
-    precision = _kernel(apart, at, len(y))[1]
+    distances = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
+    at = fit(y, distances)
+    precision = _kernel(distances, at, len(y))[1]
     relevance, signal, noise = np.exp(at[:-2]), math.exp(at[-2]), math.exp(at[-1])
     across = sum(
         r * _distances(v, u, i < len(numeric)) for i, (r, u, v) in enumerate(zip(relevance, columns, new, strict=True))
@@ -98,11 +98,11 @@ def results_at(
 def _distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:
     """Return squared distances, shape (len(a), len(b))."""
     known = np.isfinite(a)[:, None] & np.isfinite(b)[None, :]
-    apart = np.isfinite(a)[:, None] != np.isfinite(b)[None, :]
+    one_missing = np.isfinite(a)[:, None] != np.isfinite(b)[None, :]
     if not numeric:
-        return np.where(apart | (known & (a[:, None] != b[None, :])), _OTHER_CHOICE, 0.0)
+        return np.where(one_missing | (known & (a[:, None] != b[None, :])), _OTHER_CHOICE, 0.0)
     x, z = np.nan_to_num(a), np.nan_to_num(b)
-    return np.where(known, (x[:, None] - z[None, :]) ** 2, np.where(apart, _OTHER_CHOICE, 0.0))
+    return np.where(known, (x[:, None] - z[None, :]) ** 2, np.where(one_missing, _OTHER_CHOICE, 0.0))
 
 
 def _matters(y: FloatArray, distances: FloatArray, start: FloatArray, positions: FloatArray) -> float:
@@ -140,11 +140,12 @@ def _penalty(at: FloatArray) -> float:
     return float(0.5 * np.sum((at - mean) ** 2 / variance))
 
 
-def fit(y: FloatArray, distances: FloatArray, start: FloatArray) -> FloatArray:
+def fit(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -> FloatArray:
     """Return the log relevances, log signal and log noise that maximise the penalised likelihood, shape (axes + 2,).
 
-    y: (n,); distances: (axes, n, n), squared; start: initial values.
+    y: (n,); distances: (axes, n, n), squared; start: initial values, by default equal relevances.
     """
+    start = np.array([*np.zeros(len(distances)), 0.0, -2.0]) if start is None else start
     bounds = [(-7.0, 5.0)] * len(distances) + [(-3.0, 4.0), (-9.0, 1.0)]
     result = minimize(
         loss_and_slopes, start, args=(y, distances), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60}
@@ -198,11 +199,11 @@ def _at_ends(
     along = relevance[axis] * _distances(_GRID, columns[axis], True)
     prior = signal * np.exp(-0.5 * relevance[axis] * _distances(_GRID, _GRID, True))
     normal = np.random.default_rng(SEED).standard_normal((DRAWS, len(_GRID)))
-    rest = np.delete(np.arange(len(columns)), axis)
+    others = np.delete(np.arange(len(columns)), axis)
     low = high = 0.0
     best = range(max(3, n // 8))  # y is sorted
     for point in best:
-        fixed = sum((relevance[k] * distances[k][point] for k in rest), np.zeros(n))
+        fixed = sum((relevance[k] * distances[k][point] for k in others), np.zeros(n))
         cross = signal * np.exp(-0.5 * (along + fixed[None, :]))
         spread = prior - cross @ precision @ cross.T
         draws = cross @ precision @ y + normal @ _root(spread).T

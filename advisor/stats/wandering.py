@@ -27,24 +27,24 @@ def chance_of_start(values: FloatArray, early: int) -> float:
         return 0.0
     at = np.arange(len(after)) / len(after)
     slope, level = np.polyfit(at, after, 1)
-    rest = after - (level + slope * at)
-    own, spread = _independent(rest)
+    residual = after - (level + slope * at)
+    independent, spread = _independent(residual)
     if not spread > 0 or float(np.median(after)) < values[0] - 2 * spread:
         return 0.0
     # With few values or a heavy tail, the extreme is the better yardstick: its distance over that of as many normal values.
-    usual = float(stats.norm.isf(0.5 / max(own, 2.0)))
-    lower, upper = max(spread, -float(rest.min()) / usual), max(spread, float(rest.max()) / usual)
-    error, freedom = math.sqrt(1 + 4 / own), max(own - 2, 1.0)
+    normal = float(stats.norm.isf(0.5 / max(independent, 2.0)))
+    lower, upper = max(spread, -float(residual.min()) / normal), max(spread, float(residual.max()) / normal)
+    error, freedom = math.sqrt(1 + 4 / independent), max(independent - 2, 1.0)
     below = float(stats.t.sf((level - float(values[0])) / (lower * error), freedom))
     above = float(stats.t.sf((float(values[:early].max()) - level) / (upper * error), freedom))
-    return min(1.0, 2 * min(below, above * max(early * own / len(after), 1.0)))
+    return min(1.0, 2 * min(below, above * max(early * independent / len(after), 1.0)))
 
 
-def _independent(rest: FloatArray) -> tuple[float, float]:
+def _independent(residual: FloatArray) -> tuple[float, float]:
     """Return (number of independent values, standard deviation) of residuals (n,) about a line, by their lag-1 correlation."""
-    n, power = len(rest), float(rest @ rest)
-    lag = float(rest[1:] @ rest[:-1]) / power if power > 0 else 0.0
+    n, squares = len(residual), float(residual @ residual)
+    lag = float(residual[1:] @ residual[:-1]) / squares if squares > 0 else 0.0
     # Fitting the line reduces the correlation by about (1 + 4 lag) / n.
     lag = min(max(lag + (1 + 4 * lag) / n, 0.0), _MAX_LAG)
-    own = n * (1 - lag) / (1 + lag)
-    return own, math.sqrt(power / (n * max(1 - 2 / own, 0.2)))
+    independent = n * (1 - lag) / (1 + lag)
+    return independent, math.sqrt(squares / (n * max(1 - 2 / independent, 0.2)))
