@@ -14,7 +14,7 @@ from advisor.execution.record import Entry, Outcome, as_logged
 from advisor.model.space import Value, same
 from advisor.model.spec import Parameter, StudySpec
 from advisor.planning.sampling import adaptive
-from advisor.planning.sampling.adaptive import Past
+from advisor.planning.sampling.adaptive import Observation
 from advisor.tracking.study.inference import parse_value
 
 _ASK_AGAIN_S = 15.0
@@ -94,7 +94,7 @@ class Listed:
 class Adaptive:
     """Jobs that follow from results: those of this study, whichever launcher had them, and those of its parent."""
 
-    def __init__(self, spec: StudySpec, trials: int, first_seed: int, earlier: Sequence[Past]) -> None:
+    def __init__(self, spec: StudySpec, trials: int, first_seed: int, earlier: Sequence[Observation]) -> None:
         self._spec, self._trials, self._seed, self._earlier = spec, trials, first_seed, earlier
         self._repeats = spec.seeds or 1
         self.total = trials * self._repeats
@@ -134,7 +134,7 @@ class Adaptive:
         first = begun.get((number, 0))
         return None if first is None else in_space(self._spec, first.params)
 
-    def _history(self, begun: Mapping[Key, Entry], number: int) -> Iterable[Past]:
+    def _history(self, begun: Mapping[Key, Entry], number: int) -> Iterable[Observation]:
         """The study's trials so far, in their order, but for the one that is to be suggested."""
         for n in range(self._trials):
             found = [begun[n, r] for r in range(self._repeats) if (n, r) in begun and begun[n, r].state != "open"]
@@ -142,13 +142,15 @@ class Adaptive:
             if params is None:
                 continue
             ended = [entry.outcome for entry in found if entry.outcome is not None]
-            yield Past(params, _value(ended), running=len(ended) < self._repeats)
+            yield Observation(params, _value(ended), running=len(ended) < self._repeats)
 
 
-def known_of(spec: StudySpec, entries: Iterable[Entry]) -> list[Past]:
+def known_of(spec: StudySpec, entries: Iterable[Entry]) -> list[Observation]:
     """Trials of another study as history of this one: those that lie in its space."""
     read = ((in_space(spec, entry.params), entry.outcome) for entry in entries)
-    return [Past(params, _value([outcome])) for params, outcome in read if params is not None and outcome is not None]
+    return [
+        Observation(params, _value([outcome])) for params, outcome in read if params is not None and outcome is not None
+    ]
 
 
 def _value(outcomes: Sequence[Outcome]) -> float | None:

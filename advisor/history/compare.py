@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
+from scipy import stats
 
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
@@ -20,8 +21,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.finding import MissingData
 from advisor.model.study import Study, Trial
 from advisor.stats import difference
-from advisor.stats.distributions import norm
-from advisor.stats.search_comparison import searches
+from advisor.stats.search_comparison import compare_searches
 
 AGREEMENT = 0.5
 """Correlation of two models' errors over the same validation examples, as in the rule eval-size."""
@@ -189,7 +189,7 @@ def _trial(found: difference.Difference, best: Sequence[repeats.Setting], comple
 
 
 def _study(tried: Sequence[Sequence[repeats.Setting]], complexity: float) -> Variance:
-    drawn = searches([s.costs for s in tried[0]], [s.costs for s in tried[1]])
+    drawn = compare_searches([s.costs for s in tried[0]], [s.costs for s in tried[1]])
     note = f"{len(tried[0])} and {len(tried[1])} settings; the best of {drawn.budget} each, drawn {len(drawn.gains):,} times"
     return Variance(sd=max(drawn.sd), sure=drawn.chance_above(complexity), note=note)
 
@@ -204,7 +204,7 @@ def _data(sides: Sequence[Side], best: Sequence[repeats.Setting], gain: float, c
         return Variance(sd=None, sure=None, note=str(missing))
     sd = math.hypot(*errors) * math.sqrt(1 - AGREEMENT)
     sizes = " and ".join(f"{n:,.0f}" for n in sorted({s.trials[0].fact("n_valid") for s in best}))
-    sure = float(norm.cdf((gain - complexity) / sd)) if sd > 0 else float(gain > complexity)
+    sure = float(stats.norm.cdf((gain - complexity) / sd)) if sd > 0 else float(gain > complexity)
     return Variance(sd=sd, sure=sure, note=f"{sizes} validation examples")
 
 

@@ -11,7 +11,7 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.planning.sampling.halton import sample
 from advisor.stats import surface
-from advisor.stats.importance import evenly
+from advisor.stats.importance import evenly_by_rank
 
 MOST_POINTS = 200
 """Of the next study's trials that are looked at."""
@@ -32,7 +32,7 @@ def chance_beyond(study: Study, after: StudySpec, expects: BestBeyond) -> float 
         return None
     names = [*tried.numeric, *tried.choices]
     new = [study.spec.parameters[n].to_unit([p.get(n, "") for p in points]) for n in names]
-    some = np.flatnonzero(fine)[evenly(tried.costs[fine])]
+    some = np.flatnonzero(fine)[evenly_by_rank(tried.costs[fine])]
     known = [[u[some] for u in axes.values()] for axes in (tried.numeric, tried.choices)]
     drawn = surface.results_at(known[0], known[1], tried.costs[some], new)
     if not len(drawn) or expects.parameter not in names:

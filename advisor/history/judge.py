@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from scipy import stats
 
 from advisor.computed.decision import repeats
 from advisor.computed.space import failures
@@ -15,7 +16,6 @@ from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settle
 from advisor.model.spec import Objective
 from advisor.model.spec_yaml import share, short
 from advisor.model.study import Study, Trial
-from advisor.stats import distributions as stats
 
 FEWEST = 0.5
 """Share of a study's trials that must have ended before its predictions are judged."""

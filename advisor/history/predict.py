@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from advisor.computed.curves import curve_tails, noise
 from advisor.computed.decision import repeats
@@ -39,7 +40,6 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.planning.base import base
 from advisor.planning.designs.catalogue import PLANS
-from advisor.stats import distributions as stats
 from advisor.stats import trend
 
 SURE = 0.9
@@ -312,7 +312,7 @@ def _bound(count: int, of: int, new: int, was: float) -> tuple[float, float]:
 
     The least share that new trials exceed in at most 10 % of cases, and less than it was; Beta-binomial with Jeffreys' prior.
     """
-    chances = stats.betabinom.cdf(new, count + 0.5, of - count + 0.5)
+    chances = stats.betabinom.cdf(np.arange(new + 1), new, count + 0.5, of - count + 0.5)
     most = int(np.searchsorted(chances, SURE))
     most = min(most, math.ceil(was * new) - 1)
     return max(most, 0) / new, float(chances[max(most, 0)])

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from scipy import stats
 
 from advisor.computed.decision import repeats
 from advisor.engine.judge import judge
@@ -17,7 +18,6 @@ from advisor.model.finding import Verdict
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import describe
 from advisor.model.study import Study
-from advisor.stats import distributions as stats
 
 WITHOUT_GAIN = 2
 """Rounds in a row that must have gained nothing beyond noise before tuning is said to have stopped paying; ours."""

@@ -1,6 +1,7 @@
-"""Arithmetic over hyperparameters, as a study file writes it: `effective_learning_rate * (1 - momentum)`.
+"""Arithmetic over hyperparameters in a study file: `effective_learning_rate * (1 - momentum)`.
 
-A formula is read with `ast` and walked: numbers, names, `+ - * / **` and brackets. Nothing of it is ever run as code.
+A formula is parsed with `ast` and evaluated by walking the tree (numbers, names, `+ - * / **` and brackets); it never runs as
+code.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-_MOST = 300
-"""Characters: enough for every formula that a person reads, too few to nest deeply."""
+_MAX_LENGTH = 300
+"""Maximum characters of a formula: enough for any formula that a person reads, too few to nest deeply."""
 _BRACED = re.compile(r"\{([^{}]+)\}")
 _WORD = re.compile(r"[^\W\d]\w*")
 _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -30,28 +31,28 @@ _UNARY: dict[type[ast.unaryop], Callable[[float], float]] = {ast.USub: operator.
 
 @dataclass(frozen=True)
 class Formula:
-    """A formula that was read: see `parse`."""
+    """A parsed formula; see `parse`."""
 
     names: frozenset[str]
-    """The hyperparameters that it is made of."""
+    """The hyperparameters in it."""
     tree: ast.expr
 
     def value(self, values: Mapping[str, object]) -> float | None:
-        """The formula's value; None where a hyperparameter is missing or no number, or where it has no finite value."""
+        """Return the value, or None if a hyperparameter is missing or not a number, or if the value is not finite."""
         try:
-            found = _compute(self.tree, {name: float(values[name]) for name in self.names})  # type: ignore[arg-type]
+            value = _compute(self.tree, {name: float(values[name]) for name in self.names})  # type: ignore[arg-type]
         except (ArithmeticError, KeyError, TypeError, ValueError):
             return None
-        return found if math.isfinite(found) else None
+        return value if math.isfinite(value) else None
 
 
 def parse(text: str) -> Formula:
-    """The formula in `text`; a name that is not one in Python goes into braces, `{optimizer/lr}`.
+    """Return the formula in `text`. Names that Python does not accept go into braces, `{optimizer/lr}`.
 
-    ValueError where the text is anything but arithmetic.
+    Raises ValueError if the text is not arithmetic.
     """
-    if len(text) > _MOST:
-        raise ValueError(f"a formula has at most {_MOST} characters")
+    if len(text) > _MAX_LENGTH:
+        raise ValueError(f"a formula has at most {_MAX_LENGTH} characters")
     braced: dict[str, str] = {}
     plain = _BRACED.sub(lambda match: braced.setdefault(match[1].strip(), f"braced_{len(braced)}_"), text)
     plain = _WORD.sub(lambda match: _as_written(match[0], braced), plain)
@@ -66,14 +67,14 @@ def parse(text: str) -> Formula:
 
 
 def _as_written(word: str, braced: dict[str, str]) -> str:
-    """What stands for a name that Python would spell otherwise, such as `µ`; other words stay."""
+    """Return a placeholder for a name that Python would spell otherwise, such as `µ`; other words unchanged."""
     if not word.isidentifier() or unicodedata.normalize("NFKC", word) == word:
         return word
     return braced.setdefault(word, f"braced_{len(braced)}_")
 
 
 class _Named(ast.NodeTransformer):
-    """Puts the names back that stood in braces, and makes one name of a dotted one."""
+    """Restores the names in braces, and joins dotted names."""
 
     def __init__(self, braced: Mapping[str, str]) -> None:
         self._braced = braced
@@ -102,7 +103,7 @@ def _check(node: ast.expr, text: str) -> None:
             _check(left, text)
             _check(right, text)
         case _:
-            raise ValueError(f"the formula {text!r} holds more than numbers, names, + - * / ** and brackets")
+            raise ValueError(f"the formula {text!r} contains more than numbers, names, + - * / ** and brackets")
 
 
 def _compute(node: ast.expr, values: Mapping[str, float]) -> float:

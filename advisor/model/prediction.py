@@ -1,7 +1,6 @@
-"""What advice predicts of the study that follows it: data, written into that study's file and judged once its trials have ended.
+"""Predictions of the next study by the advice behind it. They are stored in its file and judged once its trials have ended.
 
-A prediction holds the numbers that it is judged by, so that nothing of the study that it was made from is needed then. Values are
-of the objective, in its own direction.
+A prediction holds all numbers to judge it, so the earlier study is not needed. Values are in the objective's own direction.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ class _Expected(BaseModel):
 
 
 class BestBeyond(_Expected):
-    """The best trial lies beyond an old end of a range, and is better than what was found inside."""
+    """The best trial lies beyond the old end of a range, and is better than the best inside."""
 
     kind: Literal["best-beyond"] = "best-beyond"
     parameter: str
     side: Literal["low", "high"]
     end: float
-    """The old end."""
+    """The old end of the range."""
     than: float | None = None
-    """Best value so far; None where the study changes more than the space, so that only its own trials are compared."""
+    """Best value so far; None if the study changes more than the space, so only its own trials are compared."""
     noise: float = 0.0
-    """Standard deviation of one result by luck, as far as it was known: a smaller lead decides nothing."""
+    """Standard deviation of one result between seeds, if known: a smaller lead decides nothing."""
 
 
 class BestReaches(_Expected):
-    """The best value is at least as good as this one."""
+    """The best value is at least as good as `value`."""
 
     kind: Literal["best-reaches"] = "best-reaches"
     value: float
@@ -43,7 +42,7 @@ class BestReaches(_Expected):
 
 
 class ShareOfTrials(_Expected):
-    """The share of the ended trials of which something holds stays on one side of a bound."""
+    """The share of ended trials of one kind stays on one side of a bound."""
 
     kind: Literal["share"] = "share"
     of: Literal["failed", "better"]
@@ -52,11 +51,11 @@ class ShareOfTrials(_Expected):
     at_most: Part | None = None
     at_least: Part | None = None
     was: Part
-    """The share in the study that the prediction was made from."""
+    """The share in the study behind the prediction."""
 
 
 class SpreadWithin(_Expected):
-    """The standard deviation between repeats of one setting with other seeds lies between these."""
+    """The standard deviation between repeats of one setting with other seeds lies between `low` and `high`."""
 
     kind: Literal["spread"] = "spread"
     low: float
@@ -64,12 +63,12 @@ class SpreadWithin(_Expected):
 
 
 class Settled(_Expected):
-    """The rule, asked again, finds nothing of the kind."""
+    """The rule no longer finds the same problem."""
 
     kind: Literal["settled"] = "settled"
     side: Literal["low", "high"] | None = None
     was: str
-    """What it had found."""
+    """The earlier finding."""
 
 
 Expected = Annotated[
@@ -79,7 +78,7 @@ Expected = Annotated[
 
 
 class Prediction(BaseModel):
-    """What the advice of one rule is to bring in one study."""
+    """The predicted effect of one rule's advice on one study."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -88,11 +87,11 @@ class Prediction(BaseModel):
     """The hyperparameter or metric that the advice is about."""
     expects: Expected
     probability: Part | None = None
-    """How likely it is to come true, as far as that can be said."""
+    """Probability that it comes true, if known."""
 
 
 def significant(value: float, digits: int = 4) -> float:
-    """The value with so many significant digits: what is predicted is no surer than that."""
+    """Return the value with this many significant digits: a prediction is no more exact than that."""
     return float(f"{value:.{digits}g}")
 
 

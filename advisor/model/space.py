@@ -1,7 +1,7 @@
-"""Domains: where one hyperparameter may lie, on its own scale.
+"""Domains: the values that one hyperparameter may take, on their own scale.
 
-Everything that asks "how far along its range is this value" or "which value lies there" goes through `Domain.to_unit` and
-`Domain.from_unit`, so that a learning rate is always measured in decades and a dropout rate in tenths.
+All code that asks for the position of a value in its range, or for the value at a position, uses `Domain.to_unit` and
+`Domain.from_unit`. Learning rates are therefore always measured in decades and dropout rates linearly.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
 Value: TypeAlias = bool | int | float | str
-"""A hyperparameter's value as it stands in a study file."""
+"""A hyperparameter's value as written in a study file."""
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
 TOLERANCE = 1e-6
-"""Of a range's length: values pass through 32-bit floats and text before they are logged."""
+"""Relative tolerance: values pass through 32-bit floats and text before they are logged."""
 
 Kind = Literal["float", "int", "categorical", "bool"]
 Scale = Literal["linear", "log", "reverse-log"]
-"""A reverse-log scale is logarithmic in 1 - value: from 0.9 to 0.999 it spends as much on 0.9 to 0.99 as on 0.99 to 0.999."""
+"""A reverse-log scale is logarithmic in 1 - value: 0.9 to 0.99 takes as much room as 0.99 to 0.999."""
 
 
 class Domain(BaseModel):
@@ -42,11 +42,11 @@ class Domain(BaseModel):
     high: float | None = None
     """Upper end of the range, included."""
     scale: Scale = "linear"
-    """What a range is even on: the value, its logarithm, or (reverse-log) the logarithm of what is left to 1."""
+    """The scale on which the range is uniform: linear, logarithmic, or (reverse-log) logarithmic in 1 - value."""
     choices: tuple[Value, ...] | None = None
-    """In place of a range."""
+    """The choices, instead of a range."""
     limits: tuple[float | None, float | None] | None = None
-    """[least, most] that any later range may reach, for what memory, latency or the task rule out; null where there is none."""
+    """[minimum, maximum] for any later range, because of memory, latency or the task; null for no limit."""
 
     @model_validator(mode="after")
     def _check_domain(self) -> Self:
@@ -58,7 +58,7 @@ class Domain(BaseModel):
             if self.low >= self.high:
                 raise ValueError(f"low ({self.low:g}) must be less than high ({self.high:g})")
             if not math.isfinite(self.high - self.low):
-                raise ValueError("the range is too wide for numbers of double precision")
+                raise ValueError("the range is too wide for double precision")
             if self.type == "int" and math.ceil(self.low) > math.floor(self.high):
                 raise ValueError(f"no whole number lies between {self.low:g} and {self.high:g}")
             if self.scale == "log" and self.low <= 0:
@@ -79,19 +79,19 @@ class Domain(BaseModel):
             return
         least, most = self.reach
         if self.choices is not None or self.type in ("categorical", "bool"):
-            raise ValueError("limits are of a number; choices have none")
+            raise ValueError("only a number has limits; choices have none")
         if not least < most:
-            raise ValueError(f"the limits must rise, not go from {least:g} to {most:g}")
+            raise ValueError(f"the first limit must be less than the second, not {least:g} and {most:g}")
         if self.type == "int" and any(end is not None and not end.is_integer() for end in self.limits):
             raise ValueError(f"the limits of an int parameter must be whole numbers, not {least:g} to {most:g}")
         if self.low is not None and self.high is not None and not (least <= self.low and self.high <= most):
-            raise ValueError(f"the range {self.low:g} to {self.high:g} goes past the limits, {least:g} to {most:g}")
+            raise ValueError(f"the range {self.low:g} to {self.high:g} exceeds the limits, {least:g} to {most:g}")
 
     def _check_choices(self, choices: tuple[Value, ...]) -> None:
         if len(choices) == 0:
             raise ValueError("choices must not be empty")
         if len({(type(c), c) for c in choices}) < len(choices):
-            raise ValueError("a choice is there twice")
+            raise ValueError("a choice appears twice")
         if self.type == "int" and not all(isinstance(c, int) for c in choices):
             raise ValueError("the choices of an int parameter must be whole numbers")
 
@@ -102,7 +102,7 @@ class Domain(BaseModel):
 
     @property
     def reach(self) -> tuple[float, float]:
-        """The declared limits; infinite where there is none."""
+        """The declared limits (minimum, maximum); infinite where there is none."""
         least, most = self.limits or (None, None)
         return -math.inf if least is None else least, math.inf if most is None else most
 
@@ -119,10 +119,10 @@ class Domain(BaseModel):
         return self.numeric or len(self.options) > 1
 
     def to_unit(self, values: Sequence[Value] | FloatArray) -> FloatArray:
-        """Positions of `values` (n,) in the range: 0 at `low`, 1 at `high`, on the domain's scale; outside it below 0 or above 1.
+        """Return the positions of `values` (n,) in the range on its scale: 0 at `low`, 1 at `high`, outside below 0 or above 1.
 
-        For choices: the index over (number of choices - 1), NaN for a value that is not among them. Values that cannot stand on
-        the scale (zero on a log scale, a word in a range) are NaN.
+        For choices: index / (number of choices - 1). NaN for values that are not among the choices or not on the scale (zero on a
+        log scale, a word in a range).
         """
         if not self.numeric:
             options = list(self.options)
@@ -131,11 +131,11 @@ class Domain(BaseModel):
         assert self.low is not None
         assert self.high is not None
         raw = np.array([as_number(v) for v in values], dtype=np.float64)
-        low, high = along(np.array([self.low, self.high]), self.scale)
-        return np.asarray((along(raw, self.scale) - low) / (high - low), dtype=np.float64)
+        low, high = to_scale(np.array([self.low, self.high]), self.scale)
+        return np.asarray((to_scale(raw, self.scale) - low) / (high - low), dtype=np.float64)
 
     def from_unit(self, position: float) -> Value:
-        """The value at `position`: inside the range for 0..1, beyond it (extrapolated on the scale) otherwise.
+        """Return the value at `position`, extrapolated on the scale outside 0..1.
 
         An int domain rounds; choices split [0, 1) into equal parts.
         """
@@ -156,9 +156,10 @@ class Domain(BaseModel):
         return value
 
     def draw(self, position: float) -> Value:
-        """The value for a uniform `position` in [0, 1): as `from_unit`, but every integer of a range gets its fair share.
+        """Return the value for a uniform `position` in [0, 1): like `from_unit`, but with equal shares for the integers of a
+        range.
 
-        Integers on a log scale get shares in proportion to the logarithm of the interval that rounds to them. Other numbers have 12
+        On a log scale an integer's share is the logarithmic length of the interval that rounds to it. Other numbers get 12
         significant digits, so that they do not depend on the last bit of a platform's logarithm.
         """
         if not self.numeric:
@@ -174,24 +175,26 @@ class Domain(BaseModel):
         return min(low + math.floor(position * (high - low + 1)), high)
 
     def contains(self, value: Value) -> bool:
-        """Whether the domain allows `value`, to within `TOLERANCE` of a range's length at its ends."""
+        """Return whether the domain contains `value`; at its ends within `TOLERANCE` of the range's length."""
         position = float(self.to_unit([value])[0])
         return -TOLERANCE <= position <= 1 + TOLERANCE
 
     def allows(self, value: Value) -> bool:
-        """As `contains`, of a value that was logged: choices may be rounded, or in words of other case."""
+        """Return whether the domain contains a logged `value`; choices may be rounded, or differ in case."""
         return self.contains(value) if self.numeric else any(same(value, option) for option in self.options)
 
 
 def same(value: Value, other: Value) -> bool:
-    """Whether two values are the same but for rounding, or as words."""
+    """Return whether two values are equal except for rounding; if either is a word, equal except for case."""
     if isinstance(value, str) or isinstance(other, str):  # 1 among words is logged as the word "1"
         return str(value).lower() == str(other).lower()
     return math.isclose(value, other, rel_tol=TOLERANCE)
 
 
-def along(values: FloatArray, scale: Scale) -> FloatArray:
-    """`values` (n,) in the unit in which a scale is even: decades in natural logarithms, increasing; NaN off the scale."""
+def to_scale(values: FloatArray, scale: Scale) -> FloatArray:
+    """Return `values` (n,) in the unit in which a scale is uniform (natural logarithms for decades), increasing; NaN off the
+    scale.
+    """
     if scale == "linear":
         return values
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -200,14 +203,14 @@ def along(values: FloatArray, scale: Scale) -> FloatArray:
 
 
 def rounded(value: float, digits: int = 3) -> float:
-    """`value` to so many significant digits; what is just below 1 to so many of its distance from there: 0.9995, not 1."""
+    """Return `value` with this many significant digits; just below 1, of its distance from 1: 0.9995, not 1."""
     if 0.99 < value < 1:
         return round(1 - float(f"{1 - value:.{digits}g}"), 15)
     return float(f"{value:.{digits}g}")
 
 
 def as_number(value: object) -> float:
-    """`value` as a float; NaN for what is not a number. True and False are 1 and 0."""
+    """Return `value` as a float, NaN for anything that is not a number; True and False are 1 and 0."""
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -221,20 +224,19 @@ _NOT_NEGATIVE = frozenset("decay weightdecay wd warmup alpha l1 l2".split())
 
 
 def hard_limits(name: str, kind: Kind | None = None) -> tuple[float, float]:
-    """The (low, high) that no range of a hyperparameter of this name may reach or cross; infinite where there is none.
+    """Return the (low, high) that no range of a hyperparameter with this name may reach; infinite without a limit.
 
-    Known by name: betas, momentum, dropout and smoothing lie within 0 and 1, learning rates and sizes above 0, integers at 1 or
-    more where they count things, anything else unbounded. Values exactly at a limit are not allowed.
+    Betas, momentum, dropout and smoothing lie between 0 and 1, learning rates, sizes and integers above 0.
     """
     words = words_of(name)
-    said = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, min(i + 3, len(words)) + 1)}
-    if said & _OPEN_UNIT or "oneminusmomentum" in said:
+    phrases = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, min(i + 3, len(words)) + 1)}
+    if phrases & _OPEN_UNIT or "oneminusmomentum" in phrases:
         return 0.0, 1.0
-    if said & _HALF_OPEN_UNIT:
+    if phrases & _HALF_OPEN_UNIT:
         return (-1e-300, 1.0)
-    if said & _POSITIVE or kind == "int":
+    if phrases & _POSITIVE or kind == "int":
         return 0.0, math.inf
-    if said & _NOT_NEGATIVE:
+    if phrases & _NOT_NEGATIVE:
         return (-1e-300, math.inf)
     return -math.inf, math.inf
 
@@ -246,9 +248,10 @@ _COUNTING = {"max", "num", "number", "n", "no", "nb", "of", "global", "budget", 
 
 
 def counts_training(name: str) -> bool:
-    """Whether a hyperparameter of this name is the length of the training: epochs, max_steps, trainer.maxEpochs, num_iterations.
+    """Return whether a hyperparameter of this name is the length of training: epochs, max_steps, trainer.maxEpochs,
+    num_iterations.
 
-    Every word of the name must say so: warmup_steps, steps_per_epoch, eval_steps, step_size are none.
+    Every word of the name must fit; warmup_steps, steps_per_epoch, eval_steps and step_size do not.
     """
     words = words_of(name)
     units = [w for w in words if w in _LENGTHS]
@@ -261,7 +264,7 @@ def counts_training(name: str) -> bool:
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a name in lower case: trainer.maxEpochs is trainer, max, epochs."""
+    """Return the words of a name in lower case: trainer.maxEpochs gives trainer, max, epochs."""
     return list(_words_of(name))
 
 
@@ -277,6 +280,6 @@ _SHAPE_OF_RATES = frozenset(
 
 
 def is_learning_rate(name: str) -> bool:
-    """Whether a hyperparameter of this name is a learning rate itself, not the shape of its schedule."""
+    """Return whether a hyperparameter of this name is a learning rate, not the shape of its schedule."""
     words = set(words_of(name))
     return bool({"lr", "lr0", "learningrate"} & words or {"learning", "rate"} <= words) and not words & _SHAPE_OF_RATES

@@ -1,4 +1,4 @@
-"""The study spec: what a study searches and why, as a YAML file that people read and `advisor` reads back unchanged."""
+"""The study spec: the space that a study searches and the reasons for it. `spec_yaml` reads and writes it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Direction = Literal["minimize", "maximize"]
 Role = Literal["scientific", "nuisance", "fixed", "derived"]
 Probe = Literal["batch-size", "learning-rate", "early-instability", "warmup", "steps"]
 MAX_NAME = 500
-"""Characters; trackers allow fewer."""
+"""Maximum characters of a name; most trackers allow fewer."""
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 
 class Objective(BaseModel):
-    """The metric that a study optimises, evaluated on validation data, best value over the training of a trial."""
+    """The metric to optimise, evaluated on validation data; the best value over a trial's training counts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -29,7 +29,7 @@ class Objective(BaseModel):
 
 
 class MisplacedError(ValueError):
-    """What is wrong with one part of a study, and which part: its keys from the top, for the line number."""
+    """An error in one part of a study, with the keys that lead to it, for its line number."""
 
     def __init__(self, message: str, *keys: str) -> None:
         super().__init__(message)
@@ -37,23 +37,23 @@ class MisplacedError(ValueError):
 
 
 class Parameter(Domain):
-    """A hyperparameter in a study: its domain or its fixed value, its role for this study's goal, and the reason for both."""
+    """A hyperparameter in a study: its domain or fixed value, its role for this study's goal, and the reasons."""
 
     role: Role = "nuisance"
-    """Scientific: what the study is to compare. Nuisance: what must be tuned for that to be fair. Fixed: what stays as it is.
+    """Scientific: to be compared. Nuisance: tuned so that the comparison is fair. Fixed: held constant.
 
-    Derived: computed from others by a formula, so that the study can search another form of it.
+    Derived: computed from others by a formula, so that the study can search another parametrisation.
     """
     value: Value | None = None
     """The value of a fixed parameter."""
     searched_in: Domain | None = None
-    """What a fixed parameter was searched in before it was found to matter little: the last, exploiting study does so again."""
+    """The range of a fixed parameter that turned out to matter little; the final, exploiting study searches it again."""
     formula: str | None = None
-    """How a derived parameter is computed from others: `effective_learning_rate * (1 - momentum)`."""
+    """Formula of a derived parameter: `effective_learning_rate * (1 - momentum)`."""
     equals: str | None = None
-    """What a searched parameter is in terms of others, where a trial did not log it: `learning_rate / (1 - momentum)`."""
+    """Formula of a searched parameter, for trials that did not log it: `learning_rate / (1 - momentum)`."""
     when: Mapping[str, Value] | None = None
-    """Condition under which the parameter exists: {other parameter: its value}."""
+    """Condition for the parameter to exist: {other parameter: its value}."""
     why: str | None = None
     """The reason for its role and its range."""
 
@@ -68,7 +68,7 @@ class Parameter(Domain):
             and not isinstance(self.value, str)
             and not self.reach[0] <= self.value <= self.reach[1]
         ):
-            raise ValueError(f"the value {self.value:g} lies past the limits, {self.reach[0]:g} to {self.reach[1]:g}")
+            raise ValueError(f"the value {self.value:g} exceeds the limits, {self.reach[0]:g} to {self.reach[1]:g}")
         if self.role != "fixed" and self.searched_in is not None:
             raise ValueError("only a fixed parameter takes searched_in")
         if self.role not in ("fixed", "derived"):
@@ -83,7 +83,7 @@ class Parameter(Domain):
         if (self.role == "derived") != (self.formula is not None):
             raise ValueError("a derived parameter needs a formula, and no other takes one")
         if self.role == "derived" and (self.numeric or self.choices or self.type in ("categorical", "bool")):
-            raise ValueError("a derived parameter is a number that its formula gives: it takes no range and no choices")
+            raise ValueError("a derived parameter takes its value from its formula, not from a range or choices")
         if self.role == "derived" and self.value is not None:
             raise ValueError("a derived parameter takes a formula, not a value")
         if self.equals is not None and not self.searched:
@@ -99,12 +99,12 @@ class Parameter(Domain):
 
     @property
     def domain(self) -> Domain:
-        """Its range or choices alone."""
+        """Its range or choices without its role."""
         return Domain.model_validate({name: getattr(self, name) for name in Domain.model_fields})
 
 
 class Bounds(BaseModel):
-    """Part of what a hyperparameter may be: a range, open where an end is missing, or some of its choices."""
+    """Part of a hyperparameter's domain: a range, open if an end is missing, or some of its choices."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -120,8 +120,8 @@ class Bounds(BaseModel):
             raise ValueError(f"low ({self.low:g}) must not exceed high ({self.high:g})")
         return self
 
-    def holds(self, value: Value) -> bool:
-        """Whether `value` lies within, ends included; words lie in no range."""
+    def contains(self, value: Value) -> bool:
+        """Return whether `value` lies within the bounds, ends included; a word lies in no range."""
         if self.choices is not None:
             return value in self.choices
         if isinstance(value, str):
@@ -130,31 +130,31 @@ class Bounds(BaseModel):
 
 
 class Region(BaseModel):
-    """A part of the space that no trial is drawn from: all of its bounds hold there."""
+    """A part of the space without trials: where all its bounds hold."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     where: Annotated[Mapping[Name, Bounds], Field(min_length=1)]
     why: str | None = None
 
-    def holds(self, trial: Mapping[str, Value]) -> bool:
-        """Whether a trial {parameter: value} lies in the region; not where it lacks one of its parameters."""
-        return all(name in trial and bounds.holds(trial[name]) for name, bounds in self.where.items())
+    def contains(self, trial: Mapping[str, Value]) -> bool:
+        """Return whether a trial {parameter: value} lies in the region; False if it lacks one of the parameters."""
+        return all(name in trial and bounds.contains(trial[name]) for name, bounds in self.where.items())
 
 
 class Checkpoints(BaseModel):
-    """What to keep of each trial's training, so that its best step can be picked afterwards."""
+    """The checkpoints to keep of each trial, so that its best step can be chosen afterwards."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     keep_best: Annotated[int, Field(ge=1)] | None = None
-    """How many of the checkpoints with the best objective to keep."""
+    """Number of checkpoints with the best objective to keep."""
     every: Annotated[int, Field(ge=1)] | None = None
     """Optimizer steps between two checkpoints."""
 
 
 class Sampler(BaseModel):
-    """How the trials are drawn. Same kind, seed and space: same trials, on every platform; adaptive ones follow from results."""
+    """How trials are drawn. Equal kind, seed and space give equal trials on every platform; adaptive ones depend on results."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -163,7 +163,7 @@ class Sampler(BaseModel):
 
 
 class StudySpec(BaseModel):
-    """One study: one goal, the space it searches, and how its trials are run."""
+    """One study: one goal, the space to search, and how to run its trials."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -171,11 +171,11 @@ class StudySpec(BaseModel):
     goal: str = ""
     round: Annotated[int, Field(ge=1)] = 1
     parent: str | None = None
-    """The study that this one follows from."""
+    """The previous study."""
     objective: Objective
     parameters: Mapping[Name, Parameter] = {}
     forbidden: tuple[Region, ...] = ()
-    """Regions that no trial is drawn from, learnt from trials that failed there."""
+    """Regions without trials, because earlier trials failed there."""
     trials: Annotated[int, Field(ge=1)] | None = None
     sampler: Sampler = Sampler()
     max_train_steps: Annotated[int, Field(ge=1)] | None = None
@@ -183,21 +183,21 @@ class StudySpec(BaseModel):
     """Optimizer steps between two evaluations."""
     checkpoints: Checkpoints | None = None
     seeds: Annotated[int, Field(ge=1)] | None = None
-    """How many seeds each trial is trained with."""
+    """Number of seeds for each trial."""
     schedule: Mapping[str, Value] | None = None
     """Learning-rate schedule, for example {kind: cosine, warmup_steps: 500}."""
     notes: tuple[str, ...] = ()
-    """What to do that a search space cannot say."""
+    """Advice that a search space cannot express."""
     predictions: tuple[Prediction, ...] = ()
-    """What the advice that this study follows predicts of it: `advisor analyze` judges it once the trials have ended."""
+    """Predictions of the advice behind this study: `advisor analyze` judges them once the trials have ended."""
     final_train_steps: Annotated[int, Field(ge=1)] | None = None
-    """Optimizer steps of the final model's training, where the trials are shorter than that: the playbook's production length."""
+    """Optimizer steps of the final model if the trials are shorter: the playbook's production length."""
     probe: Probe | None = None
     """What the study measures instead of comparing settings, see `advisor.contract.TAG_PROBE`; absent from a study of trials."""
     starts_from: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
-    """What a probe's settings follow from, by the names on its plan's page: {unstable_learning_rate: 0.1, times: 10}."""
+    """Inputs of a probe's settings, by the names on its plan's page: {unstable_learning_rate: 0.1, times: 10}."""
     baseline: StudySpec | None = None
-    """The study that this one prepares: it is taken up again with what is found here."""
+    """The study that this one prepares; it continues with the results of this one."""
 
     @model_validator(mode="after")
     def _check_parameters(self) -> Self:
@@ -209,11 +209,9 @@ class StudySpec(BaseModel):
         formulas = {n: _names(p.formula) for n, p in self.parameters.items() if p.formula}
         for name in self.parameters:
             if name in _reached(name, conditions):
-                raise MisplacedError(
-                    f"the conditions of parameter {name!r} run in a circle", "parameters", name, "when"
-                )
+                raise MisplacedError(f"the conditions of parameter {name!r} are circular", "parameters", name, "when")
             if name in _reached(name, formulas):
-                raise MisplacedError(f"the formula of {name!r} runs in a circle", "parameters", name, "formula")
+                raise MisplacedError(f"the formula of {name!r} is circular", "parameters", name, "formula")
         for i, region in enumerate(self.forbidden):
             for name in region.where:
                 if name not in self.parameters:
@@ -230,31 +228,33 @@ class StudySpec(BaseModel):
             options = self.parameters[parent].options
             if options and wanted not in options:
                 raise MisplacedError(
-                    f"parameter {name!r} waits for {parent} = {wanted!r}, which is none of its choices", *keys
+                    f"parameter {name!r} requires {parent} = {wanted!r}, which is not one of its choices", *keys
                 )
 
     def _check_names(self, name: str, key: str, text: str | None) -> None:
         for other in sorted(_names(text)):
             if other not in self.parameters:
-                raise MisplacedError(f"{text!r} names {other!r}, which is not in the study", "parameters", name, key)
+                raise MisplacedError(
+                    f"{text!r} refers to {other!r}, which is not in the study", "parameters", name, key
+                )
             if other == name:
-                raise MisplacedError(f"{text!r} is made of {name!r} itself", "parameters", name, key)
+                raise MisplacedError(f"{text!r} refers to {name!r} itself", "parameters", name, key)
 
     def completed(self, trial: Mapping[str, Value]) -> dict[str, Value]:
-        """The trial {parameter: value} with what the study can compute of the rest of its parameters.
+        """Return the trial {parameter: value} with the parameters that can be computed from it.
 
-        Derived ones by their formula, and searched ones by what they equal; one whose condition does not hold, or for which
-        there is no finite number, stays out.
+        Derived ones follow from `formula`, searched ones from `equals`. A parameter is left out if its condition does not hold or
+        its value is not finite.
         """
-        found = dict(trial)
+        values = dict(trial)
         waiting = {n: t for n, p in self.parameters.items() if n not in trial and (t := p.formula or p.equals)}
         while waiting:
-            known = {n: v for n, text in waiting.items() if (v := self._computed(n, text, found)) is not None}
+            known = {n: v for n, text in waiting.items() if (v := self._computed(n, text, values)) is not None}
             if not known:
                 break
-            found |= known
+            values |= known
             waiting = {n: text for n, text in waiting.items() if n not in known}
-        return found
+        return values
 
     def _computed(self, name: str, text: str, trial: Mapping[str, Value]) -> Value | None:
         parameter = self.parameters[name]
@@ -264,8 +264,8 @@ class StudySpec(BaseModel):
         return round(value) if value is not None and parameter.type == "int" else value
 
     def forbids(self, trial: Mapping[str, Value]) -> Region | None:
-        """The first forbidden region that the trial {parameter: value} lies in; None where it lies in none."""
-        return next((region for region in self.forbidden if region.holds(trial)), None)
+        """Return the first forbidden region that contains the trial {parameter: value}, or None."""
+        return next((region for region in self.forbidden if region.contains(trial)), None)
 
     @property
     def searched(self) -> dict[str, Parameter]:
@@ -273,7 +273,7 @@ class StudySpec(BaseModel):
         return {name: p for name, p in self.parameters.items() if p.searched}
 
     def with_parameter(self, name: str, parameter: Parameter) -> StudySpec:
-        """A copy in which `name` is `parameter`; added at the end if it is new."""
+        """Return a copy with `name` set to `parameter`; a new one goes to the end."""
         return self.model_copy(update={"parameters": {**self.parameters, name: parameter}})
 
 
@@ -282,12 +282,12 @@ def _names(text: str | None) -> frozenset[str]:
 
 
 def _reached(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
-    """What `name` depends on, directly or through others."""
-    found: set[str] = set()
+    """Return the names on which `name` depends, directly or through others."""
+    names: set[str] = set()
     waiting = list(edges.get(name, ()))
     while waiting:
         other = waiting.pop()
-        if other not in found:
-            found.add(other)
+        if other not in names:
+            names.add(other)
             waiting += edges.get(other, ())
-    return found
+    return names

@@ -1,6 +1,6 @@
-"""Study files: a `StudySpec` as YAML that people read, and back again unchanged.
+"""Study files: a `StudySpec` as YAML for people, and back again unchanged.
 
-Numbers are read as in YAML 1.2, so that `1e-3` is a number, and `yes` and `on` are words.
+Scalars follow YAML 1.2: `1e-3` is a number, `yes` and `on` are words.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from advisor.model.space import Value, rounded
 from advisor.model.spec import MisplacedError, Parameter, Region, StudySpec
 
 _MAX_BYTES = 2_000_000
+"""Maximum size of a study file."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Scalars as in YAML 1.2; no aliases, so that a small file stays small, no tags, and no text that cannot be written again."""
+    """A loader with YAML 1.2 scalars. It refuses aliases (a small file stays small), tags and unpaired surrogates."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -30,18 +31,18 @@ class _Loader(yaml.SafeLoader):
             refused = "aliases are not allowed"
         elif event.tag is not None:
             refused = f"tags such as {event.tag} are not allowed"
-        elif isinstance(event, yaml.ScalarEvent) and _HALF.search(event.value):
-            refused = "a text holds half a character"
+        elif isinstance(event, yaml.ScalarEvent) and _SURROGATE.search(event.value):
+            refused = "a text contains an unpaired surrogate"
         if refused is not None:
             raise yaml.constructor.ConstructorError(None, None, refused, event.start_mark)
         return super().compose_node(parent, index)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes whatever YAML 1.1 or 1.2 would take for something other than text, so that every reader reads the same."""
+    """A dumper that quotes text that YAML 1.1 or 1.2 would read as something else."""
 
 
-_HALF = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _INT = re.compile(r"^[-+]?[0-9]+$")
 _FLOAT = re.compile(
     r"^(?:[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
@@ -60,7 +61,7 @@ for _reader in (_Loader, _Dumper):
 
 
 def load(path: Path) -> StudySpec:
-    """The study in the file; AdvisorError in one line, with the key and the line number, where it is not one."""
+    """Return the study in the file. Raises AdvisorError with key and line number, in one line."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -77,7 +78,7 @@ def load(path: Path) -> StudySpec:
 
 
 def loads(text: str, *, source: str = "study file") -> StudySpec:
-    """As `load`, from text; `source` names it in errors."""
+    """Return the study in the text; `source` names it in errors. Raises AdvisorError as `load` does."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -106,7 +107,7 @@ def loads(text: str, *, source: str = "study file") -> StudySpec:
 
 
 def line_of(text: str, *keys: str) -> int:
-    """Line, from 1, of the deepest of the `keys`, counted from the top, that is in the text of a study file."""
+    """Return the line number, from 1, of the deepest of the `keys` (from the top) that is in the text of a study file."""
     return _line(_Loader(text).get_single_node(), keys)
 
 
@@ -115,7 +116,7 @@ def _reject_duplicates(node: Any, source: str) -> None:
         seen: set[str] = set()
         for key, value in node.value:
             if key.value in seen:
-                raise AdvisorError(f"{source}, line {key.start_mark.line + 1}: {key.value!r} is there twice")
+                raise AdvisorError(f"{source}, line {key.start_mark.line + 1}: {key.value!r} appears twice")
             seen.add(key.value)
             _reject_duplicates(value, source)
     elif isinstance(node, yaml.SequenceNode):
@@ -124,7 +125,7 @@ def _reject_duplicates(node: Any, source: str) -> None:
 
 
 def _line(node: Any, location: tuple[str, ...]) -> int:
-    """Line of the deepest key of `location` that is in the file."""
+    """Return the line number of the deepest key of `location` that is in the file."""
     line = int(node.start_mark.line) + 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
@@ -139,9 +140,9 @@ def _line(node: Any, location: tuple[str, ...]) -> int:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of a study file."""
+    """Return the JSON Schema of a study file."""
     whole = StudySpec.model_json_schema()
-    # A study may hold another one, so that pydantic defines it and refers to that; readers look for the keys at the top.
+    # StudySpec refers to itself, so pydantic puts it into $defs; readers expect its keys at the top.
     top = whole["$defs"]["StudySpec"]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": whole["$defs"]}
 
@@ -150,7 +151,7 @@ def schema() -> dict[str, Any]:
 
 
 def dump(spec: StudySpec, *, parent: StudySpec | None = None) -> str:
-    """The study as YAML that `load` reads back unchanged, with a comment where a parameter differs from the `parent` study."""
+    """Return the study as YAML that `load` reads back unchanged, with a comment on each parameter that differs from `parent`."""
     return "\n".join(_lines(spec, parent)) + "\n"
 
 
@@ -237,7 +238,7 @@ def _difference(parameter: Parameter, before: Parameter | None) -> str | None:
 
 
 def describe(parameter: Parameter) -> str:
-    """What the study did with the parameter, as words on one line: `searched 1e-05 to 0.001 (log)`, `fixed it at 64`."""
+    """Return how the study treated the parameter, in words on one line: `searched 1e-05 to 0.001 (log)`, `fixed it at 64`."""
     if parameter.role == "fixed":
         return f"fixed it at {short(parameter.value)}"
     if parameter.formula is not None:
@@ -248,14 +249,14 @@ def describe(parameter: Parameter) -> str:
 
 
 def short(value: Value | None) -> str:
-    """A value for people: four significant digits, no line breaks."""
+    """Return a value for people: four significant digits, no line breaks."""
     if isinstance(value, float):
         return f"{rounded(value, 4):.12g}" if 0.99 < value < 1 else f"{value:.4g}"
     return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", str(value))[:80]
 
 
 def share(part: float) -> str:
-    """A share as per cent, never rounded to none or all of it."""
+    """Return a share as a percentage; only exact ones are 0% or 100%."""
     percent = 100 * part
     if 0 < percent < 1:
         return "under 1%"
@@ -272,7 +273,7 @@ def _entry(key: str, value: Any, *, flow: bool = False) -> str:
 
 
 def _scalar(value: Any) -> str:
-    """One scalar on one line, quoted where YAML needs it, escaped where it would not be seen."""
+    """Return one scalar on one line, quoted if YAML needs it, with escapes for invisible characters."""
     plain = not isinstance(value, str) or value.isprintable()
     body = yaml.dump(value, Dumper=_Dumper, default_style=None if plain else '"', width=10**6, allow_unicode=plain)
     return body.removesuffix("\n").removesuffix("\n...")

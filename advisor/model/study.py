@@ -1,7 +1,7 @@
-"""A study as data: trials, their hyperparameters and their curves. Nothing here knows where they came from.
+"""A study as data: trials, their hyperparameters and their curves, independent of any tracker.
 
-Curves live in one columnar block per metric; a `Curve` is a view of it. Costs are the objective turned so that lower is better,
-whatever its direction: rules compare costs and never ask which way is up.
+Curves live in one columnar block per metric; a `Curve` is a view of it. A cost is the objective with its sign chosen so that lower
+is better; rules compare costs and never ask for the direction.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from advisor.model.space import BoolArray, FloatArray, IntArray, Value
 from advisor.model.spec import Parameter, StudySpec
 
 Status = Literal["complete", "diverged", "infeasible", "stopped", "no_data", "running"]
-"""As `advisor.contract.STATUSES`."""
+"""The values of `advisor.contract.STATUSES`."""
 
 Signal = Literal[
     "train_loss",  # loss on training batches: dense, noisy
@@ -73,7 +73,7 @@ class CurveBlock:
     """Shape (number of trials + 1,): the points of trial i are offsets[i]:offsets[i + 1]."""
 
     def curve(self, trial: int) -> Curve:
-        """The curve of the trial at index `trial`, a view; empty if it logged none."""
+        """Return the curve of the trial at index `trial`, a view; empty if it logged none."""
         part = slice(int(self.offsets[trial]), int(self.offsets[trial + 1]))
         return Curve(self.steps[part], self.values[part], self.times[part])
 
@@ -91,15 +91,15 @@ class Trial:
     params: Mapping[str, Value]
     seed: int | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What an adapter or importer noted of the run, as text: keys are the names of `advisor.contract` tags without `advisor.`."""
+    """Facts that an adapter or importer recorded, as text: keys are `advisor.contract` tags without `advisor.`."""
     started: float | None = None
     """Seconds since the epoch."""
     ended: float | None = None
     round: int | None = None
-    """The earlier round that the trial is of; None for a trial of the study itself."""
+    """The earlier round that the trial belongs to; None for a trial of this study."""
 
     def fact(self, name: str) -> float:
-        """The fact `name` as a number; NaN if it is missing or not a number."""
+        """Return the fact `name` as a number; NaN if it is missing or not a number."""
         try:
             return float(self.facts.get(name, "nan"))
         except ValueError:
@@ -111,18 +111,18 @@ class Study:
     """A set of trials that share an objective and a search space."""
 
     spec: StudySpec
-    """The declared space, or what the trials show of it: every hyperparameter is in `spec.parameters`."""
+    """The declared or inferred space: `spec.parameters` holds every hyperparameter."""
     trials: tuple[Trial, ...]
     metrics: Mapping[str, CurveBlock]
     """By metric name as logged."""
     signals: Mapping[Signal, str] = field(default_factory=dict)
-    """Which metric carries which signal."""
+    """Metric name of each signal."""
     inferred: Mapping[str, str] = field(default_factory=dict)
-    """What was not declared but inferred, and from what: keys "objective", "direction" and names of parameters."""
+    """How undeclared properties were inferred: keys "objective", "direction" and names of parameters."""
     warnings: tuple[str, ...] = ()
-    """What the reader of the data should know of it, one sentence each."""
+    """Warnings about the data, one sentence each."""
     unit: Literal["step", "epoch"] = "step"
-    """What the steps of the curves count: optimizer steps, or epochs where nothing else was logged."""
+    """Unit of the curves' steps: optimizer steps, or epochs if nothing else was logged."""
 
     @property
     def name(self) -> str:
@@ -135,16 +135,16 @@ class Study:
         return self.spec.objective.direction == "minimize"
 
     def at(self, step: int) -> str:
-        """A place on the axis of the curves, in words: `step 1,200`."""
+        """Return a step in words: `step 1,200`."""
         return f"{self.unit} {step:,}"
 
     def length(self, steps: int) -> str:
-        """A number of steps, in words: `1,200 steps`."""
+        """Return a number of steps in words: `1,200 steps`."""
         return f"{steps:,} {self.unit}{'s' * (steps != 1)}"
 
     @cached_property
     def probe(self) -> str | None:
-        """What probe the runs are, see `advisor.contract.TAG_PROBE`; None where they are trials."""
+        """The probe that the runs are, see `advisor.contract.TAG_PROBE`; None if they are trials."""
         kinds = {trial.facts.get("probe", self.spec.probe) for trial in self.trials}
         return kinds.pop() if len(kinds) == 1 else None
 
@@ -154,17 +154,17 @@ class Study:
         return self.spec.searched
 
     def metric(self, trial: Trial, name: str) -> Curve:
-        """The curve of a metric by its logged name; empty if the trial has none."""
+        """Return the trial's curve of the metric with this logged name; empty if it has none."""
         block = self.metrics.get(name)
         return _EMPTY if block is None else block.curve(trial.index)
 
     def curve(self, trial: Trial, signal: Signal) -> Curve:
-        """The curve of a signal, whatever its metric is called; empty if the trial has none."""
+        """Return the trial's curve of a signal, whatever the name of its metric; empty if it has none."""
         name = self.signals.get(signal)
         return _EMPTY if name is None else self.metric(trial, name)
 
     def peaks(self, trial: Trial, signal: Signal) -> Curve:
-        """As `curve`, with each logged window's largest value where windows were logged, so that no spike is averaged away."""
+        """Return the curve of a signal with the maximum of each logged window, where logged, so that no spike is averaged away."""
         name = self.signals.get(signal)
         if name is None:
             return _EMPTY
@@ -172,18 +172,19 @@ class Study:
         return largest if len(largest) else self.metric(trial, name)
 
     def has(self, signal: Signal) -> bool:
-        """Whether any trial logged the signal."""
+        """Return whether any trial logged the signal."""
         return signal in self.signals
 
     def cost_curve(self, trial: Trial) -> Curve:
-        """The objective over the trial's training, turned so that lower is better; non-finite values are kept."""
+        """Return the objective over training with lower values better; non-finite values are included."""
         curve = self.metric(trial, self.spec.objective.metric)
         return curve if self.minimize else -curve
 
     def train_cost_curve(self, trial: Trial) -> Curve:
-        """How well the trial fits its training data, lower is better: the objective's training twin, else a training loss.
+        """Return the fit to the training data over training, lower is better: the objective on training data, else a training
+        loss.
 
-        The twin is comparable with `cost_curve`; a loss only in its direction. Empty if neither was logged.
+        The objective on training data is comparable with `cost_curve`; a loss only in its direction. Empty if neither was logged.
         """
         twin = self.curve(trial, "train_objective")
         if len(twin):
@@ -192,14 +193,14 @@ class Study:
         return evaluated if len(evaluated) else self.curve(trial, "train_loss")
 
     def planned_steps(self, trial: Trial) -> float:
-        """How many steps the trial was to train: its own fact, else the study's number; NaN if neither is known."""
+        """Return the planned steps of the trial: its own fact, else the study's number; NaN if neither is known."""
         own = trial.fact("max_train_steps")
         if math.isfinite(own) and own > 0:
             return own
         return float(self.spec.max_train_steps) if self.spec.max_train_steps is not None else math.nan
 
     def cut_short(self, trial: Trial) -> bool:
-        """Whether the trial's evaluations end before nine tenths of the steps that it noted, or it noted none and was stopped."""
+        """Return whether evaluations end before 90 % of the trial's recorded plan or, without one, whether it was stopped."""
         evaluated = self.cost_curve(trial).steps
         own = trial.fact("max_train_steps")
         if math.isfinite(own) and own > 0 and len(evaluated):
@@ -213,7 +214,7 @@ class Study:
 
     @cached_property
     def costs(self) -> FloatArray:
-        """Best cost of each trial over its training, shape (number of trials,); NaN where it has no finite value."""
+        """Best cost of each trial over its training, shape (number of trials,); NaN if it has no finite value."""
         best = np.full(len(self.trials), np.nan)
         for trial in self.trials:
             finite = self.cost_curve(trial).finite
@@ -223,17 +224,17 @@ class Study:
 
     @cached_property
     def ended(self) -> BoolArray:
-        """Which trials ended and therefore count, shape (number of trials,): a running or dataless trial is no evidence."""
+        """Whether each trial ended and therefore counts as evidence, shape (number of trials,); False without data."""
         return np.array([t.status not in ("running", "no_data") for t in self.trials], dtype=np.bool_)
 
     @cached_property
     def feasible(self) -> BoolArray:
-        """Which trials ended with a finite objective and neither diverged nor crashed, shape (number of trials,)."""
+        """Whether each trial ended with a finite objective without diverging or crashing, shape (number of trials,)."""
         fine = np.array([t.status in ("complete", "stopped") for t in self.trials], dtype=np.bool_)
         return fine & np.isfinite(self.costs)
 
     def ranked(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
-        """The feasible trials (or those of `trials` that are), best first."""
+        """Return the feasible trials (of `trials`, if given), best first."""
         return list(self._ranked) if trials is None else self._sorted(trials)
 
     @cached_property
@@ -245,10 +246,10 @@ class Study:
         return sorted(chosen, key=lambda t: (self.costs[t.index], t.index))
 
     def objective_value(self, cost: float) -> float:
-        """A cost as a value of the objective, in the objective's own direction."""
+        """Return a cost as a value of the objective, in the objective's direction."""
         return cost if self.minimize else -cost
 
     def positions(self, name: str, trials: Sequence[Trial] | None = None) -> FloatArray:
-        """Where trials lie in the range of parameter `name`: 0 at its low end, 1 at its high end; NaN without the parameter."""
+        """Return positions of trials in the range of parameter `name`: 0 at its low end, 1 at its high end; NaN without a value."""
         chosen = self.trials if trials is None else trials
         return self.spec.parameters[name].to_unit([t.params.get(name, "") for t in chosen])

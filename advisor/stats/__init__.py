@@ -1,1 +1,1 @@
-"""The statistics that rules share: arrays in, numbers out. Nothing here knows of studies."""
+"""Statistics that rules share: arrays in, numbers out. Nothing here knows about studies."""

@@ -1,4 +1,4 @@
-"""The best of n trials and how it depends on n, exactly, without drawing samples. Lower is better; NaN is a failed trial."""
+"""The best of n trials and how it depends on n, computed exactly. Lower costs are better; NaN is a failed trial."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 from scipy.special import gammaln
 
 from advisor.model.space import FloatArray
-from advisor.stats.distributions import gamma
 
-_CALMEST = 0.25
-_USUAL = 0.7
+_MIN_FADE = 0.25
+"""Minimum of `Halving.fade`."""
+_USUAL_FADE = 0.7
+"""`Halving.fade` of studies with fewer than 8 trials, which cannot show it."""
 
 
 def chance_of_better(costs: FloatArray, n: int, level: float) -> float:
-    """Probability that the best of `n` of these trials, costs (N,), drawn without replacement, is below `level`."""
+    """Return the probability that `n` of these trials, costs (N,), drawn without replacement, include one below `level`."""
     return 1 - chance_of_none(len(costs), min(n, len(costs)), int(np.sum(costs < level)))
 
 
 def chance_of_none(total: int, drawn: int, marked: int) -> float:
-    """Probability that none of `marked` among `total` is drawn in `drawn` draws without replacement (hypergeometric)."""
+    """Return the probability that `drawn` of `total` items include none of `marked` (hypergeometric distribution)."""
     if drawn > total - marked:
         return 0.0
     return math.exp(_log_choose(total - marked, drawn) - _log_choose(total, drawn))
@@ -33,9 +35,9 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def chance_of_an_empty_part(sizes: Sequence[int], drawn: int) -> float:
-    """Probability that `drawn` of all trials, drawn without replacement, leave out one of the parts of these sizes or more.
+    """Return the probability that `drawn` trials, drawn without replacement, miss at least one part of these sizes.
 
-    Exact, by inclusion and exclusion over the parts: the p-value of a part whose best trial comes only after `drawn` of others.
+    Exact, by inclusion and exclusion. It is the p-value of a part whose best trial comes only after `drawn` trials of other parts.
     """
     signs = {0: 1}
     for size in sizes:
@@ -48,44 +50,43 @@ def chance_of_an_empty_part(sizes: Sequence[int], drawn: int) -> float:
 
 @dataclass(frozen=True)
 class Halving:
-    """How much worse the best of a random half of the trials is than the best of all, on average."""
+    """The expected difference between the best of a random half of the trials and the best of all."""
 
     loss: float
     """The expected difference, exact for these trials."""
     shape: float
-    """Of the gamma distribution of the difference over random studies of as many trials in the same space."""
+    """Shape of the gamma distribution of that difference over random studies of the same size in the same space."""
     fade: float
-    """What the next doubling gains over what the last one did, 0.25..1: extrapolated from quarters and eighths."""
+    """Predicted gain of the next doubling over that of the last one, 0.25..1, extrapolated from quarters and eighths."""
 
     def interval(self, level: float) -> tuple[float, float]:
-        """(low, high) of what others of the same space would lose on average, each end with this one-sided certainty."""
+        """Return (low, high) of the expected loss in other studies of the space, each end a one-sided bound at `level`."""
         if not self.loss > 0:
             return 0.0, 0.0
-        high, low = gamma.ppf([1 - level, level], self.shape) / self.shape
+        high, low = stats.gamma.ppf([1 - level, level], self.shape) / self.shape
         return self.loss / float(low), self.loss / float(high)
 
     def chance_above(self, level: float) -> float:
-        """How sure it is that others of the same space would lose more than `level` on average."""
+        """Return the probability that the expected loss in other studies of the space exceeds `level`."""
         if level <= 0 or not self.loss > 0:
             return float(self.loss > level)
-        return float(gamma.cdf(self.shape * (self.loss / level), self.shape))
+        return float(stats.gamma.cdf(self.shape * (self.loss / level), self.shape))
 
 
 def expected_best(costs: FloatArray, n: float) -> float:
-    """Mean of the best of n of these trials, drawn without replacement; a draw of failed trials alone counts as the worst result.
+    """Return the mean of the best of n trials drawn without replacement; a draw of failed trials counts as the worst result.
 
-    Exact, without drawing any: the mean over ranks, weighted with the chance that the best drawn has that rank. n between 1 and
-    the number of trials need not be whole.
+    n lies between 1 and the number of trials and need not be whole.
     """
     ordered = _ordered(costs)
     return float(ordered[0] + _chance_worse(len(ordered), n) @ np.diff(ordered))
 
 
 def quantiles_of_best(costs: FloatArray, n: int, levels: FloatArray) -> FloatArray:
-    """Quantiles (k,), at levels (k,) in 0..1, of the best of n trials drawn with replacement from these, costs (N,), N >= 1.
+    """Return quantiles (k,), at levels (k,) in 0..1, of the best of n trials drawn with replacement from costs (N,), N >= 1.
 
-    What a bootstrap of endless draws gives: the best is among the k best of N with probability 1 - (1 - k/N)^n. Infinite where that
-    trial failed.
+    This is the limit of a bootstrap: the best draw is among the k best trials with probability 1 - (1 - k/N)^n. A quantile that
+    falls on a failed trial is infinite.
     """
     ordered = np.sort(np.where(np.isnan(costs), np.inf, costs))
     ranks = np.ceil(-len(ordered) * np.expm1(np.log1p(-levels) / n) - 1e-9)
@@ -93,22 +94,22 @@ def quantiles_of_best(costs: FloatArray, n: int, levels: FloatArray) -> FloatArr
 
 
 def halving(costs: FloatArray) -> Halving:
-    """What half as many trials would have lost; costs (n,), n >= 4, at least one of them not NaN.
+    """Return what half as many trials would have lost; costs (n,), n >= 4, at least one of them not NaN.
 
-    The loss is a sum over the gaps between neighbours in rank. Gaps between the best of many independent trials are about
-    independent and exponential (Renyi), so that half the sum of their squares estimates the variance of the sum.
+    The loss is a weighted sum of gaps between neighbouring ranks. Gaps between the best of many independent trials are nearly
+    independent and exponential (Renyi), so half the sum of their squares estimates the variance of the sum.
     """
     ordered = _ordered(costs)
     n, gaps = len(ordered), np.diff(ordered)
     largest = gaps.max(initial=0.0)
     if not largest > 0:
-        return Halving(0.0, 1.0, _CALMEST)
+        return Halving(0.0, 1.0, _MIN_FADE)
     gaps = gaps / largest  # costs may be huge
     parts = _chance_worse(n, n / 2) * gaps
     losses = [0.0, *(float(_chance_worse(n, n / k) @ gaps) for k in (2, 4, 8) if n / k >= 1)]
     variance = float((parts**2).sum()) / 2
     later, before = losses[-2], losses[-1] - losses[1]
-    fade = float(np.clip(later / before, _CALMEST, 1.0)) if before > 0 and len(losses) > 3 else _USUAL
+    fade = float(np.clip(later / before, _MIN_FADE, 1.0)) if before > 0 and len(losses) > 3 else _USUAL_FADE
     shape = losses[1] ** 2 / variance if variance > 0 else 1.0
     return Halving(losses[1] * float(largest), shape, fade)
 
@@ -118,7 +119,7 @@ def _ordered(costs: FloatArray) -> FloatArray:
 
 
 def _chance_worse(total: int, drawn: float) -> FloatArray:
-    """Chance that the best of `drawn` among `total` comes after rank 1, 2, ..., total - 1; shape (total - 1,)."""
+    """Return the probabilities that the best of `drawn` among `total` ranks below 1, 2, ..., total - 1; shape (total - 1,)."""
     left = total - np.arange(1, total, dtype=np.float64)
     possible = left >= drawn - 1e-9
     left = np.where(possible, left, total)

@@ -1,4 +1,4 @@
-"""Where in a search space the good trials lie: crowding at its ends, the response along one axis, how far to widen a range."""
+"""Where good trials lie in a search space: crowding at its ends, the response along one axis, how far to widen a range."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
-from advisor.model.space import Domain, FloatArray, IntArray, along, hard_limits, rounded
+from advisor.model.space import Domain, FloatArray, IntArray, hard_limits, rounded, to_scale
 from advisor.stats import surface
-from advisor.stats.distributions import rankdata
 from advisor.stats.outliers import Side
 
 SEED = 0
 DRAWS = 2000
 """Draws from the posterior of a response."""
 SURFACE = 0.25
-"""Share of the false alarms that the response surface may raise: it is asked second, for what one axis at a time cannot show."""
-ENOUGH = 0.5
-"""How surely a range that is widened reaches to where the fitted response turns: as likely as not, because the next round moves it
-again if it must, and a wider range is sampled less densely."""
-LEAN = 0.2
-"""P-value up to which the trials that did not fail lean to an end, too; with it, simulated studies of noise kept the promise where
-trials fail beyond a threshold."""
+"""Share of the false alarms allotted to the response surface, which sees what one axis at a time cannot show."""
+TURN_QUANTILE = 0.5
+"""Probability with which a widened range reaches the turning point of the fitted response. One half, because the next round can
+move the range again and a wider range is sampled less densely.
+"""
+MAX_P_LEAN = 0.2
+"""Maximum p-value at which the trials that did not fail support an end, too. With it, simulated studies of noise with failures
+beyond a threshold kept the promised false-alarm rate.
+"""
 DEGREE = 3
 """Degree of the polynomial along one axis."""
 _DECAY = 0.25
-"""Prior variance of a degree over that of the degree below: smooth responses before wiggly ones."""
+"""Prior variance of a degree relative to the degree below: smooth responses are more likely than wiggly ones."""
 _GRID = np.linspace(0, 1, 41)
 
 
@@ -35,16 +37,19 @@ _GRID = np.linspace(0, 1, 41)
 
 
 def scores(costs: FloatArray) -> FloatArray:
-    """Logarithm of each cost's rank share, (n,), centred: tells apart the best well, the bad hardly; NaN costs tie as the worst."""
-    ranks = rankdata(np.where(np.isnan(costs), np.inf, costs))
+    """Return the centred logarithms (n,) of each cost's rank share; NaN costs tie as the worst.
+
+    The logarithm separates the best trials well and bad ones hardly.
+    """
+    ranks = stats.rankdata(np.where(np.isnan(costs), np.inf, costs))
     logs = np.log((ranks - 0.5) / len(ranks))
     return np.asarray(logs - logs.mean(), dtype=np.float64)
 
 
 def gains(costs: FloatArray) -> FloatArray:
-    """Costs (n,) on their own scale, cut off at their median and centred: the shape of the response among the good half.
+    """Return the costs (n,), truncated at their median and centred: the shape of the response in the better half.
 
-    NaN costs are the worst; costs too large to subtract are all alike, 0.
+    NaN costs count as the worst. Costs too large to subtract give zeros.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         good = np.minimum(np.where(np.isnan(costs), np.nanmax(costs), costs), np.nanmedian(costs))
@@ -53,11 +58,11 @@ def gains(costs: FloatArray) -> FloatArray:
 
 
 def crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
-    """P-values (d, 2) that low values crowd the low and the high end of each of d axes, adjusted for looking at all 2 d.
+    """Return p-values (d, 2) that low values crowd the low and the high end of each of d axes, adjusted for all 2 d ends.
 
-    positions: (n, d), NaN where a point has no such axis; values: (n,). Correlation of value and rank of position; permutations of
-    the values (all of them for 7 points or fewer), largest over the axes (Westfall and Young), so whatever the sampling was, it is
-    the same under the null. Axes without variation have p = 1.
+    positions: (n, d), NaN where a point has no such axis; values: (n,). The statistic is the correlation of value and rank of
+    position; the null distribution comes from permuted values (all permutations for n <= 7), as the maximum over the axes
+    (Westfall and Young). It therefore holds for any sampling. Axes without variation have p = 1.
     """
     n = len(values)
     ranks = np.apply_along_axis(_centred_ranks, 0, positions)
@@ -73,7 +78,7 @@ def crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
 
 
 def _shuffled(values: FloatArray) -> FloatArray:
-    """Permutations of the values, the first one being the values themselves."""
+    """Return permutations of the values, (k, n); the first row holds the values themselves."""
     n = len(values)
     if n <= 7:
         every = np.array(list(permutations(range(n))))
@@ -87,7 +92,7 @@ def _centred_ranks(positions: FloatArray) -> FloatArray:
     known = np.isfinite(positions)
     ranks = np.zeros(len(positions))
     if known.any():
-        ranks[known] = rankdata(positions[known])
+        ranks[known] = stats.rankdata(positions[known])
         ranks[known] -= ranks[known].mean()
     size = np.sqrt((ranks**2).sum())
     return ranks / size if size > 0 else ranks
@@ -99,9 +104,9 @@ class Crowded(NamedTuple):
     axis: int
     side: Side
     probability: float
-    """That the best value lies at the end."""
+    """Probability that the best value lies at this end."""
     p: float
-    """How often chance alone crowds any end as much."""
+    """Probability that chance alone crowds any end as much (p-value)."""
 
 
 def crowded(
@@ -112,62 +117,64 @@ def crowded(
     certainty: float,
     level: float,
 ) -> list[Crowded]:
-    """The crowded ends of axes, positions (n,) in 0..1, surest first; costs (n,), NaN where a trial failed.
+    """Return the crowded ends of axes, most significant first; costs (n,), NaN for failed trials; positions (n,) in 0..1.
 
-    One axis at a time by `crowding` and `responses`; where there are several axes, also by the response `surface`, which sees
-    effects that hold only where another hyperparameter is good. It gets a quarter of the level then.
+    An end counts if the best value lies within `edge` of it with probability `certainty` and its p-value is at most `level`. One
+    axis at a time by `crowding` and `responses`; with several axes also by the response `surface`, which sees effects that exist
+    only where another hyperparameter is good, and gets a quarter of the level.
     """
     values, several = scores(costs), len(numeric) + len(choices) > 1
     p = crowding(np.stack(numeric, axis=1), values) / (1 - SURFACE if several else 1)
-    found = {}
+    ends_by_axis = {}
     if p.min() <= level:
         for axis, response in enumerate(responses(numeric, choices, values, edge)):
-            ends: tuple[tuple[int, Side, float], ...] = ((0, "low", response.low), (1, "high", response.high))
-            for column, side, probability in ends:
+            sides: tuple[tuple[int, Side, float], ...] = ((0, "low", response.low), (1, "high", response.high))
+            for column, side, probability in sides:
                 if probability >= certainty and p[axis, column] <= level:
-                    found[axis] = Crowded(axis, side, probability, float(p[axis, column]))
+                    ends_by_axis[axis] = Crowded(axis, side, probability, float(p[axis, column]))
     if several:
         for end in surface.ends(numeric, choices, values, edge, certainty):
             chance = end.p * len(numeric) / SURFACE
-            if chance <= level and end.axis not in found:
-                found[end.axis] = Crowded(end.axis, end.side, end.probability, chance)
-    kept = [c for c in found.values() if _leans(numeric[c.axis], costs, c.side)]
-    return sorted(kept, key=lambda c: (c.p, -c.probability, c.axis))
+            if chance <= level and end.axis not in ends_by_axis:
+                ends_by_axis[end.axis] = Crowded(end.axis, end.side, end.probability, chance)
+    supported = [c for c in ends_by_axis.values() if _leans(numeric[c.axis], costs, c.side)]
+    return sorted(supported, key=lambda c: (c.p, -c.probability, c.axis))
 
 
 def _leans(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
-    """Whether the trials that did not fail lean to this end of the axis by themselves; true where none failed.
+    """Return whether the trials that did not fail crowd this end, too; True if none failed.
 
-    Failed trials count as the worst, so a threshold beyond which trials fail would crowd the other end all by itself.
+    Failed trials count as the worst, so a threshold beyond which trials fail would by itself crowd the other end.
     """
     fine = np.isfinite(costs) & np.isfinite(positions)
     if np.isfinite(costs).all() or fine.sum() < 3:
         return True
     p = crowding(positions[fine][:, None], scores(costs[fine]))
-    return bool(p[0, 0 if side == "low" else 1] <= LEAN)
+    return bool(p[0, 0 if side == "low" else 1] <= MAX_P_LEAN)
 
 
 # --- the response along an axis -------------------------------------------------------------------------------------------------
 
 
 class Response(NamedTuple):
-    """What is known of the best value along one axis, from draws of its posterior."""
+    """The location of the best value along one axis, from draws of the response's posterior."""
 
     low: float
     """Probability that the best position lies at the low end."""
     high: float
+    """Probability that it lies at the high end."""
     step_low: float
-    """How far beyond the low end the response turns, in widths of the range: the `ENOUGH` quantile of where draws of it, gone on as
-    parabolas, do; infinite where so many do not turn."""
+    """Distance from the low end to the turning point of the response, in range widths: the `TURN_QUANTILE` over posterior draws
+    extrapolated as parabolas, or inf if too few of them turn.
+    """
     step_high: float
 
 
 def responses(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float) -> list[Response]:
-    """The response of `values` (n,) to each numeric axis, positions (n,) in 0..1, given all the others, in the order of `numeric`.
+    """Return the response of `values` (n,) along each numeric axis, positions (n,) in 0..1, adjusted for all other axes.
 
-    An additive model, a smooth cubic an axis and an effect a choice, whose prior variances and noise are those under which the
-    values are likeliest (MacKay's evidence): an axis that does not matter fades out, and says nothing of where its best lies.
-    `edge` is the share of the range that counts as its end.
+    An additive model: a cubic per numeric axis and an effect per choice, with prior variances and noise that maximise the evidence
+    (MacKay), so that irrelevant axes fade out. `edge` is the share of a range that counts as its end.
     """
     blocks = [_cubic(p, _degree(p)) for p in numeric] + [_indicators(p) for p in choices]
     groups = np.repeat(np.arange(len(blocks)), [b.shape[1] for b in blocks])
@@ -179,8 +186,8 @@ def responses(numeric: list[FloatArray], choices: list[FloatArray], values: Floa
     mean, covariance = _evidence(design - design.mean(0), values / (spread or 1.0), groups, prior)
     out = []
     for i in range(len(numeric)):
-        mine = np.flatnonzero(groups == i)
-        out.append(_response(mean[mine], covariance[np.ix_(mine, mine)], edge))
+        own = np.flatnonzero(groups == i)
+        out.append(_response(mean[own], covariance[np.ix_(own, own)], edge))
     return out
 
 
@@ -189,7 +196,7 @@ def _degree(positions: FloatArray) -> int:
 
 
 def _cubic(positions: FloatArray, degree: int) -> FloatArray:
-    """Legendre polynomials of degrees 1..degree with unit variance over 0..1, shape (n, degree); 0 without a position."""
+    """Return Legendre polynomials of degrees 1..degree with unit variance over 0..1, shape (n, degree); 0 without a position."""
     x = 2 * np.clip(np.nan_to_num(positions), 0, 1) - 1
     base = np.polynomial.legendre.legvander(x, max(degree, 0))[:, 1:] * np.sqrt(2 * np.arange(1, degree + 1) + 1)
     base[~np.isfinite(positions)] = 0
@@ -204,7 +211,7 @@ def _indicators(positions: FloatArray) -> FloatArray:
 def _evidence(
     design: FloatArray, values: FloatArray, groups: IntArray, prior: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Posterior mean and covariance of the weights, with a prior variance a group and the noise set by expectation maximisation."""
+    """Return posterior mean and covariance of the weights, with noise and a prior variance per group set by EM."""
     n, count = len(values), int(groups.max()) + 1
     scale, noise = np.full(count, 1.0 / count), 0.3
     gram, cross = design.T @ design, design.T @ values
@@ -215,7 +222,7 @@ def _evidence(
         second = (mean**2 + np.diag(covariance)) / prior
         after = np.bincount(groups, second, count) / np.maximum(sizes, 1)
         residual = values - design @ mean
-        # Two imaginary residuals of 1 % of the variance: a handful of trials never proves the noise to be nil.
+        # Two imaginary residuals with 1 % of the variance: a handful of trials cannot show that there is no noise.
         left = float((residual @ residual + np.trace(gram @ covariance) + 0.02) / (n + 2))
         done = np.allclose(after, scale, rtol=1e-3) and abs(left - noise) < 1e-3 * noise
         scale, noise = after, left
@@ -238,7 +245,7 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
         falls = slope > 0  # towards the end
         with np.errstate(divide="ignore", invalid="ignore"):
             turns = np.where(falls, np.where(bend > 0, slope / bend, np.inf), 0.0)
-        steps.append(float(np.quantile(turns, ENOUGH, method="higher")))
+        steps.append(float(np.quantile(turns, TURN_QUANTILE, method="higher")))
     return Response(float(np.mean(best <= edge)), float(np.mean(best >= 1 - edge)), steps[0], steps[1])
 
 
@@ -246,27 +253,27 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
 
 
 def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, float] | None:
-    """The range (low, high) with one side moved out by `step` widths; None where a hard limit leaves nothing beyond.
+    """Return (low, high) with one side moved out by `step` range widths, or None if a hard limit leaves no room.
 
-    At least half of the range, on a logarithmic scale with a range of a decade or more at least one decade; at most the range
-    again, on a logarithmic scale two decades. Where a hard limit is in the way, nine tenths of the way to it (a beta of 0.99
-    becomes 0.999); declared limits may be reached.
+    The end moves by at least half the range, on a log scale by at least a decade if the range spans 0.9 or more; at most by the
+    whole range, on a log scale by at most two decades. If a hard limit is in the way, it moves nine tenths of the way to it (a
+    beta of 0.99 becomes 0.999). Declared limits may be reached.
     """
     assert domain.low is not None
     assert domain.high is not None
-    least, most = 0.5, 1.0
+    minimum, maximum = 0.5, 1.0
     if domain.scale != "linear":
-        ends = along(np.array([domain.low, domain.high]), domain.scale)
+        ends = to_scale(np.array([domain.low, domain.high]), domain.scale)
         decades = float(ends[1] - ends[0]) / math.log(10)
-        least = min(max(decades / 2, 1 if decades >= 0.9 else 0), 2) / decades
-        most = max(min(decades, 2) / decades, least)
-    share = min(max(step, least), most)
+        minimum = min(max(decades / 2, 1 if decades >= 0.9 else 0), 2) / decades
+        maximum = max(min(decades, 2) / decades, minimum)
+    share = min(max(step, minimum), maximum)
     floor, ceiling = hard_limits(name, domain.type)
     try:
         end = float(domain.from_unit(-share if side == "low" else 1 + share))
     except OverflowError:
         return None
-    # A range that is past a limit shows that the limit is none: a focal loss has a gamma, too.
+    # A range beyond a limit shows that the limit does not apply: a focal loss has a gamma, too.
     floor = floor if domain.low >= floor else -math.inf
     ceiling = ceiling if domain.high <= ceiling else math.inf
     now, limit = (domain.low, floor) if side == "low" else (domain.high, ceiling)
@@ -275,13 +282,13 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
     end = tidy(end, domain)
     if domain.type == "int" and floor >= 0:
         end = max(end, floor + 1)
-    least, most = domain.reach
-    end = min(max(end, least), most)
+    minimum, maximum = domain.reach
+    end = min(max(end, minimum), maximum)
     if abs(end - now) <= 1e-6 * max(abs(end), abs(now)) or not math.isfinite(end):
         return None
     return (end, domain.high) if side == "low" else (domain.low, end)
 
 
 def tidy(value: float, domain: Domain) -> float:
-    """The value to three significant digits; whole in an int domain."""
+    """Return the value with three significant digits; whole in an int domain."""
     return float(round(value)) if domain.type == "int" else rounded(value)

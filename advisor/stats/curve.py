@@ -1,4 +1,4 @@
-"""Curves as noisy series: how noisy they are, where their best is, whether they end above it."""
+"""Curves as noisy series: their noise, their best level, rises above it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from scipy.linalg import blas
 
 from advisor.model.space import FloatArray
 
-FEWEST = 6
-"""Points below which a curve's noise, and so a rise of it, cannot be told."""
+MIN_POINTS = 6
+"""Minimum points to estimate a curve's noise, and hence a rise."""
 HUGE = 1e100
-"""Values beyond are infinite: only a training that blew up has them, and sums of squares of all others are finite."""
+"""Larger values count as infinite: only a run that blew up has them, and sums of squares of all others are finite."""
 _WINDOW = 0.1
+"""Width of the window of a level, as a share of the curve."""
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
 _ROUNDING = 2 * float(np.finfo(np.float32).eps)
-"""Of second differences, as a share of the values: most losses and accuracies were computed as 32-bit numbers."""
+"""Second differences that are rounding errors, as a share of the values: most metrics are computed as 32-bit floats."""
 LATE_POINTS = 5
-"""Fewest points of the second half, or of the end, that a line is laid through."""
+"""Minimum points of the second half, or of the end, to fit a line."""
 _UNKNOWN_INFLATION = 2.0
-"""Of noise with a lag-1 correlation of a third, taken where there are too few evaluations to estimate it."""
+"""Variance inflation if there are too few evaluations to estimate it: that of a lag-1 correlation of a third."""
 
 
 def noise(values: FloatArray) -> float:
-    """Robust standard deviation of the point-to-point noise of a smooth curve, from its second differences.
+    """Return the robust standard deviation of point-to-point noise, values (n,), finite, evenly spaced; NaN for n < 5.
 
-    values: shape (n,), finite, evenly spaced. NaN for fewer than 5 points. A smooth trend cancels in second differences, whose
-    variance is 6 sigma^2 for white noise; the median makes single jumps harmless.
+    A smooth trend cancels in second differences, whose variance is 6 sigma^2 for white noise; the median ignores single jumps.
     """
     if len(values) < 5:
         return float("nan")
@@ -39,29 +39,32 @@ def noise(values: FloatArray) -> float:
 
 
 def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
-    """(standard deviation, variance inflation, degrees of freedom) of the second half's noise about a cubic; n >= `LATE_POINTS`.
+    """Return (standard deviation, variance inflation, degrees of freedom) of the second half's noise about a cubic.
 
-    t, y: (n,). The inflation is by how much autocorrelation multiplies the variance of a mean or a slope.
+    t, y: (n,), n >= `LATE_POINTS`. Autocorrelation multiplies the variance of a mean or a slope by the inflation.
     """
     start = min(int(np.searchsorted(t, 0.5)), len(t) - LATE_POINTS)
     x, z = t[start:] - t[start:].mean(), y[start:]
     n, degree = len(z), 3 if len(z) >= 10 else 2
     residual = z - np.polyval(np.polyfit(x, z, degree), x)
-    power = float(residual @ residual)
+    squares = float(residual @ residual)
     free = n - degree - 1
-    spread = math.sqrt(power / free)
-    if n < 10 or power == 0:
+    spread = math.sqrt(squares / free)
+    if n < 10 or squares == 0:
         return spread, _UNKNOWN_INFLATION, float(free)
-    lag = float(residual[1:] @ residual[:-1]) / power
-    # The cubic takes some of the correlation away: of n points about (1 + 4 lag) / n for a line, twice that for a cubic.
+    lag = float(residual[1:] @ residual[:-1]) / squares
+    # Fitting a line reduces the correlation by about (1 + 4 lag) / n, a cubic by twice that.
     lag = min(max(lag + 2 * (1 + 4 * lag) / n, 0.0), 0.9)
     inflation = (1 + lag) / (1 - lag)
-    spread = math.sqrt(power / max(n - _absorbed(x, degree, lag), 1.0))
+    spread = math.sqrt(squares / max(n - _absorbed(x, degree, lag), 1.0))
     return max(spread, noise(z)), inflation, max(n / inflation - degree - 1, 2.0)
 
 
 def smoothed(y: FloatArray, window: int) -> FloatArray:
-    """The course of a curve (n,), n >= window: parabolas fitted to windows of an odd number of points (Savitzky and Golay)."""
+    """Return the curve (n,), n >= window, after a Savitzky-Golay filter of degree 2 with an odd window.
+
+    The same as `scipy.signal.savgol_filter`, whose import would take longer than the judging of most studies.
+    """
     basis = np.linalg.qr(np.vander(np.linspace(-1.0, 1.0, window), 3))[0]
     fitted, half = basis @ basis.T, window // 2
     middle = np.convolve(y, fitted[half], mode="valid")
@@ -69,9 +72,9 @@ def smoothed(y: FloatArray, window: int) -> FloatArray:
 
 
 def _absorbed(x: FloatArray, degree: int, lag: float) -> float:
-    """How much of n times the variance of noise with this lag-1 correlation a polynomial through it takes away; x: (n,), even.
+    """Return the part of n times the variance of AR(1) noise that a polynomial fitted to it absorbs; x: (n,), evenly spaced.
 
-    For white noise a variance a coefficient; exact where the correlation falls off as powers of the lag.
+    degree + 1 for white noise; exact for a correlation that decays geometrically from this lag-1 correlation.
     """
     basis = np.linalg.qr(np.vander(x / (np.abs(x).max() or 1.0), degree + 1))[0]
     if lag <= 0:
@@ -87,23 +90,23 @@ def _absorbed(x: FloatArray, degree: int, lag: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Rise:
-    """How far a cost lies above the best level that its curve reached. Levels are medians over a tenth of the curve."""
+    """The rise of a cost above the best level that its curve reached. Levels are medians over a tenth of the curve."""
 
     best: int
     """Index of the middle of the window with the lowest level."""
     best_level: float
     level: float
-    """What is compared with it: the level of the curve's end, or the value of one point."""
+    """Level to compare with it: that of the curve's end, or the value of one point."""
     error: float
     """Standard error of the difference, wide enough for noise that persists over a window."""
     p: float
-    """How often a curve that never rises would seem to rise as far, the best level being the lowest of many."""
+    """Probability that a curve that never rises seems to rise as far; allows for the choice of the lowest of many levels."""
     gain: float
-    """Highest minus lowest level of the curve: the yardstick of what is material."""
+    """Highest minus lowest level of the curve, the yardstick for a material rise."""
 
     @property
     def height(self) -> float:
-        """The rise, in the curve's own unit; negative where the curve ended at its best."""
+        """The rise in the curve's unit; negative if the curve ended at its best."""
         return self.level - self.best_level
 
     @property
@@ -113,39 +116,41 @@ class Rise:
 
 
 def end_rise(costs: FloatArray) -> Rise | None:
-    """The level at the end of a curve of costs (n,), finite, over the best level before; None for fewer than 6 points."""
+    """Return the rise of the end of a curve of costs (n,), finite, above its best level; None for fewer than 6 points."""
     return _rise(costs, None)
 
 
 def point_rise(costs: FloatArray, at: int) -> Rise | None:
-    """The cost at index `at` alone over the best level of the curve; None for fewer than 6 points. Costs as for `end_rise`."""
+    """Return the rise of the cost at index `at` above the best level of costs (n,), finite; None for fewer than 6 points."""
     return _rise(costs, at)
 
 
 def rise_over_lowest(costs: FloatArray, level: float, error: float = 0.0) -> Rise | None:
-    """A `level` known to within a standard `error` over the best level of the curve; None for fewer than 6 points."""
+    """Return the rise of a `level` with this standard error above the best level of the curve; None for fewer than 6 points."""
     return _rise(costs, None, level, error)
 
 
-def _rise(costs: FloatArray, at: int | None, given: float | None = None, given_error: float = 0.0) -> Rise | None:
+def _rise(costs: FloatArray, at: int | None, level: float | None = None, level_error: float = 0.0) -> Rise | None:
+    """Return the rise of the curve's end, of the point at index `at`, or of `level` above the lowest level."""
     n = len(costs)
-    if n < FEWEST:
+    if n < MIN_POINTS:
         return None
     y = np.clip(costs, -HUGE, HUGE)
     width = _width(n)
     stride = _stride(width)
     levels = _levels(y, width)
     end = _median(y[-width:])
-    anywhere = at is not None or given is not None
-    open_to_choice = levels if anywhere else levels[: (n - 2 * width) // stride + 1]
-    chosen = int(np.argmin(open_to_choice))
-    best_level = float(open_to_choice[chosen])
-    of_level = _level_error(y, levels, width)
-    of_value = of_level if at is None else max(_scatter(y), of_level, _wandering(y, at, width))
-    error = math.hypot(of_level, of_value if given is None else given_error)
-    level = given if given is not None else end if at is None else float(y[at])
+    # The best level must not overlap the end, if that is compared with it.
+    candidates = levels[: (n - 2 * width) // stride + 1] if at is None and level is None else levels
+    best = int(np.argmin(candidates))
+    best_level = float(candidates[best])
+    best_error = _level_error(y, levels, width)
+    if level is None:
+        level = end if at is None else float(y[at])
+        level_error = best_error if at is None else max(_scatter(y), best_error, _wandering(y, at, width))
+    error = math.hypot(best_error, level_error)
     return Rise(
-        best=chosen * stride + width // 2,
+        best=best * stride + width // 2,
         best_level=best_level,
         level=level,
         error=error,
@@ -156,7 +161,7 @@ def _rise(costs: FloatArray, at: int | None, given: float | None = None, given_e
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How a curve's level changed from one place to its end."""
+    """The change of a curve's level from one place to its end."""
 
     before: float
     after: float
@@ -167,9 +172,9 @@ class Change:
 
 
 def change_since(values: FloatArray, index: int) -> Change | None:
-    """From the level around `index` of a curve (n,), finite, to the level of its end; None for fewer than 6 points."""
+    """Return the change from the level around `index` to that of the end of values (n,), finite; None for fewer than 6 points."""
     n = len(values)
-    if n < FEWEST:
+    if n < MIN_POINTS:
         return None
     y = np.clip(values, -HUGE, HUGE)
     width = _width(n)
@@ -180,12 +185,12 @@ def change_since(values: FloatArray, index: int) -> Change | None:
 
 
 def _width(n: int) -> int:
-    """Points in a level's window: a tenth of the curve."""
+    """Return the number of points in a level's window."""
     return max(1, round(_WINDOW * n))
 
 
 def _scatter(y: FloatArray) -> float:
-    """As `noise`; where most second differences are rounding alone (a metric on a coarse grid), their root mean square instead."""
+    """Return `noise`; if most second differences are rounding (a metric on a coarse grid), their root mean square instead."""
     robust = noise(y)
     if robust > _ROUNDING * np.abs(y).max():
         return robust
@@ -194,37 +199,37 @@ def _scatter(y: FloatArray) -> float:
 
 
 def _wandering(y: FloatArray, at: int, width: int) -> float:
-    """Standard deviation of single points about the curve's course, also of noise that wanders; 0 with too few points to tell.
+    """Return the standard deviation of single points, including autocorrelated noise; 0 with too few points.
 
-    Of the second half, less what lies within a window of index `at`: how odd that is, is what is asked.
+    It is that of the second half without a window around index `at`, whose oddness is under test.
     """
     rest = np.delete(y, slice(max(at - width, 0), at + width + 1))
     return late_scatter(np.arange(len(rest)) / len(rest), rest)[0] if len(rest) >= 2 * LATE_POINTS else 0.0
 
 
 def _stride(width: int) -> int:
-    """Points from one window to the next: a quarter of a window."""
+    """Return the number of points from one window to the next: a quarter of a window."""
     return max(1, width // 4)
 
 
 def _levels(y: FloatArray, width: int) -> FloatArray:
-    """Medians of the windows of a curve, each window a stride after the one before."""
+    """Return the medians of the windows of a curve, one window per stride."""
     half, odd = width // 2, width % 2
     windows = np.partition(sliding_window_view(y, width)[:: _stride(width)], half if odd else (half - 1, half), axis=1)
     return np.asarray(windows[:, half] if odd else (windows[:, half - 1] + windows[:, half]) / 2, dtype=np.float64)
 
 
 def _median(values: FloatArray) -> float:
-    """The median of values (n,), finite, n >= 1: as NumPy's, several times as fast on the few points of a level."""
+    """Return the median of finite values (n,), n >= 1: NumPy's, but several times as fast for a few points."""
     half, odd = len(values) // 2, len(values) % 2
     parts = np.partition(values, half if odd else (half - 1, half))
     return float(parts[half] if odd else (parts[half - 1] + parts[half]) / 2)
 
 
 def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
-    """Standard error of a level: from the point-to-point noise, or from how the levels themselves scatter if that is more.
+    """Return the standard error of a level, from point-to-point noise or from the scatter of the levels, whichever is larger.
 
-    The second sees noise that persists over many points. Third differences between windows side by side, in which trend and
+    The second detects noise that persists over many points. Third differences between adjacent windows, in which trend and
     curvature cancel, have variance 20 sigma^2.
     """
     error = _scatter(y) / math.sqrt(width) * (_MEDIAN_ERROR if width > 2 else 1.0)
@@ -236,7 +241,7 @@ def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
 
 
 def _tail(difference: float, error: float, n: int, width: int) -> float:
-    """One-sided p-value. The degrees of freedom of these errors were found by simulating white noise."""
+    """Return the one-sided p-value. The degrees of freedom of these errors come from simulations of white noise."""
     if error <= 0:
         return 0.0 if difference > 0 else 1.0
     return float(special.stdtr(6.0 if width > 1 else 0.45 * n, -difference / error))

@@ -1,4 +1,4 @@
-"""Two settings by the costs of their repeats: is one really lower, and how many repeats would show it? Lower is better."""
+"""Differences between two settings by the costs of their repeats, and the number of repeats to show one. Lower is better."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from scipy import stats
 
 from advisor.model.space import FloatArray
-from advisor.stats import distributions as stats
 
 SEED = 0
-_EXACT = 20_000
-"""Arrangements up to which all are enumerated; more are drawn at random, a tenth as many."""
-_FEWEST_ARRANGED = 40
-"""Arrangements below which even perfect order is no evidence at a level of 5 %, two-sided."""
-_FEWEST_APART = 4
+_MAX_EXACT = 20_000
+"""Maximum arrangements to enumerate; beyond that, a tenth as many random ones."""
+_MIN_ARRANGEMENTS = 40
+"""Minimum arrangements for a permutation test: with fewer, even perfect order has p > 5 %, two-sided."""
+_MIN_REPEATS = 4
 _NULLS = 9_999
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How much lower the mean of `one` is than that of `other`, and how sure that is."""
+    """How much lower the mean of `one` is than that of `other`, with its uncertainty."""
 
     gain: float
-    """Mean of the other minus mean of the one: positive where the one is better."""
+    """Mean of the other minus mean of the one; positive if the one is better."""
     sd: float
-    """Standard deviation from repeat to repeat, root mean square of both; NaN where nothing was repeated."""
+    """Standard deviation between repeats, root mean square of both settings; NaN without repeats."""
     error: float
-    """Standard error of the gain; NaN where nothing was repeated."""
+    """Standard error of the gain; NaN without repeats."""
     freedom: float
-    """Degrees of freedom of the error (Welch-Satterthwaite, or those of the pooled estimate)."""
+    """Degrees of freedom of the error (Welch-Satterthwaite, or of the pooled estimate)."""
     p: float
-    """Two-sided p-value of no difference; NaN where nothing was repeated."""
+    """Two-sided p-value of no difference; NaN without repeats."""
 
     def chance_above(self, level: float = 0.0) -> float:
-        """How sure it is that the true gain exceeds `level` (one-sided, Student); NaN where nothing was repeated."""
+        """Return the probability that the true gain exceeds `level` (Student's t); NaN without repeats."""
         if math.isnan(self.error):
             return math.nan
         if self.error <= 0:
@@ -44,7 +44,7 @@ class Difference:
         return float(stats.t.cdf((self.gain - level) / self.error, self.freedom))
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
-        """Central confidence interval of the true gain."""
+        """Return the central confidence interval of the true gain."""
         if math.isnan(self.error):
             return math.nan, math.nan
         half = float(stats.t.ppf(0.5 + level / 2, self.freedom)) * self.error if self.error > 0 else 0.0
@@ -54,9 +54,9 @@ class Difference:
 def difference(one: FloatArray, other: FloatArray, pool: tuple[float, int] | None = None) -> Difference:
     """Compare the repeats (n,) and (m,) of two settings, n, m >= 1, finite.
 
-    With two repeats or more of both, Welch's t; its p-value by exact permutation of the studentised difference where there are
-    enough arrangements for one, which needs no normal distribution. With one repeat of either, the variance is taken from `pool`
-    (standard deviation and degrees of freedom of repeats of any setting), else from the one that was repeated.
+    With two or more repeats of both: Welch's t, with an exact permutation p-value of the studentised difference if there are
+    enough arrangements. With one repeat of either, the variance is `pool` (standard deviation and degrees of freedom of repeats of
+    any setting), else that of the repeated setting.
     """
     n, m = len(one), len(other)
     gain = float(np.mean(other) - np.mean(one))
@@ -65,7 +65,7 @@ def difference(one: FloatArray, other: FloatArray, pool: tuple[float, int] | Non
         variance = sum(parts)
         freedom = variance**2 / (parts[0] ** 2 / (n - 1) + parts[1] ** 2 / (m - 1)) if variance > 0 else n + m - 2.0
         sd = math.sqrt((float(np.var(one, ddof=1)) + float(np.var(other, ddof=1))) / 2)
-        p = _permuted(one, other) if math.comb(n + m, n) >= _FEWEST_ARRANGED else math.nan
+        p = _permuted(one, other) if math.comb(n + m, n) >= _MIN_ARRANGEMENTS else math.nan
         return Difference(gain, sd, math.sqrt(variance), freedom, _p(gain, math.sqrt(variance), freedom, p))
     pool = pool or pooled([one, other])
     if pool is None:
@@ -83,49 +83,49 @@ def _p(gain: float, error: float, freedom: float, permuted: float) -> float:
 
 
 def pooled(groups: list[FloatArray]) -> tuple[float, int] | None:
-    """(standard deviation within groups, degrees of freedom); None where no group has two values."""
+    """Return (standard deviation within groups, degrees of freedom); None if no group has two values."""
     freedom = sum(len(g) - 1 for g in groups)
     if freedom < 1:
         return None
     return math.sqrt(sum(float(np.sum((g - np.mean(g)) ** 2)) for g in groups) / freedom), freedom
 
 
-def beyond(variance: tuple[float, int], repeats: int, level: float) -> float:
-    """How far one more run may lie from the mean of a setting with `repeats` runs and not differ from it, one-sided at `level`.
+def prediction_margin(variance: tuple[float, int], repeats: int, level: float) -> float:
+    """Return the largest distance of one more run from a setting's mean of `repeats` runs that is not significant (one-sided).
 
-    variance: (standard deviation, degrees of freedom), as of `pooled`.
+    variance: (standard deviation, degrees of freedom), as from `pooled`.
     """
     return variance[0] * float(stats.t.ppf(1 - level, variance[1])) * math.sqrt(1 + 1 / repeats)
 
 
 def _permuted(one: FloatArray, other: FloatArray) -> float:
-    """Two-sided p-value of the studentised difference over arrangements of the pooled values; exact where they are few."""
+    """Return the two-sided permutation p-value of the studentised difference."""
     values, n = np.concatenate([one, other]), len(one)
     total = len(values)
-    if math.comb(total, n) <= _EXACT:
+    if math.comb(total, n) <= _MAX_EXACT:
         from itertools import combinations
 
-        chosen = np.zeros((math.comb(total, n), total), dtype=np.bool_)
+        members = np.zeros((math.comb(total, n), total), dtype=np.bool_)
         rows = np.array(list(combinations(range(total), n)))
-        chosen[np.arange(len(rows))[:, None], rows] = True
+        members[np.arange(len(rows))[:, None], rows] = True
     else:
         rng = np.random.default_rng(SEED)
-        ranks = rng.random((_EXACT // 10, total)).argsort(axis=1)
-        chosen = np.vstack([np.arange(total)[None, :] < n, ranks < n])
-    seen = _studentised(values, chosen, n)
-    mine = abs(float(_studentised(values, np.arange(total)[None, :] < n, n)[0]))
-    return float(np.mean(np.abs(seen) >= mine * (1 - 1e-9)))
+        ranks = rng.random((_MAX_EXACT // 10, total)).argsort(axis=1)
+        members = np.vstack([np.arange(total)[None, :] < n, ranks < n])
+    null = _studentised(values, members, n)
+    observed = abs(float(_studentised(values, np.arange(total)[None, :] < n, n)[0]))
+    return float(np.mean(np.abs(null) >= observed * (1 - 1e-9)))
 
 
-def _studentised(values: FloatArray, chosen: np.ndarray, n: int) -> FloatArray:
-    """Welch's t for each row of `chosen` (k, N); a difference without any variance is infinite."""
+def _studentised(values: FloatArray, members: np.ndarray, n: int) -> FloatArray:
+    """Return Welch's t for each row of `members` (k, N), True for one group; infinite for a difference without any variance."""
     centred = values - values.mean()
     m = len(values) - n
-    sums, squares = chosen @ centred, chosen @ centred**2
-    rest, rest_squares = centred.sum() - sums, (centred**2).sum() - squares
+    sums, squares = members @ centred, members @ centred**2
+    other_sums, other_squares = centred.sum() - sums, (centred**2).sum() - squares
     spread = np.maximum(squares - sums**2 / n, 0) / (n * (n - 1))
-    spread += np.maximum(rest_squares - rest**2 / m, 0) / (m * (m - 1))
-    gap = rest / m - sums / n
+    spread += np.maximum(other_squares - other_sums**2 / m, 0) / (m * (m - 1))
+    gap = other_sums / m - sums / n
     scale = float(np.abs(centred).max(initial=0.0))
     with np.errstate(divide="ignore", invalid="ignore"):
         t = gap / np.sqrt(spread)
@@ -134,9 +134,9 @@ def _studentised(values: FloatArray, chosen: np.ndarray, n: int) -> FloatArray:
 
 
 def repeats_needed(gain: float, sd: float, *, level: float = 0.05, power: float = 0.8, most: int = 1000) -> int:
-    """Repeats of each of two settings that show a gain of this size with probability `power`, one-sided t-test at `level`.
+    """Return the repeats of each setting that show `gain` with probability `power` in a one-sided t-test at `level`.
 
-    At least 2; `most` + 1 where even `most` do not suffice, or there is no gain to show.
+    At least 2; `most` + 1 if even `most` do not suffice or there is no gain.
     """
     if not gain > 0:
         return most + 1
@@ -153,61 +153,59 @@ def repeats_needed(gain: float, sd: float, *, level: float = 0.05, power: float 
 
 
 def _power(size: float, n: int, level: float) -> float:
-    from scipy.stats import nct  # takes long, and few studies ask for it
-
     freedom = 2 * n - 2
     limit = float(stats.t.ppf(1 - level, freedom))
-    value = float(nct.sf(limit, freedom, size * math.sqrt(n / 2)))
+    value = float(stats.nct.sf(limit, freedom, size * math.sqrt(n / 2)))
     return value if math.isfinite(value) else float(stats.norm.sf(limit - size * math.sqrt(n / 2)))
 
 
-def shows_again(found: Difference, level: float) -> float:
-    """Probability that the same comparison, run again, is significant in the same direction (two-sided at `level`).
+def chance_of_replication(result: Difference, level: float) -> float:
+    """Return the probability that the same comparison is again significant in the same direction (two-sided at `level`).
 
-    Takes the true gain to be the one that was found.
+    It takes the observed gain for the true one.
     """
-    if not found.error > 0:
-        return float(found.gain != 0)
-    limit = float(stats.t.ppf(1 - level / 2, found.freedom))
-    return float(stats.t.sf(limit - abs(found.gain) / found.error, found.freedom))
+    if not result.error > 0:
+        return float(result.gain != 0)
+    limit = float(stats.t.ppf(1 - level / 2, result.freedom))
+    return float(stats.t.sf(limit - abs(result.gain) / result.error, result.freedom))
 
 
-# --- repeats that fall apart ----------------------------------------------------------------------------------------------------
+# --- gaps between repeats ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
-    """Repeats of one setting in two groups: a few lie set apart from the others."""
+class Gap:
+    """Repeats of one setting in two groups with a gap between them."""
 
-    few: tuple[int, ...]
-    """Indices of the fewer ones."""
+    minority: tuple[int, ...]
+    """Indices of the smaller group."""
     worse: bool
-    """Whether the few are the worse ones."""
+    """Whether the smaller group is the worse one."""
     p: float
-    """How often normally distributed repeats fall apart as far."""
+    """Probability that normally distributed repeats have as wide a gap (p-value)."""
 
 
-def apart(costs: FloatArray) -> Apart | None:
-    """The widest gap between the values (n,) of at least 4 repeats, measured by the range of the larger group; None for fewer.
+def widest_gap(costs: FloatArray) -> Gap | None:
+    """Return the widest gap between the values (n,) of repeats, relative to the range of the larger group; None for n < 4.
 
-    Of up to half of the values on either side. The p-value is simulated, as the gap is looked for in many places.
+    The p-value is simulated, because the gap is the widest of many.
     """
     n = len(costs)
-    if n < _FEWEST_APART or not np.ptp(costs) > 0:
+    if n < _MIN_REPEATS or not np.ptp(costs) > 0:
         return None
     order = np.argsort(costs, kind="stable")
     ratios = _gap_ratios(costs[order][None, :])[0]
     cut = int(np.argmax(ratios))
     p = float((1 + np.sum(_null_ratios(n) >= ratios[cut])) / (_NULLS + 1))
     worse = cut + 1 >= n - cut - 1
-    few = order[cut + 1 :] if worse else order[: cut + 1]
-    return Apart(tuple(sorted(few.tolist())), worse, p)
+    minority = order[cut + 1 :] if worse else order[: cut + 1]
+    return Gap(tuple(sorted(minority.tolist())), worse, p)
 
 
 def _gap_ratios(ordered: FloatArray) -> FloatArray:
-    """Gap after each of the first n - 1 ordered values over the range of the larger group; shape (k, n - 1).
+    """Return the gap after each of the first n - 1 ordered values over the range of the larger group; shape (k, n - 1).
 
-    The smallest gap is added to that range: values that are tied are so only as far as the metric resolves.
+    The smallest gap is added to that range: ties reach only as far as the metric resolves.
     """
     n = ordered.shape[1]
     gaps = np.diff(ordered, axis=1)

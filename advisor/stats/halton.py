@@ -1,6 +1,8 @@
-"""The scrambled Halton sequence, bit for bit that of `scipy.stats.qmc.Halton`, which takes long to import and may change.
+"""The scrambled Halton sequence, bit for bit that of `scipy.stats.qmc.Halton` in SciPy 1.17.
 
-A. B. Owen, "A randomized Halton algorithm in R", 2017.
+It is our own code because `advisor sample` promises the same trials with every version of SciPy, whose scrambling may change.
+
+Source: A. B. Owen, "A randomized Halton algorithm in R", 2017.
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ from advisor.model.space import FloatArray, IntArray
 
 
 class Halton:
-    """The sequence in some dimensions, scrambled anew by `rng`."""
+    """A sequence of points in `dimensions` dimensions, scrambled with `rng`."""
 
     def __init__(self, dimensions: int, rng: np.random.Generator) -> None:
-        (own,) = rng.spawn(1)
-        self._digits = [_scrambling(base, own) for base in _primes(dimensions)]
+        (child,) = rng.spawn(1)
+        self._digits = [_scrambling(base, child) for base in _primes(dimensions)]
 
     def points(self, first: int, number: int) -> FloatArray:
-        """So many points from the one numbered `first` on, shape (number, dimensions), in [0, 1)."""
+        """Return points `first` to `first + number - 1`, shape (number, dimensions), in [0, 1)."""
         numbers = np.arange(first, first + number)
         return np.stack([_radical_inverse(numbers, digits) for digits in self._digits], axis=1)
 
@@ -31,7 +33,7 @@ def _primes(number: int) -> list[int]:
 
 
 def _scrambling(base: int, rng: np.random.Generator) -> IntArray:
-    """A permutation of the digits for each place that a double can tell, shape (places, base)."""
+    """Return one permutation of the digits for each place that a double can resolve, shape (places, base)."""
     permutations = np.repeat(np.arange(base)[None], math.ceil(54 / math.log2(base)) - 1, axis=0)
     for row in permutations:
         rng.shuffle(row)
@@ -39,11 +41,11 @@ def _scrambling(base: int, rng: np.random.Generator) -> IntArray:
 
 
 def _radical_inverse(numbers: IntArray, digits: IntArray) -> FloatArray:
-    """The numbers (n,) with their digits, permuted, mirrored behind the point."""
+    """Return the numbers (n,) with their permuted digits mirrored at the radix point."""
     base = digits.shape[1]
-    found, weight = np.zeros(len(numbers)), 1.0 / base
+    inverse, weight = np.zeros(len(numbers)), 1.0 / base
     for permuted in digits:
-        found += permuted[numbers % base] * weight
+        inverse += permuted[numbers % base] * weight
         weight /= base
         numbers = numbers // base
-    return found
+    return inverse

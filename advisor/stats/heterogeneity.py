@@ -1,4 +1,4 @@
-"""Whether values, each with an error, lie further apart than chance alone would put equal ones."""
+"""Whether several values, each with a standard error, differ by more than chance."""
 
 from __future__ import annotations
 
@@ -6,47 +6,54 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from advisor.model.space import FloatArray
-from advisor.stats.distributions import norm, normal_range, t
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
-    """k values with errors."""
+class Heterogeneity:
+    """The range of k values and what chance alone would give."""
 
     spread: float
-    """Largest less smallest value."""
+    """Largest minus smallest value."""
     error: float
-    """Standard error of one value, root mean square."""
-    least: float
-    """Spread that equal values exceed in a share `level` of all cases: what it takes to tell the first from the last."""
+    """Root mean square of the standard errors."""
+    critical_range: float
+    """Range that k equal values exceed with probability `level`."""
     p: float
-    """How often equal values lie as far apart."""
+    """Probability that equal values have a range at least this large (p-value)."""
 
     @property
-    def again(self) -> float:
-        """How likely the values would again lie within `least`, drawn anew with the same errors."""
-        return float(norm.cdf((self.least - self.spread) / (math.sqrt(2) * self.error))) if self.error > 0 else 0.0
+    def chance_within(self) -> float:
+        """Probability that a repetition with the same errors has a range below `critical_range`."""
+        return (
+            float(stats.norm.cdf((self.critical_range - self.spread) / (math.sqrt(2) * self.error)))
+            if self.error > 0
+            else 0.0
+        )
 
 
-def apart(values: FloatArray, errors: FloatArray, level: float) -> Apart:
-    """How far k >= 2 values (k,) with standard errors (k,) lie apart, by the distribution of the range of normal values."""
+def heterogeneity(values: FloatArray, errors: FloatArray, level: float) -> Heterogeneity:
+    """Compare k >= 2 values (k,) with standard errors (k,) by the studentized range distribution."""
     spread, error, k = float(np.ptp(values)), float(np.sqrt(np.mean(errors**2))), len(values)
     if not error > 0:
-        return Apart(spread, error, 0.0, float(spread == 0))
-    least = error * normal_range.isf(level, k)
-    return Apart(spread, error, least, normal_range.sf(spread / error, k))
+        return Heterogeneity(spread, error, 0.0, float(spread == 0))
+    critical = error * float(stats.studentized_range.isf(level, k, np.inf))
+    return Heterogeneity(spread, error, critical, float(stats.studentized_range.sf(spread / error, k, np.inf)))
 
 
 def error_of_share(share: FloatArray, n: FloatArray) -> FloatArray:
-    """Standard error of shares (k,) of n (k,) examples; half an example more and less keeps that of 0 and 1 above zero."""
+    """Return the standard errors (k,) of shares (k,) of n (k,) examples.
+
+    Half an example is added on both sides, so that shares of 0 and 1 have an error above zero.
+    """
     p = (share * n + 0.5) / (n + 1)
     return np.asarray(np.sqrt(p * (1 - p) / n), dtype=np.float64)
 
 
 def p_of_mean(values: FloatArray) -> float:
-    """Two-sided p-value of the mean of n >= 2 values (n,) being zero, by a t test; 0 for equal values other than zero."""
+    """Return the two-sided p-value of a t-test that the mean of n >= 2 values (n,) is zero; 0 for equal values other than zero."""
     if np.ptp(values) == 0:
         return float(values[0] == 0)
-    return float(2 * t.sf(abs(values.mean()) / (values.std(ddof=1) / math.sqrt(len(values))), len(values) - 1))
+    return float(2 * stats.t.sf(abs(values.mean()) / (values.std(ddof=1) / math.sqrt(len(values))), len(values) - 1))

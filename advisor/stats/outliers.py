@@ -1,4 +1,4 @@
-"""Trials that failed: which ones, and from which value of a hyperparameter on."""
+"""Failed trials: which ones failed, and beyond which value of a hyperparameter."""
 
 from __future__ import annotations
 
@@ -9,36 +9,37 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
-from advisor.stats.distributions import beta
 
 Side: TypeAlias = Literal["low", "high"]
 _Labels: TypeAlias = NDArray[np.int8]
-"""1 for a failed trial, -1 for the best one, 0 for others; small, for thousands of arrangements of thousands of trials."""
+"""1 for a failed trial, -1 for the best one, 0 for others; 8 bits, because there are thousands of arrangements of thousands of
+trials.
+"""
 
 SEED = 0
 PERMUTATIONS = 4999
 _BOTH: tuple[Side, ...] = ("low", "high")
-_EXACT = 6000
-"""Arrangements up to which all are enumerated."""
+_MAX_EXACT = 6000
+"""Maximum arrangements to enumerate."""
 
 
 def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: BoolArray) -> BoolArray:
-    """Which trials are uncharacteristically bad, (n,): no better than a start, and worse in training or set apart.
+    """Return which trials, (n,), learned nothing: no better than a start, and worse in training or separated from the others.
 
-    costs, starts: (n,), NaN where unknown. worse: (n,), whose training loss ended well above where it began. A start is a trial's
-    own first evaluation, or the highest of the study: where others had learned much by their first one, their own gains are small,
-    and the noise of a trial that learned nothing looks like one. Apart means a gap wider than all trials that learned lie from each
-    other; so a sweep over many decades, where results fall off bit by bit to nothing learned, has none. At least 4 trials must have
-    learned: fewer say little of how far results spread.
+    costs, starts: (n,), NaN where unknown. worse: (n,), whether the training loss ended well above its beginning. A trial must be
+    no better than its own first evaluation or than the highest one of the study; the latter because where most was learned before
+    the first evaluation, noise looks like a gain. Separated means by a gap wider than the range of all trials that learned, so a
+    sweep whose results degrade gradually has no such trials. At least 4 trials must have learned.
     """
     none = np.zeros(len(costs), dtype=np.bool_)
     with np.errstate(invalid="ignore", over="ignore"):
         gain = starts - costs
         known = feasible & np.isfinite(starts)
         highest = np.max(starts, where=known, initial=-np.inf)
-        # 2 % of the best gain: a first evaluation is noisy, and the best of many such looks like progress.
+        # 2 % of the best gain, because first evaluations are noisy and the best of many noisy values looks like progress.
         past_own = gain > 0.02 * np.max(gain, where=known, initial=0)
         past_any = highest - costs > 0.02 * np.max(highest - costs, where=known, initial=0)
         idle, learned = known & ~(past_own & past_any), known & past_own & past_any
@@ -50,11 +51,11 @@ def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: Boo
 
 
 def chance_of_share(failed: int, total: int, share: float) -> float:
-    """Probability that at least this share of further trials fails, after `failed` of `total` did (Jeffreys' prior)."""
-    return float(beta.sf(share, failed + 0.5, total - failed + 0.5))
+    """Return the probability that at least this share of further trials fails, after `failed` of `total` did (Jeffreys' prior)."""
+    return float(stats.beta.sf(share, failed + 0.5, total - failed + 0.5))
 
 
-# --- from which value on do trials fail? ----------------------------------------------------------------------------------------
+# --- beyond which value do trials fail? -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -63,17 +64,17 @@ class Region:
 
     axis: int
     side: Side
-    """`low` or `high`: the end of the axis that it reaches to."""
+    """The end of the axis that it includes."""
     edge: float
-    """Position of the failed trial nearest to the rest."""
+    """Position of the failed trial nearest to the other trials."""
     inside: float
-    """Position of the nearest trial outside of the region; NaN if there is none."""
+    """Position of the nearest trial outside the region; NaN if there is none."""
     failed: int
     """Failed trials in the region."""
     total: int
-    """All trials in it."""
+    """All trials in the region."""
     p: float
-    """How often chance alone shows as much, adjusted for looking at all axes and sides."""
+    """Probability that chance alone gives as clear a region on any axis and side (p-value)."""
 
 
 def regions(
@@ -85,14 +86,14 @@ def regions(
     near: FloatArray | None = None,
     sides: tuple[tuple[Side, ...], ...] | None = None,
 ) -> list[Region]:
-    """Where failed trials lie on one side of a threshold, most certain first; one region an axis and side.
+    """Return regions on one side of a threshold where trials fail, most certain first; at most one per axis and side.
 
     positions: (n, d), NaN where a trial lacks the axis; failed: (n,). With `purity` None a region separates failed from other
-    trials as well as possible (Kolmogorov and Smirnov's statistic); with a purity it holds as many failed trials as possible of
-    which at least this share failed. With `best`, the index of the best trial, and `near`, (d, 2) distances, a region counts only
-    if the best trial lies within the first distance of its edge, or is the next one outside it and within the second. `sides`:
-    which ends of each axis to look at. The p-value counts arrangements of failed, best and other trials over the positions in
-    which some region scores as high: all arrangements if they are few, else random ones.
+    trials as well as possible (Kolmogorov-Smirnov statistic); with a purity it holds as many failed trials as possible, at least
+    that share of its trials. With `best`, the index of the best trial, and `near`, (d, 2) distances, a region counts only if the
+    best trial lies within the first distance of its edge, or is the next one outside it and within the second. sides: the ends of
+    each axis to examine. The p-value is the share of arrangements of the labels, all or random ones, in which some region scores
+    as high.
     """
     n, d = positions.shape
     m = int(failed.sum())
@@ -103,32 +104,32 @@ def regions(
     if best is not None:
         labels[best] = -1
     table = _arrangements(labels)
-    found, largest = [], np.zeros(len(table))
-    for axis in range(d):
-        for side in sides[axis] if sides is not None else _BOTH:
-            u = positions[:, axis] if side == "high" else -positions[:, axis]
-            order = np.argsort(np.where(np.isnan(u), -np.inf, u), kind="stable")
-            order = order[np.isfinite(u[order])]
-            if len(np.unique(u[order])) < 2:
-                continue
-            limits = (near[axis, 0], near[axis, 1]) if best is not None and near is not None else None
-            score, _ = _scan(table[:, order], u[order], penalty, limits)
-            mine, cut = _scan(labels[order][None, :], u[order], penalty, limits)
-            largest = np.maximum(largest, score)
-            if mine[0] > 0:
-                found.append((float(mine[0]), _region(axis, side, positions[order, axis], failed[order], int(cut[0]))))
-    out = [(s, replace(r, p=float(np.mean(largest >= s - 1e-9)))) for s, r in found]
-    return [r for _, r in sorted(out, key=lambda sr: (-sr[0], sr[1].axis, sr[1].side))]
+    scored, largest = [], np.zeros(len(table))
+    for axis, side in [(i, side) for i in range(d) for side in (_BOTH if sides is None else sides[i])]:
+        u = positions[:, axis] if side == "high" else -positions[:, axis]
+        order = np.argsort(np.where(np.isnan(u), -np.inf, u), kind="stable")
+        order = order[np.isfinite(u[order])]
+        if len(np.unique(u[order])) < 2:
+            continue
+        limits = (near[axis, 0], near[axis, 1]) if best is not None and near is not None else None
+        largest = np.maximum(largest, _scan(table[:, order], u[order], penalty, limits)[0])
+        score, cut = _scan(labels[order][None, :], u[order], penalty, limits)
+        if score[0] > 0:
+            scored.append((float(score[0]), _region(axis, side, positions[order, axis], failed[order], int(cut[0]))))
+    scored.sort(key=lambda item: (-item[0], item[1].axis, item[1].side))
+    return [replace(region, p=float(np.mean(largest >= score - 1e-9))) for score, region in scored]
 
 
 def _scan(
     labels: _Labels, positions: FloatArray, penalty: float, near: tuple[float, float] | None
 ) -> tuple[FloatArray, IntArray]:
-    """Best score of a region at the high end and where it begins, for each row of labels (rows, n); positions (n,) ascending."""
+    """Return, for each row of labels (rows, n), the best score of a region at the high end and its start; positions (n,)
+    ascending.
+    """
     worth = np.where(labels == 1, 1.0, -penalty)
     sums = np.cumsum(worth[:, ::-1], axis=1)[:, ::-1]
     sums[:, 0] = -np.inf  # a region is not everything
-    sums[:, 1:][:, positions[1:] <= positions[:-1]] = -np.inf  # nor does it part equal values
+    sums[:, 1:][:, positions[1:] <= positions[:-1]] = -np.inf  # and does not separate equal values
     cut = sums.argmax(1)
     score = np.maximum(sums[np.arange(len(sums)), cut], 0)
     if near is not None:
@@ -156,11 +157,11 @@ def _region(axis: int, side: Side, positions: FloatArray, failed: BoolArray, cut
 
 
 def _arrangements(labels: _Labels) -> _Labels:
-    """Arrangements of the labels, shape (rows, n): all of them if they are few, else the observed one and random ones."""
+    """Return arrangements of the labels, shape (rows, n): all if they are few, else the observed one and random ones."""
     n, m = len(labels), int((labels == 1).sum())
     singles = 1 if (labels == -1).any() else 0
     places = n if singles else 1
-    if math.comb(n - singles, m) * places <= _EXACT:
+    if math.comb(n - singles, m) * places <= _MAX_EXACT:
         rows = []
         for first in range(places):
             rest = [i for i in range(n) if not singles or i != first]

@@ -1,4 +1,4 @@
-"""Shares that are counted or timed: how sure one lies above a limit, how exactly one is known."""
+"""Shares of counts and ratios of sums, with their uncertainty."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from advisor.model.space import FloatArray
-from advisor.stats import distributions as stats
 
 _BLOCKS = 10
+"""Maximum number of stretches for the jackknife."""
 
 
 def chance_of_share(share: float, points: int, limit: float) -> float:
-    """How often a share of `limit` would show as `share` or more among `points` independent ones (exact, binomial).
+    """Return the probability that a share of `limit` shows as `share` or more among `points` independent ones (binomial).
 
-    A weighted share counts as the nearest number of points, as rounded up it would pass for one more than there were.
+    A weighted share counts as the nearest whole number of points.
     """
     if points < 1:
         return 1.0
@@ -24,7 +25,7 @@ def chance_of_share(share: float, points: int, limit: float) -> float:
 
 
 class Ratio(NamedTuple):
-    """A ratio of sums over a series."""
+    """A ratio of sums over a series, with its uncertainty."""
 
     value: float
     error: float
@@ -33,7 +34,7 @@ class Ratio(NamedTuple):
     """Degrees of freedom of the error."""
 
     def chance_above(self, limit: float) -> float:
-        """Probability that the ratio of a series without end exceeds `limit`."""
+        """Return the probability that the ratio of an infinitely long series exceeds `limit`; 0 without an error."""
         if not math.isfinite(self.error):
             return 0.0
         if self.error <= 0:
@@ -42,9 +43,9 @@ class Ratio(NamedTuple):
 
 
 def ratio(parts: FloatArray, wholes: FloatArray, weights: FloatArray) -> Ratio:
-    """Weighted sum of `parts` (n,) over that of `wholes` (n,), n >= 1, positive sum; the error is a jackknife over 10 stretches.
+    """Return the weighted sum of `parts` (n,) over that of `wholes` (n,), n >= 1, positive sum, with a jackknife error.
 
-    Stretches and not points are left out, so that a slow drift and what neighbours share count as noise.
+    The jackknife leaves out up to 10 stretches instead of points, so that drift and correlation of neighbours count as noise.
     """
     above, below = parts * weights, wholes * weights
     value = float(above.sum() / below.sum())

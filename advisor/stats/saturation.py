@@ -1,4 +1,4 @@
-"""Where a quantity that should double with a size stops to: means of noisy series, compared on a log scale."""
+"""Growth of a quantity with a size, and where it ends: means of noisy series, compared on a log scale."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from advisor.model.space import FloatArray
-from advisor.stats import distributions as stats
 
 _BLOCKS = 10
+"""Maximum number of stretches of a series."""
 
 
 class Mean(NamedTuple):
-    """A mean with its standard error and the error's degrees of freedom; the error is NaN where one value says nothing of it."""
+    """A mean with its standard error and the error's degrees of freedom; the error is NaN if one value is all there is."""
 
     value: float
     error: float
     freedom: float
 
     def chance_above(self, limit: float) -> float:
-        """Probability that the true mean exceeds `limit`; NaN if the error is unknown."""
+        """Return the probability that the true mean exceeds `limit`; NaN if the error is unknown."""
         if not math.isfinite(self.error):
             return math.nan
         if self.error <= 0:
@@ -31,7 +32,7 @@ class Mean(NamedTuple):
 
 
 def series_mean(values: FloatArray) -> Mean:
-    """The median of a series (n,), n >= 1, finite; its error from how stretches of the series differ, so that drift counts."""
+    """Return the median of a series (n,), n >= 1, finite; its error comes from stretches of the series, so that drift counts."""
     blocks = min(_BLOCKS, len(values))
     if blocks < 3:
         return Mean(float(np.median(values)), math.nan, 0)
@@ -44,7 +45,7 @@ def series_mean(values: FloatArray) -> Mean:
 
 
 def pooled(means: Sequence[Mean]) -> Mean:
-    """The mean of several; its error is that of their own or the one that their spread shows, whichever is larger."""
+    """Return the mean of several means; its error is the larger of the combined errors and the error that their scatter shows."""
     if len(means) == 1:
         return means[0]
     values = np.array([m.value for m in means])
@@ -57,7 +58,7 @@ def pooled(means: Sequence[Mean]) -> Mean:
 
 
 def difference(one: Mean, other: Mean) -> Mean:
-    """`one` less `other`, with the degrees of freedom of Welch and Satterthwaite."""
+    """Return `one` minus `other`, with Welch-Satterthwaite degrees of freedom."""
     variance = one.error**2 + other.error**2
     if not variance > 0:
         return Mean(one.value - other.value, math.sqrt(variance), 1.0)  # 0, or NaN
@@ -69,20 +70,20 @@ class Growth(NamedTuple):
     """How a quantity grows with a size."""
 
     chosen: int
-    """Index of the size from which on a larger one brings no more."""
+    """Index of the size beyond which larger sizes bring nothing."""
     saturated: float
-    """Probability that the quantity does not nearly double any more beyond the chosen size; NaN if nothing larger was measured."""
-    most: float
-    """Largest factor per doubling from one size to the next, up to the chosen size and the one after."""
+    """Probability that beyond the chosen size the quantity no longer nearly doubles; NaN if nothing larger was measured."""
+    max_factor: float
+    """Largest factor per doubling of the size, up to one size beyond the chosen one."""
     never: float
-    """Probability that no doubling there nearly doubled it."""
+    """Probability that it nearly doubled at none of those doublings."""
 
 
 def growth(sizes: FloatArray, logs: Sequence[Mean], *, material: float, doubling: float, alpha: float) -> Growth:
-    """Of a quantity with these natural logarithms at `sizes` (n,), n >= 2, ascending.
+    """Find where a quantity with natural logarithms `logs` at ascending `sizes` (n,), n >= 2, stops growing.
 
-    A larger size brings more if the quantity is a share `material` higher there, beyond noise at level `alpha`. It nearly doubles
-    if it grows by the factor `doubling` or more per doubling of the size. NaN probabilities where the noise is unknown.
+    material: minimum relative gain of a larger size that counts, if it is significant at level `alpha`. doubling: minimum factor
+    per doubling of the size that counts as nearly doubled. Probabilities are NaN if the noise is unknown.
     """
     octaves = np.log2(sizes)
     chosen = 0
@@ -98,12 +99,12 @@ def growth(sizes: FloatArray, logs: Sequence[Mean], *, material: float, doubling
     return Growth(
         chosen=chosen,
         saturated=float(np.min(beyond)) if beyond else math.nan,
-        most=max(factors, default=math.nan),
+        max_factor=max(factors, default=math.nan),
         never=float(np.min(slower)) if slower else math.nan,
     )
 
 
 def _slower(logs: Sequence[Mean], octaves: FloatArray, a: int, b: int, doubling: float) -> float:
-    """Probability that from size a to b the quantity grows by less than `doubling` per doubling."""
+    """Return the probability that from size a to b the quantity grows by less than `doubling` per doubling."""
     gain = difference(logs[b], logs[a])
     return 1 - gain.chance_above(math.log(doubling) * float(octaves[b] - octaves[a]))

@@ -1,4 +1,4 @@
-"""Two searches by their trials: which finds the better best, and how much of that is which settings they happened to draw."""
+"""Comparison of two searches: which finds the better best setting, allowing for the settings that each happened to draw."""
 
 from __future__ import annotations
 
@@ -12,47 +12,50 @@ from advisor.model.space import FloatArray
 
 SEED = 0
 DRAWS = 2000
-_CELLS = 10_000_000
-"""Random numbers drawn at most; of searches with thousands of settings there are fewer draws."""
+_MAX_NUMBERS = 10_000_000
+"""Maximum random numbers to draw; searches with thousands of settings get fewer draws."""
 
 
 @dataclass(frozen=True, slots=True)
-class Searches:
-    """Halves of two searches, drawn again and again, of equal budgets."""
+class SearchComparison:
+    """Repeated random halves of two searches, with equal budgets."""
 
     gains: FloatArray
-    """How much lower the best of one half is than that of the other, shape (draws,)."""
+    """Cost of the best of the other's half minus cost of the best of the one's half, shape (draws,)."""
     sd: tuple[float, float]
-    """Standard deviation of the best of a half: the study variance, rather over- than underestimated."""
+    """Standard deviation of the best of a half, for each search: the study variance, if anything overestimated."""
     budget: int
     """Settings in a half."""
-    most: float
-    """The surest that so few settings can make: equal searches would leave all of one ahead of all of the other as often."""
+    max_chance: float
+    """Largest probability that so few settings support: one minus the chance that all settings of one of two equal searches rank
+    ahead of all settings of the other.
+    """
 
     def chance_above(self, level: float = 0.0) -> float:
-        """Share of the draws in which the gain exceeds `level`; ties count half."""
-        return min(float(np.mean(self.gains > level) + np.mean(self.gains == level) / 2), self.most)
+        """Return the share of the draws in which the gain exceeds `level`; ties count half."""
+        return min(float(np.mean(self.gains > level) + np.mean(self.gains == level) / 2), self.max_chance)
 
 
-def searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> Searches:
-    """Draw halves of two searches: settings without replacement, of each one of its runs; the same number of both.
+def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> SearchComparison:
+    """Compare the costs of two searches by subsampling: random halves, settings without replacement, one run of each.
 
-    one, other: for each setting the costs of its runs; lower is better. A search of a single setting is no search: its setting is
-    always drawn. Halves, because the best of all trials is always the same one: drawn with replacement, it comes up in 63 % of the
-    draws, and its lead looks surer than it is (the bootstrap fails for extremes, subsampling does not). What a chosen setting is
-    worth is the mean of its other runs, where it has any: the run that it was chosen by is a lucky one. Simulated, equal searches
-    of 3 to 100 settings each: 5 to 7 % of the leads seem surer than 0.95, hardly any where the numbers differ.
+    one, other: for each setting the costs of its runs; lower is better. Both halves have the same size; a search with one setting
+    always uses it. Halves and not bootstrap samples, because the bootstrap fails for extremes: the best trial is in 63 % of its
+    samples. The value of the chosen setting is the mean of its other runs, if it has any, because the run that got it chosen was
+    lucky. With equal searches of 3 to 100 settings, 5 to 7 % of the leads exceed a chance of 0.95, almost none if the sizes differ
+    (simulated).
     """
     sizes = [len(s) for s in (one, other) if len(s) > 1]
     budget = max(1, min(sizes, default=1) // 2)
-    draws = max(200, min(DRAWS, _CELLS // max(len(one), len(other), 1)))
+    draws = max(200, min(DRAWS, _MAX_NUMBERS // max(len(one), len(other), 1)))
     rng = np.random.default_rng(SEED)
     mine, theirs = (_bests(side, budget, draws, rng) for side in (one, other))
-    most = 1 - 1 / math.comb(sum(sizes), sizes[0]) if len(sizes) == 2 else 1.0
-    return Searches(theirs - mine, (float(mine.std()), float(theirs.std())), budget, most)
+    max_chance = 1 - 1 / math.comb(sum(sizes), sizes[0]) if len(sizes) == 2 else 1.0
+    return SearchComparison(theirs - mine, (float(mine.std()), float(theirs.std())), budget, max_chance)
 
 
 def _bests(settings: Sequence[FloatArray], budget: int, draws: int, rng: np.random.Generator) -> FloatArray:
+    """Return the value of the best of `budget` settings in each of `draws` draws, shape (draws,)."""
     count = len(settings)
     runs = np.array([len(s) for s in settings])
     table = np.full((count, int(runs.max())), np.nan)
@@ -61,11 +64,11 @@ def _bests(settings: Sequence[FloatArray], budget: int, draws: int, rng: np.rand
     budget = min(budget, count)
     drawn = rng.random((draws, count)).argpartition(budget - 1, axis=1)[:, :budget]
     run = (rng.random((draws, budget)) * runs[drawn]).astype(np.int64)
-    seen = table[drawn, run]
-    rows, best = np.arange(draws), seen.argmin(axis=1)
-    chosen, by = drawn[rows, best], seen[rows, best]
+    costs_drawn = table[drawn, run]
+    rows, best = np.arange(draws), costs_drawn.argmin(axis=1)
+    chosen, cost = drawn[rows, best], costs_drawn[rows, best]
     if count == 1:
-        return np.asarray(by, dtype=np.float64)
+        return np.asarray(cost, dtype=np.float64)
     others = runs[chosen] - 1
-    means = np.array([math.fsum(s) for s in settings])[chosen] - by
-    return np.asarray(np.where(others > 0, means / np.maximum(others, 1), by), dtype=np.float64)
+    means = np.array([math.fsum(s) for s in settings])[chosen] - cost
+    return np.asarray(np.where(others > 0, means / np.maximum(others, 1), cost), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The response over all hyperparameters at once: a Gaussian process, for what an additive model cannot see through interactions."""
+"""The response over all hyperparameters at once: a Gaussian process, which sees interactions that an additive model cannot."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from advisor.model.space import FloatArray
 from advisor.stats.outliers import Side
 
 SEED = 0
-MOST = 80
-"""Points that the model is fitted to at most, the lowest values first: those around the best are what matters."""
+MAX_POINTS = 80
+"""Maximum points to fit, the lowest values first: the neighbourhood of the best matters."""
 DRAWS = 500
 PERMUTATIONS = 2999
 _GRID = np.linspace(0, 1, 21)
 _OTHER_CHOICE = 0.25
-"""Squared distance of two choices, and of having a position and having none: half of a range, squared."""
+"""Squared distance of two choices, and of a present and a missing position: half a range, squared."""
 _JITTER = 1e-6
 # Means and variances of the normal priors of the logarithms: relevance of an axis (inverse squared length), signal, noise.
 _PRIOR_MEAN = (0.0, 0.0, math.log(0.05))
@@ -27,34 +27,34 @@ _PRIOR_VARIANCE = (9.0, 2.25, 2.25)
 
 
 class End(NamedTuple):
-    """An axis along which the best value lies at an end, around the lowest values."""
+    """An axis with the best value at one end, near the lowest values."""
 
     axis: int
     side: Side
     probability: float
     p: float
-    """How often positions shuffled along this axis would say as clearly that the axis matters; not adjusted for other axes."""
+    """Probability that shuffled positions on this axis show as clearly that it matters; not adjusted for other axes."""
 
 
 def ends(
     numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float, certainty: float
 ) -> list[End]:
-    """The ends of numeric axes, positions (n,) in 0..1, at which the best value lies with at least the given probability.
+    """Return the ends of numeric axes, positions (n,) in 0..1, at which the best value lies with probability `certainty` or more.
 
-    values: (n,), lower is better. The kernel is a squared exponential with a relevance of its own for each axis (automatic
-    relevance determination), set by penalised maximum likelihood. The probability is that of the lowest value along the axis lying
-    within `edge` of its end, with the other hyperparameters as in the best few points. The p-value is a permutation test of the
-    slope of the likelihood with the relevance of the axis, from the model fitted without it: exact where the axis was sampled
-    independently of the others, however badly that model fits.
+    values: (n,), lower is better. The kernel is a squared exponential with a relevance per axis (automatic relevance
+    determination), set by penalised maximum likelihood. The probability is that of the lowest value along the axis within `edge`
+    of its end, with the other hyperparameters as in the best few points. The p-value is a permutation test of the slope of the
+    likelihood in the relevance of the axis, at the model fitted without it: exact if the axis was sampled independently of the
+    others.
     """
-    keep = np.argsort(values, kind="stable")[:MOST]
-    y = values[keep] - values[keep].mean()
+    lowest = np.argsort(values, kind="stable")[:MAX_POINTS]
+    y = values[lowest] - values[lowest].mean()
     if len(y) < 4 or not y.std() > 0:
         return []
     y = y / y.std()
-    columns = [u[keep] for u in (*numeric, *choices)]
+    columns = [u[lowest] for u in (*numeric, *choices)]
     distances = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
-    at = fit(y, distances, np.array([*np.zeros(len(columns)), 0.0, -2.0]))
+    at = fit(y, distances)
     out = []
     for axis in range(len(numeric)):
         low, high = _at_ends(y, columns, distances, at, axis, edge)
@@ -69,19 +69,20 @@ def ends(
 def results_at(
     numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, new: list[FloatArray]
 ) -> FloatArray:
-    """Draws of what trials at other points would result in, noise included, given those at n points; shape (DRAWS, m).
+    """Return draws of the results, noise included, of trials at m other points, shape (DRAWS, m); empty if the values tell
+    nothing.
 
-    numeric, choices, values: as for `ends`; new: the m positions of the other points, numeric axes first, also beyond 0..1. Empty
-    where the values tell nothing.
+    numeric, choices, values: n known points, as for `ends`; new: positions (m,) of the other points, numeric axes first, may lie
+    outside 0..1.
     """
     centre, spread = float(values.mean()), float(values.std())
     columns = [*numeric, *choices]
     if len(values) < 4 or not spread > 0:
         return np.empty((0, len(new[0]) if new else 0))
     y = (values - centre) / spread
-    apart = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
-    at = fit(y, apart, np.array([*np.zeros(len(columns)), 0.0, -2.0]))
-    precision = _kernel(apart, at, len(y))[1]
+    distances = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
+    at = fit(y, distances)
+    precision = _kernel(distances, at, len(y))[1]
     relevance, signal, noise = np.exp(at[:-2]), math.exp(at[-2]), math.exp(at[-1])
     across = sum(
         r * _distances(v, u, i < len(numeric)) for i, (r, u, v) in enumerate(zip(relevance, columns, new, strict=True))
@@ -95,17 +96,17 @@ def results_at(
 
 
 def _distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:
-    """Squared distances, shape (len(a), len(b))."""
+    """Return squared distances, shape (len(a), len(b))."""
     known = np.isfinite(a)[:, None] & np.isfinite(b)[None, :]
-    apart = np.isfinite(a)[:, None] != np.isfinite(b)[None, :]
+    one_missing = np.isfinite(a)[:, None] != np.isfinite(b)[None, :]
     if not numeric:
-        return np.where(apart | (known & (a[:, None] != b[None, :])), _OTHER_CHOICE, 0.0)
+        return np.where(one_missing | (known & (a[:, None] != b[None, :])), _OTHER_CHOICE, 0.0)
     x, z = np.nan_to_num(a), np.nan_to_num(b)
-    return np.where(known, (x[:, None] - z[None, :]) ** 2, np.where(apart, _OTHER_CHOICE, 0.0))
+    return np.where(known, (x[:, None] - z[None, :]) ** 2, np.where(one_missing, _OTHER_CHOICE, 0.0))
 
 
 def _matters(y: FloatArray, distances: FloatArray, start: FloatArray, positions: FloatArray) -> float:
-    """P-value that the likelihood rises with the relevance of an axis that the model, fitted to the other axes, does not have."""
+    """Return the p-value that the likelihood rises with the relevance of an axis that the model, fitted to the others, lacks."""
     at = fit(y, distances, start)
     similar, precision = _kernel(distances, at, len(y))
     weights = precision @ y
@@ -117,7 +118,7 @@ def _matters(y: FloatArray, distances: FloatArray, start: FloatArray, positions:
 
 
 def _kernel(distances: FloatArray, at: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
-    """Covariance of the response at n points, and the inverse of that of the noisy values; both (n, n)."""
+    """Return the covariance of the response at n points and the inverse covariance of the noisy values; both (n, n)."""
     similar = _similar(distances, at, n)
     return similar, _inverted(similar, np.exp(at[-1]) + _JITTER)[1]
 
@@ -139,11 +140,12 @@ def _penalty(at: FloatArray) -> float:
     return float(0.5 * np.sum((at - mean) ** 2 / variance))
 
 
-def fit(y: FloatArray, distances: FloatArray, start: FloatArray) -> FloatArray:
-    """Logarithms of the relevances, the signal and the noise at which the penalised likelihood is largest, shape (axes + 2,).
+def fit(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -> FloatArray:
+    """Return the log relevances, log signal and log noise that maximise the penalised likelihood, shape (axes + 2,).
 
-    y: (n,); distances: (axes, n, n), squared; start: where to begin.
+    y: (n,); distances: (axes, n, n), squared; start: initial values, by default equal relevances.
     """
+    start = np.array([*np.zeros(len(distances)), 0.0, -2.0]) if start is None else start
     bounds = [(-7.0, 5.0)] * len(distances) + [(-3.0, 4.0), (-9.0, 1.0)]
     result = minimize(
         loss_and_slopes, start, args=(y, distances), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60}
@@ -152,7 +154,7 @@ def fit(y: FloatArray, distances: FloatArray, start: FloatArray) -> FloatArray:
 
 
 def loss_and_slopes(at: FloatArray, y: FloatArray, distances: FloatArray) -> tuple[float, FloatArray]:
-    """Minus the logarithm of the penalised likelihood, and its slopes."""
+    """Return minus the logarithm of the penalised likelihood, and its gradient."""
     n, relevance, noise = len(y), np.exp(at[:-2]), np.exp(at[-1])
     similar = _similar(distances, at, n)
     root, precision = _inverted(similar, noise + _JITTER)
@@ -167,9 +169,10 @@ def loss_and_slopes(at: FloatArray, y: FloatArray, distances: FloatArray) -> tup
 
 
 def _inverted(similar: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
-    """The root of a covariance with noise of this variance added, lower triangular, and its inverse; both (n, n).
+    """Return the lower triangular root and the inverse of a covariance with this noise variance added; both (n, n).
 
-    By LAPACK's own routines for symmetric matrices: half the time of a general inverse. Raises LinAlgError if it is not definite.
+    LAPACK's routines for symmetric matrices take half the time of a general inverse. Raises LinAlgError if it is not positive
+    definite.
     """
     noisy = similar.copy()
     noisy[np.diag_indices(len(noisy))] += noise
@@ -190,17 +193,17 @@ def _at_ends(
     axis: int,
     edge: float,
 ) -> tuple[float, float]:
-    """Probabilities that the best value along the axis lies at its low and at its high end, averaged over the best few points."""
+    """Return probabilities that the best value lies at the low and the high end of the axis, averaged over the best few points."""
     n, relevance, signal = len(y), np.exp(at[:-2]), math.exp(at[-2])
     precision = _kernel(distances, at, n)[1]
     along = relevance[axis] * _distances(_GRID, columns[axis], True)
     prior = signal * np.exp(-0.5 * relevance[axis] * _distances(_GRID, _GRID, True))
     normal = np.random.default_rng(SEED).standard_normal((DRAWS, len(_GRID)))
-    rest = np.delete(np.arange(len(columns)), axis)
+    others = np.delete(np.arange(len(columns)), axis)
     low = high = 0.0
     best = range(max(3, n // 8))  # y is sorted
     for point in best:
-        fixed = sum((relevance[k] * distances[k][point] for k in rest), np.zeros(n))
+        fixed = sum((relevance[k] * distances[k][point] for k in others), np.zeros(n))
         cross = signal * np.exp(-0.5 * (along + fixed[None, :]))
         spread = prior - cross @ precision @ cross.T
         draws = cross @ precision @ y + normal @ _root(spread).T
@@ -211,6 +214,6 @@ def _at_ends(
 
 
 def _root(covariance: FloatArray) -> FloatArray:
-    """A square root of a covariance that rounding may have left slightly indefinite."""
+    """Return a square root of a covariance that rounding may have left slightly indefinite."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0)), dtype=np.float64)

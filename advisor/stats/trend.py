@@ -1,8 +1,8 @@
-"""How a training curve ends: still falling, and what as many steps again would bring, or flat, and since when.
+"""How a training curve ends: still falling, with a forecast for doubling the training, or flat, and since when.
 
-Everything is a share: steps of the run's steps, costs of what the whole run gained (its highest cost before its best, minus its
-best). A cost that starts tenfold or more above where its second half lies is read on a logarithmic scale, so that a first
-evaluation in the thousands does not make all that follows look flat.
+Everything is a share: steps of the run's steps, costs of the run's gain (highest cost before its best, minus its best). A cost
+that starts tenfold or more above its second half is read on a log scale; otherwise a first evaluation in the thousands would make
+the rest look flat.
 """
 
 from __future__ import annotations
@@ -11,29 +11,30 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 from scipy.ndimage import median_filter
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
-from advisor.stats import distributions as stats
 from advisor.stats.curve import HUGE, LATE_POINTS, late_scatter, noise
 
-FEWEST = 8
-"""Evaluations below which a curve's end cannot be told from its noise."""
+MIN_POINTS = 8
+"""Minimum evaluations to separate a curve's end from its noise."""
 _BINS = 200
 _TENFOLD = 10.0
-_DOUBTFUL = 6.0
+_MIN_GAIN = 6.0
+"""Minimum gain of a run, in standard deviations of its noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of one curve. Costs are shares of what the run gained, steps are shares of its steps."""
+    """The end of one curve. Costs are shares of the run's gain, steps are shares of its steps."""
 
     points: int
     """Evaluations in the window at the end."""
     window: float
     """Share of the steps that the window covers."""
     gain: float
-    """What the window brought, from a straight line through it; negative where the cost rose."""
+    """Gain over the window, from a straight line through it; negative if the cost rose."""
     error: float
     """Standard error of the gain, widened for autocorrelated noise."""
     freedom: float
@@ -41,18 +42,18 @@ class End:
     slowing: float
     """The window's gain over that of the window before it: below 1 the curve levels off."""
     p: float
-    """One-sided p-value of the window's gain: how often a flat curve with this noise would seem to gain as much.
+    """One-sided p-value that a flat curve with this noise seems to gain as much over the window.
 
-    Of two tests, corrected for both: a t-test of the slope, and a sign test of the steps from one evaluation to the next, which
-    holds however the noise wanders and sees a smooth fall that bends too sharply for its noise to be told from its shape.
+    The smaller of two, times two: a t-test of the slope, and a sign test of the differences between evaluations, which holds for
+    any autocorrelation and detects a smooth but sharply bent fall.
     """
 
     @property
     def reach(self) -> float:
-        """How many times the window's gain as many steps again would bring.
+        """Gain of as many steps again, as a multiple of the window's gain.
 
         The gain shrinks by `slowing` from window to window, as in an exponential approach; at most it grows with the logarithm of
-        the steps, as under power laws, which also bounds a drop that a decaying learning rate brought.
+        the steps, as in a power law, which also limits a drop due to learning-rate decay.
         """
         most = math.log(2) / -math.log1p(-self.window)
         ratio = max(self.slowing, 0.0)
@@ -62,23 +63,23 @@ class End:
 
     @property
     def forecast(self) -> float:
-        """What as many steps again would bring."""
+        """Gain of as many steps again."""
         return self.gain * self.reach
 
     def forecast_interval(self, level: float = 0.9) -> tuple[float, float]:
-        """(low, high) of the forecast at `level` confidence, from the noise alone."""
+        """Return (low, high) of the forecast at confidence `level`, from the noise alone."""
         half = float(stats.t.ppf(0.5 + level / 2, self.freedom)) * self.error * self.reach
         return self.forecast - half, self.forecast + half
 
     def part_of_forecast(self, times: float) -> float:
-        """Share of the forecast that training `times` as long brings: all of it from twice as long on, none for as long."""
+        """Return the share of the forecast that training `times` as long brings: 0 for 1, all of it for 2 or more."""
         more = min(max(times - 1, 0.0), 1.0)
         if self.slowing <= 0 or self.slowing >= 1:
             return more
         return (1 - math.pow(self.slowing, more / self.window)) / (1 - math.pow(self.slowing, 1 / self.window))
 
     def chance_above(self, material: float) -> float:
-        """Probability that the forecast exceeds `material`, from the noise alone."""
+        """Return the probability that the forecast exceeds `material`, from the noise alone."""
         if self.reach <= 0:
             return 0.0
         if self.error <= 0:
@@ -86,12 +87,12 @@ class End:
         return float(stats.t.sf((material / self.reach - self.gain) / self.error, self.freedom))
 
     def improving(self, material: float, alpha: float) -> bool:
-        """Whether the curve still falls, beyond noise at level `alpha`, and as many steps again promise more than `material`."""
+        """Return whether the fall is significant at level `alpha` and the forecast exceeds `material`."""
         return self.p <= alpha and self.forecast > material
 
     @property
     def stretch(self) -> float:
-        """By how much to multiply the steps, 1.5 to 3, to get four fifths of what an exponential approach has left to give."""
+        """Factor for the steps, 1.5 to 3, to realise four fifths of what an exponential approach has left."""
         if self.slowing >= 1:
             return 3.0
         windows = math.log(0.2) / math.log(max(self.slowing, 1e-3))
@@ -100,28 +101,29 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """Where one curve flattens. Costs are shares of what the run gained, steps are shares of its steps."""
+    """The flat end of one curve. Costs are shares of the run's gain, steps are shares of its steps."""
 
     settled: float
-    """From here on the smoothed curve is never above its final level by more than the tolerance."""
+    """Position after which the smoothed curve stays within the tolerance above its final level."""
     tolerance: float
-    """As asked for, or twice the scatter of the evaluations if that is more."""
+    """The requested tolerance, or twice the scatter of the evaluations if that is larger."""
     rise: float
-    """How far the smoothed curve ends above its lowest point."""
+    """Final level of the smoothed curve above its lowest point."""
     rest: float
-    """Upper 95 % confidence bound of what the steps after `settled` times the margin brought; infinite if none are left."""
+    """Upper 95 % confidence bound of the gain after `settled` times the margin; infinite if no steps are left."""
     loss: float
-    """The same bound of what they cost, where the curve got worse again."""
+    """The same bound for the loss, if the curve got worse again."""
 
     def flat(self, most: float) -> bool:
-        """Whether the rest of the steps surely changed the curve by no more than `most`, and it ends near its lowest point."""
+        """Return whether the rest of the steps changed the curve by at most `most`, and it ends near its lowest point."""
         return max(self.rest, self.loss) <= most and self.rise <= 2 * self.tolerance
 
 
 def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | None:
-    """How the curve of finite `costs` (n,) at increasing `steps` (n,) ends; None if it is too short or nothing was learned.
+    """Return the end of the curve of finite `costs` (n,) at increasing `steps` (n,); None if it is too short or nothing was
+    learned.
 
-    The window is the last `tail` of the steps, longer where that holds fewer than 5 evaluations, at most the second half.
+    The window is the last `tail` of the steps, extended up to half of the steps to hold 5 evaluations.
     """
     curve = _prepare(steps, costs)
     if curve is None:
@@ -143,7 +145,7 @@ def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | 
 
 
 def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin: float) -> Plateau | None:
-    """Where the curve of finite `costs` (n,) at increasing `steps` (n,) flattens; None if it is too short or nothing was learned.
+    """Return the plateau of finite `costs` (n,) at increasing `steps` (n,); None if it is too short or nothing was learned.
 
     The final level is the median over the last fifth of the steps.
     """
@@ -167,10 +169,10 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
 
 
 def left_to_floor(costs: FloatArray) -> float:
-    """Share of the way from the first of `costs` (n,) to a perfect score that its last tenth still had to go; NaN if unknown.
+    """Return the share of the way from the first of `costs` (n,) to a perfect score that is left at the end; NaN if unknown.
 
-    A perfect score is 0 for costs that are never negative (losses, error rates) and -1 for shares that are maximised (accuracy);
-    other costs have no known floor.
+    A perfect score is 0 for costs that are never negative (losses, error rates) and -1 for maximised shares (accuracy); other
+    costs have no known floor. The end is the median of the last tenth.
     """
     if len(costs) < 2:
         return math.nan
@@ -186,7 +188,7 @@ def left_to_floor(costs: FloatArray) -> float:
 
 
 def cost_after(steps: IntArray, costs: FloatArray, share: float) -> float:
-    """The best cost of a curve, as `read_end` reads it, once it has gained a further `share` of what the run gained."""
+    """Return the best cost, on the scale of `read_end`, after a further `share` of the run's gain."""
     y = np.clip(costs, -HUGE, HUGE)
     best = int(np.argmin(y))
     if _is_tenfold(steps / max(float(steps[-1]), 1.0), y):
@@ -195,15 +197,15 @@ def cost_after(steps: IntArray, costs: FloatArray, share: float) -> float:
 
 
 def _is_tenfold(t: FloatArray, y: FloatArray) -> bool:
-    """Whether the curve starts tenfold or more above where its second half lies."""
+    """Return whether the curve starts tenfold or more above its second half."""
     best = int(np.argmin(y))
     return bool(y[best] > 0 and y[: best + 1].max() >= _TENFOLD * y[best] and y[t >= 0.5].max() <= 2 * y[best])
 
 
-def within_reach(best: FloatArray, first: float, *, reach: float) -> int:
-    """How many trials are good: their `best` costs (n,), ascending, lie within `reach` of what the best trial gained.
+def count_near_best(best: FloatArray, first: float, *, reach: float) -> int:
+    """Return how many trials have a best cost, `best` (n,) ascending, within `reach` of the best trial's gain.
 
-    first: the best trial's cost at its first evaluation; where it gained nothing, no trial is better than another.
+    first: the best trial's cost at its first evaluation. If it gained nothing, all trials count.
     """
     if len(best) == 0:
         return 0
@@ -214,36 +216,36 @@ def within_reach(best: FloatArray, first: float, *, reach: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A curve in shares: of the steps (`t`) and of what the run gained (`y`, `smooth`, `scatter`)."""
+    """A curve in shares of the steps (`t`) and of the run's gain (`y`, `smooth`, `scatter`)."""
 
     t: FloatArray
     y: FloatArray
     smooth: FloatArray
     scatter: float
     inflation: float
-    """By how much autocorrelation multiplies the variance of a mean or a slope."""
+    """Factor by which autocorrelation multiplies the variance of a mean or a slope."""
     freedom: float
 
 
 def _prepare(steps: IntArray, costs: FloatArray) -> _Prepared | None:
-    if len(costs) < FEWEST or steps[-1] <= 0 or steps[-LATE_POINTS] <= 0:
+    if len(costs) < MIN_POINTS or steps[-1] <= 0 or steps[-LATE_POINTS] <= 0:
         return None
     t, y = _thin(steps / float(steps[-1]), np.clip(costs, -HUGE, HUGE))
     best = int(np.argmin(y))
     if _is_tenfold(t, y):
         y = np.log(y)
     y = y / (float(np.abs(y).max()) or 1.0)
-    # About a twentieth of the curve: wide enough for a single bad evaluation, too narrow to move the place where it flattens.
+    # A twentieth of the curve: enough to remove a single bad evaluation, too little to move the place where it flattens.
     smooth = np.asarray(median_filter(y, size=max(3, len(y) // 20) | 1, mode="nearest"), dtype=np.float64)
     gained = max(float(smooth[: best + 1].max()), float(y[0])) - float(y[best])
     scatter, inflation, freedom = late_scatter(t, y)
-    if not gained > _DOUBTFUL * scatter:
+    if not gained > _MIN_GAIN * scatter:
         return None
     return _Prepared(t, y / gained, smooth / gained, scatter / gained, inflation, freedom)
 
 
 def _thin(t: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Means of equally many neighbours where there are more than a few hundred points; the last one ends where the curve ends."""
+    """Return means over bins of equal size if there are more than a few hundred points; the last point stays at the end."""
     if len(y) <= 2 * _BINS:
         return t, y
     bins = np.arange(len(y)) * _BINS // len(y)
@@ -259,14 +261,14 @@ def _slope_p(gain: float, error: float, freedom: float) -> float:
 
 
 def _fall_p(y: FloatArray) -> float:
-    """p-value of a sign test that the steps from value to value go down more often than up."""
+    """Return the p-value of a sign test that values fall more often than they rise."""
     steps = np.diff(y)
     falls, moves = int(np.sum(steps < 0)), int(np.sum(steps != 0))
     return float(stats.binom.sf(falls - 1, moves, 0.5)) if moves else 1.0
 
 
 def _gain(curve: _Prepared, part: BoolArray, window: float) -> tuple[float, float]:
-    """(what the line through the points of `part` gains over the window, its standard error)."""
+    """Return (gain over the window of the line through the points of `part`, its standard error)."""
     if part.sum() < 2:
         return 0.0, math.inf
     x, y = curve.t[part] - curve.t[part].mean(), curve.y[part]
@@ -275,10 +277,10 @@ def _gain(curve: _Prepared, part: BoolArray, window: float) -> tuple[float, floa
 
 
 def step_position(steps: IntArray, costs: FloatArray, *, total: float) -> tuple[float, float]:
-    """(position of the best evaluation, of the first one that is as good within noise) as shares of `total` steps.
+    """Return the positions of the best evaluation and of the first one equal within noise, as shares of `total` steps.
 
-    costs: shape (n,), finite, n >= 1. As good within noise: within 3 standard deviations of the second half's noise (of the last
-    ten evaluations if that is more); equal where they are too few to tell.
+    costs: (n,), finite, n >= 1. Equal within noise means within 3 standard deviations of the noise of the second half or the last
+    ten evaluations, whichever is longer; exactly equal if they are too few.
     """
     best = int(np.argmin(costs))
     late = max(min(len(costs) // 2, len(costs) - 10), 0)
@@ -288,7 +290,7 @@ def step_position(steps: IntArray, costs: FloatArray, *, total: float) -> tuple[
 
 
 def chance_of_at_least(hits: int, chances: FloatArray) -> float:
-    """Probability that at least `hits` of independent events with these `chances` (n,) happen (exact, Poisson binomial)."""
+    """Return the probability that at least `hits` of independent events with these `chances` (n,) happen (Poisson binomial)."""
     distribution = np.ones(1)
     for chance in chances:
         distribution = np.convolve(distribution, [1 - chance, chance])
@@ -296,7 +298,7 @@ def chance_of_at_least(hits: int, chances: FloatArray) -> float:
 
 
 def gain_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
-    """Share of the gain from the first to the best of `costs` (n,) that only the steps beyond `after` brought; 0 without a gain."""
+    """Return the share of the gain from the first to the best of `costs` (n,) that came after step `after`; 0 without a gain."""
     costs = np.clip(costs, -HUGE, HUGE)
     gained = float(costs[0] - costs.min())
     before = costs[steps <= after]

@@ -22,7 +22,7 @@ from advisor.model.space import Value
 from advisor.model.spec import Sampler, StudySpec
 from advisor.planning import plan
 from advisor.planning.designs.exploit import reopened
-from advisor.planning.sampling.adaptive import Past, suggest
+from advisor.planning.sampling.adaptive import Observation, suggest
 from advisor.planning.sampling.halton import sample
 from loop.contenders import Chosen
 from loop.record import study
@@ -95,7 +95,7 @@ def _exploit(task: Task, spec: StudySpec, done: list[_Trial], count: int, seed: 
     adaptive = spec.model_copy(update={"sampler": Sampler(kind="adaptive", seed=spec.sampler.seed)})
     for _ in range(count):
         history = [
-            Past(spec.completed(t.outcome.params), t.outcome.cost if math.isfinite(t.outcome.cost) else None)
+            Observation(spec.completed(t.outcome.params), t.outcome.cost if math.isfinite(t.outcome.cost) else None)
             for t in within(spec, done)
         ]
         _run(task, spec, suggest(adaptive, history)[0], done, seed)

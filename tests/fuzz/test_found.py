@@ -54,7 +54,7 @@ def test_settings(name: str, content: str, tmp_path: Path) -> None:
         ("a: !!timestamp x", "tags"),
         ("a: !!int ''", "tags"),
         ("!!pairs [[a]: b]", "tags"),
-        (r'study: "\ud800"', "half a character"),
+        (r'study: "\ud800"', "unpaired surrogate"),
     ],
 )
 def test_a_study_file(text: str, said: str) -> None:

@@ -74,7 +74,7 @@ def good_trials(study: Study, reach: float) -> list[Trial]:
     if not ranked:
         raise MissingData("no trial ended with a finite objective; this needs at least one that trains")
     first = float(study.cost_curve(ranked[0]).finite.values[0])
-    return ranked[: trend.within_reach(study.costs[[t.index for t in ranked]], first, reach=reach)]
+    return ranked[: trend.count_near_best(study.costs[[t.index for t in ranked]], first, reach=reach)]
 
 
 def best_endings(
@@ -89,8 +89,8 @@ def best_endings(
     endings = [e for t in whole[:best] if (e := _ending(study, t, tolerance, margin, tail)) is not None]
     if not endings:
         raise MissingData(
-            f"the best trials have fewer than {trend.FEWEST} evaluations of {study.spec.objective.metric}, or it gained nothing "
-            "beyond its noise; evaluate more often"
+            f"the best trials have fewer than {trend.MIN_POINTS} evaluations of {study.spec.objective.metric}, or it gained "
+            "nothing beyond its noise; evaluate more often"
         )
     return endings
 

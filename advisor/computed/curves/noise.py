@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy import stats
 
 from advisor.computed.curves import step_noise
 from advisor.computed.decision import repeats
@@ -10,7 +11,6 @@ from advisor.computed.space.settings import Settings
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats import boundaries
-from advisor.stats import distributions as stats
 
 _FREEDOM = 3
 _BEST = 3
@@ -49,9 +49,7 @@ def chance(tried: Settings, largest: float) -> float:
         if not np.isfinite(np.ptp(fine)) or not np.ptp(fine) > 0:
             return float(not np.ptp(fine) > 0)
     some = fine if len(fine) <= _MOST else fine[np.linspace(0, len(fine) - 1, _MOST).astype(np.int64)]
-    from scipy.stats import shapiro
-
-    shape = float(shapiro(_unrounded((some - some.mean()) / np.ptp(some))).pvalue)
+    shape = float(stats.shapiro(_unrounded((some - some.mean()) / np.ptp(some))).pvalue)
     spread, typical = 1.0, abs(float(np.median(fine)))
     if typical > 0 and (fine.min() > 0 or fine.max() < 0):
         squares = float(np.sum(((fine - fine.mean()) / typical) ** 2)) / largest**2

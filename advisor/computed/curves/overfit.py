@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
+from scipy import stats
 
 from advisor.computed import computed
 from advisor.computed.space import kinds
@@ -15,7 +16,6 @@ from advisor.model.space import as_number, hard_limits, words_of
 from advisor.model.spec import Parameter
 from advisor.model.study import Curve, Signal, Study, Trial
 from advisor.stats.curve import Rise, change_since, end_rise
-from advisor.stats.distributions import false_discovery_control
 
 Costs: TypeAlias = Callable[[Trial], Curve]
 
@@ -101,7 +101,7 @@ def beyond_chance(readings: Sequence[Overfit], level: float) -> list[Overfit]:
     """The readings that overfit at `level` for all of them together, with their p-values corrected (Benjamini-Hochberg)."""
     if not readings:
         return []
-    corrected = false_discovery_control(np.array([r.p for r in readings]))
+    corrected = stats.false_discovery_control(np.array([r.p for r in readings]))
     return [replace(r, p=float(p)) for r, p in zip(readings, corrected, strict=True) if p <= level]
 
 

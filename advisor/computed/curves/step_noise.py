@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 from scipy.ndimage import median_filter
 
 from advisor.computed.curves.curve_tails import rate_at_end
@@ -14,7 +15,6 @@ from advisor.model.change import Advise, SetSchedule
 from advisor.model.space import FloatArray
 from advisor.model.study import Signal, Study, Trial
 from advisor.stats.curve import HUGE, noise, smoothed
-from advisor.stats.distributions import norm, p_of_ranks
 
 FEWEST = 10
 """Evaluations below which the noise around the best one is anybody's guess."""
@@ -42,7 +42,7 @@ class Around:
         """How sure it is that the true noise exceeds `level`, the estimate's logarithm being off by 1.5 / sqrt(m)."""
         if self.noise <= 0 or level <= 0 or math.isinf(level):
             return float(self.noise > level)
-        return float(norm.cdf(math.log(self.noise / level) * math.sqrt(len(self.course)) / 1.5))
+        return float(stats.norm.cdf(math.log(self.noise / level) * math.sqrt(len(self.course)) / 1.5))
 
 
 def around_best(costs: FloatArray) -> Around | None:
@@ -114,7 +114,7 @@ def move_together(one: FloatArray, other: FloatArray) -> float:
     a, b = np.diff(one, 2), np.diff(other, 2)
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return math.nan
-    return p_of_ranks(a, b, "greater")
+    return float(stats.spearmanr(a, b, alternative="greater").pvalue)
 
 
 def training_jumps(study: Study, trial: Trial) -> float:

@@ -37,10 +37,10 @@ def read(study: Study) -> Importances:
     """The importances in this study. Raises MissingData where fewer than 8 settings ended, or none with a result."""
     tried = settings.read(study)
     fine = int((~tried.failed).sum())
-    if len(tried) < importance.FEWEST or fine < importance.FEWEST // 2:
+    if len(tried) < importance.MIN_TRIALS or fine < importance.MIN_TRIALS // 2:
         raise MissingData(
-            f"{len(tried)} distinct settings ended, {fine} of them with a result; it takes {importance.FEWEST}, and "
-            f"{importance.FEWEST // 2} with a result, to tell what matters"
+            f"{len(tried)} distinct settings ended, {fine} of them with a result; it takes {importance.MIN_TRIALS}, and "
+            f"{importance.MIN_TRIALS // 2} with a result, to tell what matters"
         )
     numeric = {n: u for n, u in tried.numeric.items() if _varied(u) and not counts_training(n)}
     choices = {n: u for n, u in tried.choices.items() if _varied(u)}

@@ -19,13 +19,13 @@ def learned(study: Study) -> bool:
     """Whether later trials were placed by the results of earlier ones, as TPE and other Bayesian optimisation place them."""
     # Trials of earlier rounds lie where those rounds searched, which says nothing of how this one was drawn.
     chosen = [t for t in study.trials if study.ended[t.index] and t.round is None]
-    if len(chosen) < adaptive.FEWEST or not study.searched:
+    if len(chosen) < adaptive.MIN_POINTS or not study.searched:
         return False
     if len({t.started for t in chosen}) > len(chosen) // 2:
         chosen.sort(key=lambda t: (t.started or 0.0, t.index))
     costs = np.where(study.feasible, study.costs, np.nan)[[t.index for t in chosen]]
     positions = np.stack([study.positions(name, chosen) for name in study.searched], axis=1)
-    return adaptive.learned(positions, costs) <= LEVEL
+    return adaptive.p_value(positions, costs) <= LEVEL
 
 
 def weakened(finding: Finding) -> Finding:

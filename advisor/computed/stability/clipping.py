@@ -54,12 +54,12 @@ def read(study: Study, trial: Trial) -> Clipping | None:
     """
     limit = threshold(trial)
     flags = study.curve(trial, "clipped").finite
-    if len(flags) >= jumps.FEWEST:
+    if len(flags) >= jumps.MIN_POINTS:
         gaps = np.diff(flags.steps).astype(np.float64)  # a window's mean stands for all of its steps
         weights = np.concatenate([gaps[:1], gaps])
         return Clipping(trial, limit, float(np.average(flags.values, weights=weights)), len(flags))
     norms = study.curve(trial, "grad_norm").finite.values
-    if math.isfinite(limit) and len(norms) >= jumps.FEWEST:
+    if math.isfinite(limit) and len(norms) >= jumps.MIN_POINTS:
         return Clipping(trial, limit, float(np.mean(norms >= limit * (1 - _EQUAL))), len(norms))
     known = "schema" in trial.facts and not math.isfinite(limit) and "grad_clip_value" not in trial.facts
     return Clipping(trial, math.nan, 0.0, 0) if known else None

@@ -173,14 +173,14 @@ def _late(curve: Curve) -> Curve:
 
 def clip_action(norms: FloatArray) -> str:
     """What to do, as a sentence."""
-    if len(norms) < jumps.FEWEST:
+    if len(norms) < jumps.MIN_POINTS:
         return LOG_NORM
     return f"Clip gradients at a norm of {np.quantile(norms, 0.9):.3g}, the 90th percentile, and tune the threshold around it."
 
 
 def clip_changes(norms: FloatArray) -> tuple[Change, ...]:
     """Ask for a clipping threshold around the 90th percentile of the unclipped norms; without norms, the advice to log them."""
-    if len(norms) < jumps.FEWEST:
+    if len(norms) < jumps.MIN_POINTS:
         return (Advise(text=LOG_NORM),)
     tenth, middle = float(np.quantile(norms, 0.9)), float(np.median(norms))
     why = f"Gradients above {tenth:.3g}, the 90th percentile of their norms, are to be clipped"
@@ -189,7 +189,7 @@ def clip_changes(norms: FloatArray) -> tuple[Change, ...]:
 
 def clip_lower_changes(threshold: float, norms: FloatArray) -> tuple[Change, ...]:
     """Ask for clipping thresholds below the present one, around the 90th percentile of the unclipped norms if that is lower."""
-    known = {"p90": float(np.quantile(norms, 0.9))} if len(norms) >= jumps.FEWEST else {}
+    known = {"p90": float(np.quantile(norms, 0.9))} if len(norms) >= jumps.MIN_POINTS else {}
     why = f"Clipping at {threshold:.3g} left training unstable"
     return (RunPlan(plan="clip", numbers={"threshold": threshold, **known}, why=why),)
 

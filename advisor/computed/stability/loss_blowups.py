@@ -103,7 +103,7 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     found = _late_divergence(study, trial)
     if found is not None:
         return found
-    judged = [(n, c.finite) for n, c in curves if len(c.finite) >= jumps.FEWEST and _should_fall(study, n)]
+    judged = [(n, c.finite) for n, c in curves if len(c.finite) >= jumps.MIN_POINTS and _should_fall(study, n)]
     if not judged:
         return None
     metric, curve = judged[0]

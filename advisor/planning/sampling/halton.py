@@ -1,7 +1,7 @@
 """Draws trials from a study's space: a scrambled, shifted Halton sequence, the playbook's choice for exploration.
 
 Playbook: "Why use quasi-random search instead of more sophisticated black box optimization algorithms during the exploration phase
-of tuning?". Scrambling and the random shift follow Bousquet et al., "Critical Hyper-Parameters: No Random, No Cry", 2017.
+of tuning?". Scrambling and shift follow Bousquet et al., "Critical Hyper-Parameters: No Random, No Cry", 2017.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from advisor.model.space import FloatArray, Value
 from advisor.model.spec import StudySpec
 from advisor.stats.halton import Halton
 
-MOST = 1_000_000
-"""Trials in a sequence: more than any study has, few enough to skip them one by one."""
-
-
-_PATIENCE = 1000
-"""Points of the sequence in a row that may lie in forbidden regions; that many mean that the space is wrong."""
-_AT_ONCE = 256
+MAX_TRIALS = 1_000_000
+"""Maximum trials in a sequence: more than any study has, few enough to skip them one by one."""
+_MAX_REFUSED = 1000
+"""Maximum points in a row in forbidden regions; after that the space is considered wrong."""
+_BLOCK = 256
+"""Points to compute at once."""
 
 
 def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, Value]]:
-    """`count` trials of the study, after the first `skip` of its sequence: {parameter: value}, fixed and derived ones included.
+    """Yield `count` trials of the study, after the first `skip` of its sequence: {parameter: value}, with fixed and derived
+    parameters.
 
-    The same study gives the same trials on every platform and whatever the order of its parameters; asking for more continues the
-    sequence. A parameter whose condition (`when`) does not hold in a trial is left out of it, and points of the sequence that lie
-    in a forbidden region are left out altogether. Where one list of choices is all that is searched, a Halton sequence goes round
-    it: as many trials as there are choices train each of them once.
+    A study gives the same trials on every platform, for any order of its parameters; more trials continue the sequence. A
+    parameter is left out of trials in which its condition (`when`) does not hold. Points in a forbidden region are skipped. If
+    only one list of choices is searched, each choice appears once before any appears again. Raises AdvisorError for impossible
+    numbers and adaptive samplers.
     """
-    if count < 0 or skip < 0 or count + skip > MOST:
+    if count < 0 or skip < 0 or count + skip > MAX_TRIALS:
         raise AdvisorError(
-            f"the numbers of trials to draw and to skip must not be negative, nor more than {MOST:,} together"
+            f"the numbers of trials to draw and to skip must not be negative, nor more than {MAX_TRIALS:,} together"
         )
     if spec.sampler.kind == "adaptive":
         raise AdvisorError(
@@ -45,28 +45,28 @@ def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, 
             "advisor.planning.sampling.adaptive.suggest does for results of your own"
         )
     searched = sorted(spec.searched)
-    # Without regions nothing is left out, and the points that are skipped need not be looked at.
-    first, left_out = (0, skip) if spec.forbidden else (skip, 0)
-    return islice(_allowed(spec, searched, first), left_out, left_out + count)
+    # Without regions no point is forbidden, so the sequence can start at `skip`.
+    first, allowed = (0, skip) if spec.forbidden else (skip, 0)
+    return islice(_allowed(spec, searched, first), allowed, allowed + count)
 
 
 def _allowed(spec: StudySpec, searched: list[str], first: int) -> Iterator[dict[str, Value]]:
-    """The trials at the points of the sequence, from the point `first` on, that no region forbids."""
+    """Yield the trials from point `first` on that no region forbids."""
     refused = 0
     for position in _positions(spec, len(searched), first):
         trial = trial_at(spec, position)
         if spec.forbids(trial) is None:
             refused = 0
             yield trial
-        elif (refused := refused + 1) == _PATIENCE:
+        elif (refused := refused + 1) == _MAX_REFUSED:
             raise AdvisorError(
-                f"the study's forbidden regions leave next to nothing of its space: {_PATIENCE:,} points in a row lie in them; "
+                f"the study's forbidden regions cover almost all of its space: {_MAX_REFUSED:,} points in a row lie in them; "
                 "search other ranges"
             )
 
 
 def trial_at(spec: StudySpec, position: FloatArray | Sequence[float]) -> dict[str, Value]:
-    """The trial at a position in the unit cube: a coordinate in [0, 1) for each searched parameter in the order of their names."""
+    """Return the trial at a position in the unit cube: one coordinate in [0, 1) per searched parameter, sorted by name."""
     searched = sorted(spec.searched)
     fixed = {name: p.value for name, p in spec.parameters.items() if p.role == "fixed" and p.value is not None}
     drawn = {name: spec.parameters[name].draw(float(u)) for name, u in zip(searched, position, strict=True)}
@@ -78,18 +78,18 @@ def trial_at(spec: StudySpec, position: FloatArray | Sequence[float]) -> dict[st
             continue
         if formula.parse(parameter.formula).names <= trial.keys():
             raise AdvisorError(
-                f"{name!r} has no finite value by its formula {parameter.formula!r} in the trial {json.dumps(trial)}"
+                f"{name!r} has no finite value: its formula is {parameter.formula!r} and the trial is {json.dumps(trial)}"
             )
     return {name: trial[name] for name in spec.parameters if name in trial}
 
 
 def _positions(spec: StudySpec, dimensions: int, first: int) -> Iterator[FloatArray]:
-    """The points of the sequence from the one numbered `first` on, without end: shape (dimensions,) each, in [0, 1)."""
+    """Yield the points of the sequence from number `first` on, without end: shape (dimensions,) each, in [0, 1)."""
     rng = np.random.default_rng(spec.sampler.seed)
     if spec.sampler.kind == "random" or dimensions == 0:
         rng.random((first, dimensions))
         while True:
-            yield from rng.random((_AT_ONCE, dimensions))
+            yield from rng.random((_BLOCK, dimensions))
     choices = [p.options for p in spec.searched.values() if p.options]
     if dimensions == 1 and choices:
         order = (rng.permutation(len(choices[0])) + 0.5) / len(choices[0])
@@ -97,12 +97,12 @@ def _positions(spec: StudySpec, dimensions: int, first: int) -> Iterator[FloatAr
             yield order[[number % len(order)]]
     shift = rng.random(dimensions)
     sequence = Halton(dimensions, rng)
-    for start in count(first, _AT_ONCE):
-        yield from (sequence.points(start, _AT_ONCE) + shift) % 1.0
+    for start in count(first, _BLOCK):
+        yield from (sequence.points(start, _BLOCK) + shift) % 1.0
 
 
 def _existing(spec: StudySpec, values: dict[str, Value]) -> dict[str, Value]:
-    """The parameters that exist in this trial, in the order of the study file."""
+    """Return the parameters that exist in this trial, in the order of the study file."""
     present: dict[str, Value] = {}
     for name in spec.parameters:
         if name in values and _exists(spec, name, values):

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from advisor.model.space import FloatArray, along
+from advisor.model.space import FloatArray, to_scale
 from advisor.model.space import Scale as SpaceScale
 from advisor.stats.curve import HUGE
 
@@ -137,7 +137,7 @@ def padded(low: float, high: float, *, log: bool, reverse: bool = False, by: flo
 def spanning(values: Sequence[float], scale: SpaceScale, *, by: float = 0.04) -> Limits:
     """Limits that take in all values that can stand on the scale, with some room at both ends."""
     on = np.array([v for v in values if math.isfinite(v)])
-    on = on[np.isfinite(along(on, scale))]
+    on = on[np.isfinite(to_scale(on, scale))]
     if not len(on):
         return Limits(0.0, 1.0, False)
     return padded(float(on.min()), float(on.max()), log=scale == "log", reverse=scale == "reverse-log", by=by)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
+from scipy import stats
 
 from advisor.computed.batch import targets, throughput
 from advisor.computed.space import importance
@@ -32,7 +33,6 @@ from advisor.report.plot_data.plotted import (
 from advisor.report.plot_data.reduce import with_extremes
 from advisor.stats import interaction
 from advisor.stats.best_of import chance_of_an_empty_part, quantiles_of_best
-from advisor.stats.distributions import t as student
 
 FEWEST = 8
 """Trials from which the best of n says something."""
@@ -155,7 +155,7 @@ def speeds(study: Study) -> tuple[Speed, ...]:
     found = throughput.speeds(study)
     made = []
     for speed in found if len(found) > 1 else ():
-        reach = float(student.ppf(0.95, speed.rate.freedom)) * speed.rate.error if speed.rate.freedom > 0 else math.nan
+        reach = float(stats.t.ppf(0.95, speed.rate.freedom)) * speed.rate.error if speed.rate.freedom > 0 else math.nan
         ends = [math.exp(speed.rate.value + s * reach) if math.isfinite(reach) else None for s in (-1, 1)]
         ids = tuple(encodable(t.id) for t in speed.trials)
         made.append(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advisor.model.space import FloatArray, IntArray, along
+from advisor.model.space import FloatArray, IntArray, to_scale
 from advisor.model.study import Signal, Study, Trial
 from advisor.report.figures.scale import Limits, curve_limits, padded
 from advisor.report.model import CurveSet
@@ -127,7 +127,7 @@ def _extremes(key: IntArray, values: FloatArray, limits: Limits, shape: tuple[in
 def _levels(limits: Limits, values: FloatArray) -> IntArray:
     """The level of each value (n,); beyond the axis, or where it cannot stand on it, that of its end."""
     low, high, at = (
-        along(v, "log" if limits.log else "linear") for v in (np.array(limits.low), np.array(limits.high), values)
+        to_scale(v, "log" if limits.log else "linear") for v in (np.array(limits.low), np.array(limits.high), values)
     )
     part = np.nan_to_num((at - low) / (high - low), nan=0.0, posinf=1.0, neginf=0.0)
     return np.round(np.clip(part, 0, 1) * (len(LEVELS) - 1)).astype(np.int64)

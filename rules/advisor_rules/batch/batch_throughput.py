@@ -91,9 +91,7 @@ class BatchThroughput(Rule):
         at = f"growing at batch size {chosen.size:g}"
         if grows.never >= 1 - alpha and grows.chosen in (0, last):
             cause, tip = throughput.bottleneck(study, speeds)
-            said = (
-                f"No doubling of the batch size nearly doubles the throughput, at most times {grows.most:.2f}: {cause}"
-            )
+            said = f"No doubling of the batch size nearly doubles the throughput, at most times {grows.max_factor:.2f}: {cause}"
             return _Conclusion(said, tip, None, grows.never)
         if grows.saturated >= 1 - alpha:
             after = speeds[grows.chosen + 1]

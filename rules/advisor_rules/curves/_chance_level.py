@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from advisor.computed.pipeline.validation import unit_of_shares
 from advisor.model.space import FloatArray, as_number, words_of
 from advisor.model.study import Curve, Signal, Study, Trial
-from advisor.stats import distributions as stats
-from advisor.stats.curve import FEWEST, noise, point_rise, rise_over_lowest
+from advisor.stats.curve import MIN_POINTS, noise, point_rise, rise_over_lowest
 
 _NOT_OF_CLASSES = set("mse mae rmse squared absolute angular relative pixel recon reconstruction".split())
 _FOLLOWS_NOTHING = set("mcc kappa r2 pearson spearman corr correlation".split())
@@ -214,7 +214,7 @@ def _constant(study: Study, trials: Sequence[Trial]) -> Guess | None:
 def _still(curve: Curve) -> float:
     """The value at which the curve stands, exactly, from its second point on; NaN if it moves, or has too few points."""
     values = curve.finite.values[1:]
-    if len(values) < FEWEST:
+    if len(values) < MIN_POINTS:
         return math.nan
     usual = float(np.median(values))
     return usual if float(np.mean(values == usual)) >= _STILL else math.nan
@@ -255,7 +255,7 @@ def training(study: Study, trial: Trial) -> tuple[str, Curve] | None:
     first = study.cost_curve(trial).finite.steps[:1]
     for signal in _TRAINING:
         curve = study.curve(trial, signal).finite
-        if len(curve) >= FEWEST and len(first) and curve.steps[0] <= first[0]:
+        if len(curve) >= MIN_POINTS and len(first) and curve.steps[0] <= first[0]:
             return study.signals[signal], curve
     return None
 

@@ -7,13 +7,13 @@ from itertools import permutations
 from typing import Literal
 
 import numpy as np
+from scipy import stats
 
 from advisor.computed.curves.overfit import Overfit, read_overfits
 from advisor.computed.space.kinds import is_regulariser
 from advisor.computed.stability import instability
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
-from advisor.stats import distributions as stats
 
 FEWEST = 5
 """Trials with which an order can be told from chance at the 5 % level, in two respects at once."""
@@ -82,7 +82,7 @@ def together(a: FloatArray, b: FloatArray, alternative: Literal["greater", "less
     if np.ptp(ranks_a) == 0 or np.ptp(ranks_b) == 0:
         return 1.0
     if len(a) > _EXACT:
-        return stats.p_of_ranks(a, b, alternative)
+        return float(stats.spearmanr(a, b, alternative=alternative).pvalue)
     sign = 1.0 if alternative == "greater" else -1.0
     orders = np.array(list(permutations(ranks_b)))
     return float(np.mean(sign * (orders @ ranks_a) >= sign * float(ranks_a @ ranks_b) - 1e-9))

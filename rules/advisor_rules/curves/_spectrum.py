@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 from scipy.ndimage import uniform_filter1d
 
 from advisor.model.space import FloatArray, IntArray
-from advisor.stats import distributions as stats
 from advisor.stats.curve import HUGE
 
 FEWEST = 32

@@ -20,7 +20,7 @@ from advisor.model.change import AddParameter
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.study import Study, Trial
-from advisor.stats.curve import FEWEST
+from advisor.stats.curve import MIN_POINTS
 
 
 class CurveOverfitting(Rule):
@@ -99,7 +99,7 @@ class CurveOverfitting(Rule):
                 yield self._report(study, metric, hits, winners, len(trials))
                 return
         if not assessed:
-            raise MissingData(f"no trial has {FEWEST} evaluations of {objective}; evaluate more often")
+            raise MissingData(f"no trial has {MIN_POINTS} evaluations of {objective}; evaluate more often")
 
     def _report(self, study: Study, metric: str, hits: list[Overfit], winners: list[Trial], feasible: int) -> Finding:
         top, objective = hits[0], study.spec.objective.metric

@@ -11,7 +11,7 @@ from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData, Severity
 from advisor.model.study import Study, Trial
-from advisor.stats.curve import FEWEST
+from advisor.stats.curve import MIN_POINTS
 from advisor_rules.curves._slow_rises import TrainingRise, read_rises
 
 
@@ -86,7 +86,7 @@ class CurveTrainLossRises(Rule):
             )
         judged = read_rises(study, self.best, self.reach, material=self.material, visible=self.visible, jump=self.jump)
         if not judged:
-            raise MissingData(f"no good trial logged {FEWEST} training losses; log train/loss at every step")
+            raise MissingData(f"no good trial logged {MIN_POINTS} training losses; log train/loss at every step")
         rising = [r for r in judged if r.p <= self.false_alarms]
         trials = list({r.trial.index: r.trial for r in rising}.values())
         count = len({r.trial.index for r in judged})

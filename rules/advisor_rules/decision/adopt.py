@@ -83,10 +83,10 @@ class Adopt(Rule):
 
     def _behind(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
         """Repeats of the best setting that fell behind the others, be they fewer or more, and lose to the next setting."""
-        apart = difference.apart(best.costs)
-        if apart is None or apart.p > self.false_alarms:
+        gap = difference.widest_gap(best.costs)
+        if gap is None or gap.p > self.false_alarms:
             return []
-        worse = [i for i in range(len(best.costs)) if (i in apart.few) == apart.worse]
+        worse = [i for i in range(len(best.costs)) if (i in gap.minority) == gap.worse]
         return [i for i in worse if rival is None or best.costs[i] > rival.mean]
 
     def _does_not_repeat(self, study: Study, best: repeats.Setting, behind: list[int]) -> Finding:
@@ -148,7 +148,7 @@ class Adopt(Rule):
             if worth
             else f"Take the simpler or cheaper of {name} and {next_name}: not even {self.most} {noun}s each would tell them apart.",
             severity="note",
-            confidence=1 - (difference.shows_again(found, self.false_alarms) if found.gain > 0 else 0.0),
+            confidence=1 - (difference.chance_of_replication(found, self.false_alarms) if found.gain > 0 else 0.0),
             trials=[best.trials[0], rival.trials[0]],
             evidence=(
                 FigureEvidence(

@@ -79,7 +79,7 @@ class TuningSaturated(Rule):
         # A setting that was repeated is known by its mean; the lucky one of many single runs is not.
         best = min((s for s in tried if len(s.costs) > 1), key=lambda s: s.mean)
         costs = np.array([s.mean for s in tried])
-        band = difference.beyond(variance, len(best.costs), self.false_alarms)
+        band = difference.prediction_margin(variance, len(best.costs), self.false_alarms)
         if costs.min() < best.mean - band:
             return
         recent, before = _recent(tried), np.array([s.costs[0] for s in tried])

@@ -13,7 +13,7 @@ from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.study import Study, Trial
-from advisor.stats.curve import FEWEST
+from advisor.stats.curve import MIN_POINTS
 from advisor_rules.pipeline._checkpoints import Left, read_left
 
 
@@ -67,8 +67,8 @@ class CkptBestLost(Rule):
         top = read_left(study, trials[0])
         if top is None:
             raise MissingData(
-                f"the best trial has fewer than {FEWEST} evaluations of {study.spec.objective.metric} and noted no checkpoints; "
-                "evaluate more often"
+                f"the best trial has fewer than {MIN_POINTS} evaluations of {study.spec.objective.metric} and noted no checkpoints"
+                "; evaluate more often"
             )
         if self._lost(top, _alike(study, top)):
             others = [r for t in trials[1:] if (r := read_left(study, t)) is not None and self._lost(r)]

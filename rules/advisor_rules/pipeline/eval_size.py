@@ -16,7 +16,7 @@ from advisor.model.change import Advise
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Severity
 from advisor.model.study import Study, Trial
-from advisor.stats.heterogeneity import Apart, apart
+from advisor.stats.heterogeneity import Heterogeneity, heterogeneity
 
 
 class EvalSize(Rule):
@@ -82,29 +82,32 @@ class EvalSize(Rule):
             )
         costs = study.costs[[t.index for t in trials]]
         error = validation.standard_errors(study, trials) * math.sqrt(1 - self.agreement)
-        found = apart(costs, error, self.false_alarms)
+        found = heterogeneity(costs, error, self.false_alarms)
         gain = float(np.median(study.costs[study.feasible]) - costs[0])
-        if found.p > self.false_alarms and found.least > self.blur * gain:
+        if found.p > self.false_alarms and found.critical_range > self.blur * gain:
             yield self._too_small(study, trials, found, gain)
         else:
             yield from self._rare_classes(study, trials[0])
 
-    def _too_small(self, study: Study, trials: Sequence[Trial], found: Apart, gain: float) -> Finding:
+    def _too_small(self, study: Study, trials: Sequence[Trial], found: Heterogeneity, gain: float) -> Finding:
         metric, n = study.spec.objective.metric, trials[0].fact("n_valid")
-        factor = (found.least / found.spread) ** 2 if found.spread > 0 else math.inf
+        factor = (found.critical_range / found.spread) ** 2 if found.spread > 0 else math.inf
         advice = (
             f"Validate on about {round_up(n * factor):,} examples, or take these trials as equal."
             if factor <= 100
             else "Take these trials as equal and choose by cost or simplicity; no validation set in reach tells them apart."
         )
-        severity: Severity = "warning" if found.least > gain else "note"
+        severity: Severity = "warning" if found.critical_range > gain else "note"
         counts = validation.class_counts(trials[0])
         rows = [
             ("validation examples", f"{n:,.0f}"),
             ("standard error of one trial", f"{found.error / math.sqrt(1 - self.agreement):.3g}"),
             ("of that, not shared by trials", f"{found.error:.3g} (correlation {self.agreement:g})"),
             (f"range of the {len(trials)} best trials", f"{found.spread:.3g}"),
-            ("range that tells them apart", f"{found.least:.3g} (equal trials exceed it in {self.false_alarms:.0%})"),
+            (
+                "range that tells them apart",
+                f"{found.critical_range:.3g} (equal trials exceed it in {self.false_alarms:.0%})",
+            ),
             ("chance of such a range if they were equal", f"{found.p:.2g}"),
             ("best to median trial", f"{gain:.3g} (fires where telling apart takes more than {self.blur:.0%} of it)"),
         ]
@@ -112,8 +115,8 @@ class EvalSize(Rule):
             rows.append(("examples of the rarest class", str(min(counts))))
         return self._finding(
             f"With {n:,.0f} validation examples, {metric} of the {len(trials)} best trials differs by {found.spread:.2g}, and it "
-            f"takes {found.least:.2g} to tell them apart: any of them may be the best.",
-            advice, severity, found.again, study, trials, rows,
+            f"takes {found.critical_range:.2g} to tell them apart: any of them may be the best.",
+            advice, severity, found.chance_within, study, trials, rows,
         )  # fmt: skip
 
     def _rare_classes(self, study: Study, trial: Trial) -> Iterator[Finding]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats import best_of, boundaries
-from advisor.stats import distributions as stats
 from advisor.stats.outliers import Side
 
 DOUBT = 0.1

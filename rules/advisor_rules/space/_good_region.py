@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
-from advisor.stats.importance import evenly, normal_scores
+from advisor.stats.importance import evenly_by_rank, normal_scores
 
 FEWEST_GOOD = 4
 """Good points below which the part of an axis that they leave free says nothing."""
@@ -86,7 +86,7 @@ def matters(positions: FloatArray, costs: FloatArray) -> float:
     points, where `region` asks the good ones: few of them among many axes show little by themselves. Points of one position are
     never told apart.
     """
-    some = evenly(costs, _MOST)
+    some = evenly_by_rank(costs, _MOST)
     _, at = np.unique(positions[some], return_inverse=True)
     order, sizes = np.argsort(at, kind="stable"), np.cumsum(np.bincount(at))
     scores, n = normal_scores(costs[some]), len(some)

@@ -12,7 +12,7 @@ import numpy as np
 
 from advisor.model.space import FloatArray
 from advisor.stats import surface
-from advisor.stats.importance import coordinates, evenly, squared
+from advisor.stats.importance import coordinates, evenly_by_rank, squared_distances
 
 SEED = 0
 MOST = 80
@@ -40,13 +40,13 @@ def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], value
     used, other: positions (n,) on both scales, NaN without one; blocks: coordinates (n, c) of the other axes; values: (n,), finite,
     lower is better. Both models have the relevances of the other axes that fit the model that is to be refuted.
     """
-    keep = evenly(values, MOST)
+    keep = evenly_by_rank(values, MOST)
     n = len(keep)
     y = _shaped(values[keep][:, None])
     if n < FEWEST or not y.any():
         return 1.0
-    rest = [squared(b[keep], b[keep]) for b in blocks]
-    axes = [squared(c, c) for c in (coordinates(u[keep], True) for u in (used, other))]
+    rest = [squared_distances(b[keep], b[keep]) for b in blocks]
+    axes = [squared_distances(c, c) for c in (coordinates(u[keep], True) for u in (used, other))]
     at = surface.fit(y[:, 0], np.array([*rest, axes[0]]), np.array([*np.zeros(len(rest) + 1), 0.0, -2.0]))
     apart = sum((r * d for r, d in zip(np.exp(at[:-3]), rest, strict=True)), np.zeros((n, n)))
     models = [[_model(apart + r * axis, noise) for r, noise in product(_RELEVANCES, _NOISES)] for axis in axes]

@@ -189,7 +189,7 @@ def _how_far(domain: Domain, step: float, to: float) -> str:
     turn = as_number(domain.from_unit(side))
     limit = {True: "the least that a range is moved by", False: "as far as a range is moved at once, or may be"}
     reached = turn < to if to > domain.high else turn > to
-    said = f"the fitted response turns before {turn:.3g}, with {boundaries.ENOUGH:.0%} probability"
+    said = f"the fitted response turns before {turn:.3g}, with {boundaries.TURN_QUANTILE:.0%} probability"
     near = math.isclose(turn, to, rel_tol=0.02)
     return said if near else f"{said}, and {to:g} is {limit[reached]}"
 

@@ -14,7 +14,7 @@ from advisor.engine.rule import Factor, Rule, Settled, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.space import Domain, along
+from advisor.model.space import Domain, to_scale
 from advisor.model.study import Study
 from advisor.stats import outliers
 
@@ -84,7 +84,7 @@ class SpaceBoundaryInfeasible(Rule):
         """Distances in the unit range: close to the threshold, and the farthest that the next trial may be."""
         if domain.scale == "linear" or domain.low is None or domain.high is None:
             return self.reach, 2 * self.reach
-        ends = along(np.array([domain.low, domain.high]), domain.scale)
+        ends = to_scale(np.array([domain.low, domain.high]), domain.scale)
         decades = float(ends[1] - ends[0]) / math.log(10)
         return math.log10(self.factor) / decades, 1 / decades
 

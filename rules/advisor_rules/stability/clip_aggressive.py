@@ -72,8 +72,9 @@ class ClipAggressive(Rule):
         judged = [c for t in good if (c := clipping.read(study, t)) is not None]
         if not judged:
             raise MissingData(
-                f"no good trial says at which gradient norm it clips and logged {jumps.FEWEST} norms; log the norm before clipping "
-                "at every step, as train/grad_norm, and the threshold as grad_clip_norm (the advisor's training hook does both)"
+                f"no good trial says at which gradient norm it clips and logged {jumps.MIN_POINTS} norms; log the norm before "
+                "clipping at every step, as train/grad_norm, and the threshold as grad_clip_norm (the advisor's training hook "
+                "does both)"
             )
         hard = [c for c in judged if c.share > self.most and c.p(self.most) <= self.false_alarms]
         if judged[0] not in hard or 2 * len(hard) <= len(judged):

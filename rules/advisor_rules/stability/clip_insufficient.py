@@ -82,7 +82,7 @@ class ClipInsufficient(Rule):
         ]
         if not unrest.seen and not any(math.isfinite(c.threshold) and study.has("grad_norm") for c in clipped):
             raise MissingData(
-                f"no trial that clips logged {jumps.FEWEST} losses or gradient norms; log both at every step, the norm before "
+                f"no trial that clips logged {jumps.MIN_POINTS} losses or gradient norms; log both at every step, the norm before "
                 "clipping"
             )
         if unrest.unstable:

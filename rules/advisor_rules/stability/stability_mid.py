@@ -106,7 +106,8 @@ class StabilityMid(Rule):
         seen = [b for b in found if b is not None]
         if not seen:
             raise MissingData(
-                f"no trial logged {jumps.FEWEST} losses or evaluations; log the training loss, and the gradient norm, at every step"
+                f"no trial logged {jumps.MIN_POINTS} losses or evaluations; log the training loss, and the "
+                "gradient norm, at every step"
             )
         unstable = [b for b in seen if b.p * len(seen) <= self.false_alarms and b.share >= self.material]
         if not unstable:

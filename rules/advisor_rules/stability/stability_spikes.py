@@ -58,10 +58,10 @@ class StabilitySpikes(Rule):
         """Yield one finding about the study."""
         near = instability.within_reach(study, self.reach)
         curves = [(t, instability.late_norm(study, t)) for t in near.trials[: self.trials]]
-        curves = [(t, c) for t, c in curves if len(c) >= jumps.FEWEST]
+        curves = [(t, c) for t, c in curves if len(c) >= jumps.MIN_POINTS]
         if not curves:
             what = (
-                f"no trial logged {jumps.FEWEST} gradient norms after its start"
+                f"no trial logged {jumps.MIN_POINTS} gradient norms after its start"
                 if study.has("grad_norm")
                 else "no gradient norm was logged"
             )

@@ -46,10 +46,10 @@ def test_a_region_holds_where_all_its_bounds_do():
         where={"lr": Bounds(low=0.3), "optimizer": Bounds(choices=("sgd",)), "m": Bounds(low=0.5, high=0.9)}
     )
     trial = {"lr": 0.3, "optimizer": "sgd", "m": 0.9}
-    assert region.holds(trial)
+    assert region.contains(trial)
     for other in ({"lr": 0.2}, {"optimizer": "adam"}, {"m": 0.95}, {"m": 0.4}, {"lr": "high"}):
-        assert not region.holds({**trial, **other})
-    assert not region.holds({"lr": 1.0, "optimizer": "sgd"})
+        assert not region.contains({**trial, **other})
+    assert not region.contains({"lr": 1.0, "optimizer": "sgd"})
     assert SPEC.model_copy(update={"forbidden": (region,)}).forbids(trial) == region
     assert SPEC.forbids(trial) is None
 

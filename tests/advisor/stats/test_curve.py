@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy import signal
 
-from advisor.stats.curve import change_since, end_rise, late_scatter, noise, point_rise
+from advisor.stats.curve import change_since, end_rise, late_scatter, noise, point_rise, smoothed
 
 
 def falling(n):
@@ -11,10 +12,7 @@ def falling(n):
 
 
 def autocorrelated(rng, n, phi):
-    shocks = rng.standard_normal(n + 50)
-    for i in range(1, len(shocks)):
-        shocks[i] += phi * shocks[i - 1]
-    return shocks[50:]
+    return signal.lfilter([1], [1, -phi], rng.standard_normal(n + 50))[50:]
 
 
 def test_noise_is_that_of_the_points_and_not_of_the_trend():
@@ -86,3 +84,9 @@ def test_rounding_is_no_noise_by_which_a_coarse_metric_rises(unit: float, kind: 
     assert rise is not None
     assert rise.p == pytest.approx(whole.p, rel=1e-3)
     assert rise.p > 0.05
+
+
+@pytest.mark.parametrize(("n", "window"), [(9, 9), (20, 9), (50, 5), (31, 15)])
+def test_smoothing_equals_scipys_savitzky_golay_filter(n, window):
+    y = np.random.default_rng(5).normal(size=n).cumsum()
+    np.testing.assert_allclose(smoothed(y, window), signal.savgol_filter(y, window, 2), rtol=1e-11, atol=1e-12)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from advisor.stats.difference import apart, difference, pooled, repeats_needed, shows_again
+from advisor.stats.difference import chance_of_replication, difference, pooled, repeats_needed, widest_gap
 
 
 def test_the_t_of_welch():
@@ -69,24 +69,24 @@ def test_repeats_needed_at_the_ends():
 def test_a_barely_significant_lead_shows_again_half_of_the_time():
     one = np.array([0.0, 1.0])
     found = difference(one, one + 0.0, pool=(1.0, 1000))
-    assert shows_again(found, 0.05) == pytest.approx(0.025, abs=0.001)
+    assert chance_of_replication(found, 0.05) == pytest.approx(0.025, abs=0.001)
     found = difference(np.zeros(1), np.array([1.96 * 2**0.5]), pool=(1.0, 100_000))
-    assert shows_again(found, 0.05) == pytest.approx(0.5, abs=0.01)
+    assert chance_of_replication(found, 0.05) == pytest.approx(0.5, abs=0.01)
 
 
 def test_repeats_that_fall_apart():
-    found = apart(np.array([0.0969, 0.8966, 0.0970, 0.0998, 0.8967]))
-    assert found.few == (1, 4)
+    found = widest_gap(np.array([0.0969, 0.8966, 0.0970, 0.0998, 0.8967]))
+    assert found.minority == (1, 4)
     assert found.worse
     assert found.p < 0.01
-    lucky = apart(np.array([0.1, 0.9, 0.901, 0.902, 0.903]))
-    assert (lucky.few, lucky.worse) == ((0,), False)
-    assert apart(np.array([1.0, 2.0, 9.0])) is None
-    assert apart(np.ones(6)) is None
-    assert apart(np.array([0.50, 0.50, 0.53, 0.56])).p > 0.05  # ties
+    lucky = widest_gap(np.array([0.1, 0.9, 0.901, 0.902, 0.903]))
+    assert (lucky.minority, lucky.worse) == ((0,), False)
+    assert widest_gap(np.array([1.0, 2.0, 9.0])) is None
+    assert widest_gap(np.ones(6)) is None
+    assert widest_gap(np.array([0.50, 0.50, 0.53, 0.56])).p > 0.05  # ties
 
 
 def test_normal_repeats_seldom_fall_apart():
     rng = np.random.default_rng(5)
     for n in (4, 5, 10, 40):
-        assert np.mean([apart(rng.normal(0, 1, n)).p <= 0.05 for _ in range(300)]) <= 0.085
+        assert np.mean([widest_gap(rng.normal(0, 1, n)).p <= 0.05 for _ in range(300)]) <= 0.085

@@ -5,26 +5,29 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.stats.heterogeneity import apart, error_of_share, p_of_mean
+from advisor.stats.heterogeneity import error_of_share, heterogeneity, p_of_mean
 
 
 @pytest.mark.parametrize("k", [2, 5, 20])
 def test_equal_values_exceed_the_range_as_often_as_promised(k: int) -> None:
     drawn = np.random.default_rng(k).standard_normal((2000, k))
-    found = [apart(values, np.ones(k), 0.05) for values in drawn]
-    assert np.mean([f.spread > f.least for f in found]) == pytest.approx(0.05, abs=0.015)
+    found = [heterogeneity(values, np.ones(k), 0.05) for values in drawn]
+    assert np.mean([f.spread > f.critical_range for f in found]) == pytest.approx(0.05, abs=0.015)
     assert np.mean([f.p for f in found]) == pytest.approx(0.5, abs=0.03)
 
 
 def test_two_values_by_the_textbook() -> None:
-    found = apart(np.array([0.0, 2.0]), np.array([0.5, 0.5]), 0.05)
-    assert found.least == pytest.approx(1.96 * 2**0.5 * 0.5, rel=1e-3)
-    assert found.again < 0.2
+    found = heterogeneity(np.array([0.0, 2.0]), np.array([0.5, 0.5]), 0.05)
+    assert found.critical_range == pytest.approx(1.96 * 2**0.5 * 0.5, rel=1e-3)
+    assert found.chance_within < 0.2
 
 
 def test_values_without_error() -> None:
-    one, two = apart(np.array([1.0, 1.0]), np.zeros(2), 0.05), apart(np.array([1.0, 2.0]), np.zeros(2), 0.05)
-    assert (one.p, two.p, two.least, two.again) == (1, 0, 0, 0)
+    one, two = (
+        heterogeneity(np.array([1.0, 1.0]), np.zeros(2), 0.05),
+        heterogeneity(np.array([1.0, 2.0]), np.zeros(2), 0.05),
+    )
+    assert (one.p, two.p, two.critical_range, two.chance_within) == (1, 0, 0, 0)
 
 
 def test_the_error_of_a_share() -> None:

@@ -23,7 +23,7 @@ def test_the_last_size_that_brought_more_is_chosen():
     found = grow([100, 190, 360, 365, 362])
     assert found.chosen == 2
     assert found.saturated > 0.99
-    assert found.most == pytest.approx(1.9, rel=0.05)
+    assert found.max_factor == pytest.approx(1.9, rel=0.05)
     assert found.never < 0.01
 
 
@@ -39,7 +39,7 @@ def test_no_size_brings_more():
 
 
 def test_sizes_that_are_no_doublings_are_put_per_doubling():
-    assert grow([100, 400], sizes=[16.0, 64.0]).most == pytest.approx(2, rel=0.05)
+    assert grow([100, 400], sizes=[16.0, 64.0]).max_factor == pytest.approx(2, rel=0.05)
     assert math.isnan(grow([100, 105], sizes=[100.0, 110.0]).never)
 
 

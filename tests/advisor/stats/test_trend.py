@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.signal import lfilter
 
 from advisor.stats import trend
 
@@ -50,10 +51,9 @@ def test_the_forecast_of_a_power_law_is_at_most_logarithmic():
     assert 0.5 * left < end.forecast < 1.5 * left
 
 
-def test_flat_and_rising_curves_do_not_improve():
-    flat = np.exp(-T / 0.03)
-    assert not ending(noisy(flat, 0.01, 1)).improving(0.01, 0.05)
-    assert not ending(noisy(flat + 0.3 * T, 0.01, 1)).improving(0.01, 0.05)
+@pytest.mark.parametrize("rise", [0, 0.3])
+def test_flat_and_rising_curves_do_not_improve(rise):
+    assert not ending(noisy(np.exp(-T / 0.03) + rise * T, 0.01, 1)).improving(0.01, 0.05)
 
 
 def test_a_smooth_fall_that_begins_late_and_sharply_still_improves():
@@ -63,10 +63,8 @@ def test_a_smooth_fall_that_begins_late_and_sharply_still_improves():
 
 
 def test_autocorrelated_noise_widens_the_error():
-    rng = np.random.default_rng(3)
-    white, wander = rng.normal(0, 0.01, N), rng.normal(0, 0.01, N)
-    for i in range(1, N):
-        wander[i] = 0.8 * wander[i - 1] + 0.6 * wander[i]
+    white, shocks = np.random.default_rng(3).normal(0, 0.01, (2, N))
+    wander = lfilter([0.6], [1, -0.8], shocks)
     assert ending(np.exp(-T / 0.05) + wander).error > 1.5 * ending(np.exp(-T / 0.05) + white).error
 
 
@@ -85,20 +83,17 @@ def test_a_tenfold_fall_is_read_in_logarithms():
 
 
 def test_the_plateau_is_found_where_the_curve_settles():
-    costs = noisy(np.where(T < 0.4, 1 - T / 0.4, 0.0), 0.001)
-    found = plateau(costs)
+    found = plateau(noisy(np.where(T < 0.4, 1 - T / 0.4, 0.0), 0.001))
     assert found.settled == pytest.approx(0.4, abs=0.04)
     assert found.flat(0.05)
-    assert not plateau(noisy(1 - T, 0.001)).flat(0.05)
 
 
-def test_a_plateau_that_rises_again_is_not_flat():
-    costs = np.maximum(1 - T / 0.2, 0) + 0.2 * np.maximum(T - 0.4, 0)
-    assert not plateau(noisy(costs, 0.005)).flat(0.05)
+RISES_AGAIN = np.maximum(1 - T / 0.2, 0) + 0.2 * np.maximum(T - 0.4, 0)
 
 
-def test_much_noise_leaves_room_for_a_gain_and_is_not_called_flat():
-    assert not plateau(noisy(np.exp(-T / 0.05), 0.12)).flat(0.05)
+@pytest.mark.parametrize(("costs", "noise"), [(1 - T, 0.001), (RISES_AGAIN, 0.005), (np.exp(-T / 0.05), 0.12)])
+def test_falling_rising_and_noisy_ends_are_not_called_flat(costs, noise):
+    assert not plateau(noisy(costs, noise)).flat(0.05)
 
 
 @pytest.mark.parametrize(
@@ -122,24 +117,20 @@ def test_extreme_values_do_not_overflow():
 
 def test_dense_curves_are_thinned_without_losing_their_end():
     steps = np.arange(1, 5001)
-    end = trend.read_end(steps, noisy(1 - steps / 5000, 0.01))
-    assert end is not None
-    assert end.gain == pytest.approx(0.2, abs=0.01)
+    assert ending(noisy(1 - steps / 5000, 0.01), steps).gain == pytest.approx(0.2, abs=0.01)
 
 
-def test_left_to_floor_knows_losses_and_accuracies():
-    assert trend.left_to_floor(np.array([2.0, 1.0, 0.1])) == pytest.approx(0.05)
-    assert trend.left_to_floor(-np.array([0.1, 0.5, 0.91])) == pytest.approx(0.1)
-    assert np.isnan(trend.left_to_floor(-np.array([0.0, 12.0, 30.0])))
-    assert np.isnan(trend.left_to_floor(np.array([1.0])))
+@pytest.mark.parametrize(
+    ("costs", "left"), [([2, 1, 0.1], 0.05), ([-0.1, -0.5, -0.91], 0.1), ([0, -12, -30], np.nan), ([1], np.nan)]
+)
+def test_left_to_floor_knows_losses_and_accuracies(costs, left):
+    assert trend.left_to_floor(np.array(costs, float)) == pytest.approx(left, nan_ok=True)
 
 
-def test_within_reach_counts_what_comes_near_the_best():
-    best = np.array([0.2, 0.25, 0.5, 1.0])
-    assert trend.within_reach(best, 1.0, reach=0.1) == 2
-    assert trend.within_reach(best, 1.0, reach=0.5) == 3
-    assert trend.within_reach(best, 0.2, reach=0.1) == 4
-    assert trend.within_reach(np.array([]), 1.0, reach=0.1) == 0
+@pytest.mark.parametrize(("first", "reach", "count"), [(1.0, 0.1, 2), (1.0, 0.5, 3), (0.2, 0.1, 4)])
+def test_trials_near_the_best_are_counted(first, reach, count):
+    assert trend.count_near_best(np.array([0.2, 0.25, 0.5, 1.0]), first, reach=reach) == count
+    assert trend.count_near_best(np.array([]), first, reach=reach) == 0
 
 
 def test_the_best_step_and_its_ties():

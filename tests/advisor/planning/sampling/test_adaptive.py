@@ -9,7 +9,7 @@ import pytest
 
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Bounds, Objective, Parameter, Region, Sampler, StudySpec
-from advisor.planning.sampling.adaptive import FIRST, Past, suggest
+from advisor.planning.sampling.adaptive import MIN_RESULTS, Observation, suggest
 from advisor.planning.sampling.halton import sample
 
 SPEC = StudySpec(
@@ -31,8 +31,8 @@ HALTON = SPEC.model_copy(update={"sampler": Sampler(seed=3)})
 def trained(params):
     """Best at a learning rate of 0.03 with Adam; fails above 0.1."""
     if params["lr"] > 0.1:
-        return Past(params, math.nan)
-    return Past(params, 1 - 0.1 * (math.log10(params["lr"] / 0.03)) ** 2 - 0.05 * (params["optimizer"] == "sgd"))
+        return Observation(params, math.nan)
+    return Observation(params, 1 - 0.1 * (math.log10(params["lr"] / 0.03)) ** 2 - 0.05 * (params["optimizer"] == "sgd"))
 
 
 def history(count):
@@ -41,8 +41,8 @@ def history(count):
 
 def test_until_there_are_results_the_halton_sequence_goes_on():
     assert suggest(SPEC, [], 3) == list(sample(HALTON, 3))
-    few = [Past(p, None) for p in sample(HALTON, 2 * FIRST)]  # all failed
-    assert suggest(SPEC, few) == list(sample(HALTON, 1, skip=2 * FIRST))
+    few = [Observation(p, None) for p in sample(HALTON, 2 * MIN_RESULTS)]  # all failed
+    assert suggest(SPEC, few) == list(sample(HALTON, 1, skip=2 * MIN_RESULTS))
 
 
 def test_trials_follow_from_results_and_keep_away_from_what_failed():
@@ -71,7 +71,7 @@ def test_trials_at_a_time_differ():
     rates = sorted(math.log10(p["lr"]) for p in drawn)
     assert len({tuple(p.items()) for p in drawn}) == 4
     assert rates[-1] - rates[0] > 0.01
-    assert drawn[1] == suggest(SPEC, [*known, Past(drawn[0], running=True)])[0]
+    assert drawn[1] == suggest(SPEC, [*known, Observation(drawn[0], running=True)])[0]
 
 
 def test_what_is_forbidden_is_not_suggested():
