@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from advisor.interop.importers.writer import TAG_SOURCE, UNFINISHED
+from advisor.interop.importers.mlflow_runs import TAG_SOURCE, UNFINISHED
 
 Words = tuple[Sequence[str], Mapping[str, str]]
 VOLATILE = ("mlflow.user", "mlflow.source.name", "mlflow.source.type", "advisor.launch")

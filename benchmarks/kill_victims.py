@@ -18,7 +18,7 @@ from kill_run import running
 from kills import Victim
 
 from advisor.contract import TAG_SIDECAR
-from advisor.interop.importers.writer import TAG_SOURCE
+from advisor.interop.importers.mlflow_runs import TAG_SOURCE
 
 # --- import ---------------------------------------------------------------------------------------------------------------------
 
@@ -73,12 +73,12 @@ class Analyze(Killed):
         super().__init__(folder)
         from advisor import analyze
         from advisor.interop.importers.importing import import_runs
-        from advisor.interop.importers.tabular import find
+        from advisor.interop.importers.tabular import Tabular
 
         self.renew()
         uri = f"sqlite:///{self.store}"
-        found, _ = find(write_source(folder / "source", points), "csv", step=None, run=None, params=[], time=None)
-        import_runs(found, tracking_uri=uri, experiment="e", objective="val_loss", direction="minimize")
+        runs = Tabular("csv").find(write_source(folder / "source", points))
+        import_runs(runs, tracking_uri=uri, experiment="e", objective="val_loss", direction="minimize")
         self._out, self._cache = folder / "out", folder / "cache"
         os.environ["ADVISOR_CACHE"] = "off"
         analyze("e", tracking_uri=uri, filter="params.lr LIKE '0.0%'").save(self._out)

@@ -30,7 +30,9 @@ from typing import Any
 import numpy as np
 from fault_servers import MariaDB, Postgres
 
-from advisor.interop.importers.writer import NewPoints, NewRun, open_writer
+from advisor.interop.importers.importing import open_writer
+from advisor.interop.importers.mlflow_runs import NewRun
+from advisor.interop.importers.points import Points
 from advisor.tracking.points import cache
 from advisor.tracking.stores.client import quiet_mlflow
 from advisor.tracking.stores.reading import read_experiment
@@ -191,7 +193,7 @@ def fill(uri: str, runs: int, metrics: int, points: int) -> None:
                 params={"lr": repr(10 ** noise.uniform(-4, 0)), "layers": str(noise.integers(1, 9))},
                 tags={"part": str(i % one_of)},
                 points={
-                    f"metric {m}": NewPoints(steps, noise.normal(size=points), start + steps) for m in range(metrics)
+                    f"metric {m}": Points(steps, noise.normal(size=points), start + steps) for m in range(metrics)
                 },
             )
 

@@ -1,9 +1,8 @@
-"""The command `advisor import` and its kinds: each only parses, calls an importer and prints."""
+"""The command `advisor import` and its kinds: each parses its options, calls an importer and prints."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,13 +13,13 @@ from advisor.model.errors import AdvisorError
 
 if TYPE_CHECKING:
     from advisor.interop.importers.importing import ImportSummary
-    from advisor.interop.importers.runs import Found
+    from advisor.interop.importers.runs import Importer
 
 Direction = Literal["minimize", "maximize"]
 
 
 class _Kinds(click.Group):
-    """Takes a path where the kind is left out."""
+    """Accepts a path in place of the kind."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -39,13 +38,13 @@ def import_() -> None:
     """Bring results from elsewhere into an MLflow store, to be analysed like any experiment.
 
     \b
-    advisor import runs/                       tell by the files which tool wrote them
-    advisor import tensorboard runs/           say it
+    advisor import runs/                       recognise the tool by its files
+    advisor import tensorboard runs/           name the tool
     advisor import optuna sqlite:///study.db
     advisor import csv results.csv --run trial --params lr,dropout
 
-    An import can be repeated: runs that are there are skipped, runs that have grown since are completed. A run of which the source
-    does not tell how it ended counts as finished.
+    You can repeat an import: runs that are there are skipped, and runs that have grown are completed. Runs without a recorded end
+    state are imported as finished.
     """
 
 
@@ -53,19 +52,21 @@ _PATH = click.argument("path", type=click.Path(path_type=Path))
 
 
 def _options(command: Any) -> Any:
-    """What all kinds take beside their path."""
+    """Options of all kinds."""
     for option in (
         click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
         click.option(
-            "--direction", type=click.Choice(["minimize", "maximize"]), help="Which way the objective is better."
+            "--direction",
+            type=click.Choice(["minimize", "maximize"]),
+            help="Whether a lower or a higher objective is better.",
         ),
         click.option(
             "--objective",
             metavar="METRIC",
-            help="Metric to judge trials by.  [default: as the source says, else inferred]",
+            help="Metric to judge trials by.  [default: from the source, else inferred]",
         ),
         click.option(
-            "--experiment", metavar="NAME", help="Put all runs into this experiment.  [default: as the source names it]"
+            "--experiment", metavar="NAME", help="Put all runs into this experiment.  [default: named by the source]"
         ),
         tracking_option,
     ):
@@ -74,7 +75,8 @@ def _options(command: Any) -> Any:
 
 
 def _import(
-    find: Callable[[], tuple[list[Found], list[str]]],
+    importer: Importer,
+    source: str | Path,
     *,
     tracking_uri: str | None,
     experiment: str | None,
@@ -82,23 +84,20 @@ def _import(
     direction: Direction | None,
     quiet: bool,
 ) -> None:
-    from dataclasses import replace
-
     from advisor.cli.progress import progress
     from advisor.interop.importers.importing import import_runs
 
     with progress(enabled=not quiet) as tell:
         tell("Looking for runs", 0, 1)
-        found, notes = find()
         summary = import_runs(
-            found,
+            importer.find(source),
             tracking_uri=tracking_uri,
             experiment=experiment,
             objective=objective,
             direction=direction,
             on_progress=lambda done, of: tell("Importing runs", done, of),
         )
-    _show(replace(summary, warnings=(*notes, *summary.warnings)), quiet)
+    _show(summary, quiet)
 
 
 def _show(summary: ImportSummary, quiet: bool) -> None:
@@ -133,11 +132,11 @@ def _counted(number: int, what: str) -> str:
 @click.argument("curves", type=click.Path(path_type=Path))
 @tracking_option
 @click.option(
-    "--experiment", metavar="NAME", help="Put all studies into one experiment.  [default: one experiment a study]"
+    "--experiment", metavar="NAME", help="Put all studies into one experiment.  [default: one experiment per study]"
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def tables(trials: Path, curves: Path, tracking_uri: str | None, experiment: str | None, quiet: bool) -> None:
-    """Import tidy tables (Parquet or CSV): one row a trial in TRIALS, one row a point in CURVES.
+    """Import tidy tables (Parquet or CSV): one row per trial in TRIALS, one row per point in CURVES.
 
     \b
     TRIALS: study, trial, params (JSON), status, objective, direction (min | max), seed, extra (JSON)
@@ -161,114 +160,113 @@ def tables(trials: Path, curves: Path, tracking_uri: str | None, experiment: str
 @click.argument("path")
 @_options
 @click.pass_context
-def auto(ctx: click.Context, /, path: str, **given: Any) -> None:
-    """Tell by its files which tool wrote PATH, and import it; `auto` may be left out.
+def auto(ctx: click.Context, /, path: str, **options: Any) -> None:
+    """Recognise by its files which tool wrote PATH, and import it. You may leave out `auto`.
 
     \b
     advisor import lightning_logs/
     """
-    from advisor.interop.importers.guess import kinds_of
+    from advisor.interop.importers.guess import find_kinds
 
-    kind, *others = kinds_of(path)
-    if not given["quiet"]:
+    kind, *others = find_kinds(path)
+    if not options["quiet"]:
         click.echo(f"Importing as: advisor import {kind}", err=True)
-    for other in others:  # said in any case: otherwise the import would look whole
-        click.echo(f"Note: runs of another kind seem to lie there, too: advisor import {other} {path}", err=True)
-    ctx.invoke(import_.commands[kind], path=path if kind == "optuna" else Path(path), **given)
+    for other in others:  # even if quiet: otherwise the import would look complete
+        click.echo(f"Note: the folder seems to hold runs of another kind, too: advisor import {other} {path}", err=True)
+    ctx.invoke(import_.commands[kind], path=path if kind == "optuna" else Path(path), **options)
 
 
 @import_.command()
 @_PATH
 @_options
-def tensorboard(path: Path, **given: Any) -> None:
-    """Import TensorBoard's event files, as PyTorch's SummaryWriter, Lightning, Keras and many others write them.
+def tensorboard(path: Path, **options: Any) -> None:
+    """Import TensorBoard's event files, which PyTorch's SummaryWriter, Lightning, Keras and many others write.
 
-    One run a folder that holds event files, several of them being one run that was restarted. Hyperparameters are those of
-    `add_hparams`, or of a `hparams.yaml` in the folder.
+    Each folder with event files is one run; several files in a folder are one run that was restarted. Hyperparameters come from
+    `add_hparams`, or from `hparams.yaml` in the folder.
 
     \b
     advisor import tensorboard runs/ --objective val/loss
     """
-    from advisor.interop.importers.tensorboard import find
+    from advisor.interop.importers import tensorboard as importer
 
-    _import(lambda: (find(path), []), **given)
+    _import(importer, path, **options)
 
 
 @import_.command()
 @_PATH
 @_options
-def wandb(path: Path, **given: Any) -> None:
+def wandb(path: Path, **options: Any) -> None:
     """Import Weights & Biases: a wandb folder with its runs, a run's .wandb file, or exported histories.
 
-    Exports are what run.history() gave, as CSV, JSON lines or Parquet, one file a run; a configuration may lie beside NAME.csv as
-    NAME.json or NAME.config.json. Runs without a record of their end were killed or go on: they count as stopped.
+    Exports are results of run.history() as CSV, JSON lines or Parquet, one file per run. The configuration of NAME.csv may be in
+    NAME.json or NAME.config.json. Runs without a record of their end are imported as stopped.
 
     \b
     advisor import wandb wandb/
     advisor import wandb exports/ --experiment sweep-1
     """
-    from advisor.interop.importers.wandb import find
+    from advisor.interop.importers import wandb as importer
 
-    _import(lambda: find(path), **given)
+    _import(importer, path, **options)
 
 
 @import_.command()
 @_PATH
 @_options
-def lightning(path: Path, **given: Any) -> None:
+def lightning(path: Path, **options: Any) -> None:
     """Import what Lightning's CSVLogger wrote: metrics.csv and hparams.yaml in version_* folders.
 
     \b
     advisor import lightning lightning_logs/
     """
-    from advisor.interop.importers.lightning import find
+    from advisor.interop.importers import lightning as importer
 
-    _import(lambda: (find(path), []), **given)
+    _import(importer, path, **options)
 
 
 @import_.command(name="trainer-state")
 @_PATH
 @_options
-def trainer_state(path: Path, **given: Any) -> None:
-    """Import what Hugging Face's Trainer saved: trainer_state.json, of several checkpoints of a run the last.
+def trainer_state(path: Path, **options: Any) -> None:
+    """Import what Hugging Face's Trainer saved: the trainer_state.json of each run's last checkpoint.
 
     Hyperparameters come from training_args.json or args.json beside the checkpoints, or from the model card (README.md); the pickle
-    training_args.bin is never opened. Write the former with: open("training_args.json", "w").write(args.to_json_string())
+    training_args.bin is never opened. Write training_args.json with: open("training_args.json", "w").write(args.to_json_string())
 
     \b
     advisor import trainer-state outputs/
     """
-    from advisor.interop.importers.trainer_state import find
+    from advisor.interop.importers import trainer_state as importer
 
-    _import(lambda: (find(path), []), **given)
+    _import(importer, path, **options)
 
 
 @import_.command()
 @click.argument("path", metavar="STORAGE")
-@click.option("--study", metavar="NAME", help="Only this study of the storage.  [default: all, one experiment each]")
+@click.option("--study", metavar="NAME", help="Import only this study.  [default: all, one experiment each]")
 @_options
-def optuna(path: str, study: str | None, **given: Any) -> None:
+def optuna(path: str, study: str | None, **options: Any) -> None:
     """Import an Optuna STORAGE: a database's URL, or the path of an SQLite or journal file.
 
-    Intermediate values become a curve. The declared ranges and choices go with the experiment, so that `advisor analyze` knows the
-    space. Of a study with several objectives, say which one to judge by.
+    Intermediate values become a curve. `advisor analyze` uses the declared ranges and choices as the search space. If a study has
+    several objectives, choose one with --objective.
 
     \b
     advisor import optuna sqlite:///study.db
     advisor import optuna journal.log --study resnet --objective accuracy
     """
-    from advisor.interop.importers.optuna import find
+    from advisor.interop.importers.optuna import OptunaStorage
 
-    objective = given.pop("objective")
-    _import(lambda: find(path, study=study, objective=objective), objective=None, **given)
+    _import(OptunaStorage(study, options.pop("objective")), path, objective=None, **options)
 
 
-def _columns(command: Any) -> Any:
+def _column_options(command: Any) -> Any:
     for option in (
         click.option("--time", metavar="COLUMN", help="Seconds since 1970 or since the start.  [default: found]"),
         click.option("--params", metavar="COLUMN,…", default="", help="Columns that are hyperparameters."),
         click.option(
-            "--run", metavar="COLUMN", help="Column that names the run.  [default: found, else one run a file]"
+            "--run", metavar="COLUMN", help="Column that names the run.  [default: found, else one run per file]"
         ),
         click.option(
             "--step", metavar="COLUMN", help="Column of the step.  [default: found: step, global_step, epoch, …]"
@@ -280,34 +278,34 @@ def _columns(command: Any) -> Any:
 
 @import_.command()
 @_PATH
-@_columns
+@_column_options
 @_options
-def csv(path: Path, step: str | None, run: str | None, params: str, time: str | None, **given: Any) -> None:
-    """Import CSV (or TSV, or Parquet) files with a row a step and a column a metric.
+def csv(path: Path, step: str | None, run: str | None, params: str, time: str | None, **options: Any) -> None:
+    """Import CSV, TSV or Parquet files with one row per step and one column per metric.
 
-    One file a run, in PATH or below it, or one file with a column that names the run. Columns are metrics, except what --step,
-    --run, --time and --params name, and except columns of words, which are hyperparameters if they never change. Parameters may lie
-    beside NAME.csv in NAME.json or NAME.yaml.
+    PATH holds one file per run, or is a file with a column that names the run. Columns are metrics except those given by --step,
+    --run, --time and --params. Columns of text are hyperparameters if they never change. The parameters of NAME.csv may be in
+    NAME.json or NAME.yaml beside it.
 
     \b
     advisor import csv results.csv --run trial --params lr,dropout --objective val_loss
     """
-    _tabular("csv", path, step, run, params, time, **given)
+    _tabular("csv", path, step, run, params, time, **options)
 
 
 @import_.command()
 @_PATH
-@_columns
+@_column_options
 @_options
-def jsonl(path: Path, step: str | None, run: str | None, params: str, time: str | None, **given: Any) -> None:
-    """Import JSON lines, an object a step: {"step": 10, "train": {"loss": 0.3}}; nested names are joined by "/".
+def jsonl(path: Path, step: str | None, run: str | None, params: str, time: str | None, **options: Any) -> None:
+    """Import JSON lines, one object per step: {"step": 10, "train": {"loss": 0.3}}; nested names are joined by "/".
 
-    One file a run, or one file in which each line names its run, as in `advisor import csv`.
+    One file per run, or one file in which each line names its run, as in `advisor import csv`.
 
     \b
     advisor import jsonl logs/ --step iteration --objective valid/accuracy
     """
-    _tabular("jsonl", path, step, run, params, time, **given)
+    _tabular("jsonl", path, step, run, params, time, **options)
 
 
 def _tabular(
@@ -317,37 +315,37 @@ def _tabular(
     run: str | None,
     params: str,
     time: str | None,
-    **given: Any,
+    **options: Any,
 ) -> None:
-    from advisor.interop.importers.tabular import find
+    from advisor.interop.importers.tabular import Tabular
 
     columns = [name.strip() for name in params.split(",") if name.strip()]
-    _import(lambda: find(path, kind, step=step, run=run, params=columns, time=time), **given)
+    _import(Tabular(kind, step, run, columns, time), path, **options)
 
 
 @import_.command()
 @_PATH
 @_options
-def algoperf(path: Path, **given: Any) -> None:
+def algoperf(path: Path, **options: Any) -> None:
     """Import logs of AlgoPerf submissions: STUDY/WORKLOAD/trial_N with hparams.json and measurements.csv.
 
     \b
     advisor import algoperf submission/
     """
-    from advisor.interop.importers.algoperf import find
+    from advisor.interop.importers import algoperf as importer
 
-    _import(lambda: (find(path), []), **given)
+    _import(importer, path, **options)
 
 
 @import_.command()
 @_PATH
 @_options
-def ray(path: Path, **given: Any) -> None:
-    """Import Ray Tune's results: the experiment's folder, with a folder a trial. Its pickles are never opened.
+def ray(path: Path, **options: Any) -> None:
+    """Import Ray Tune's results: the experiment's folder, which holds one folder per trial. Its pickles are never opened.
 
     \b
     advisor import ray ~/ray_results/my-experiment
     """
-    from advisor.interop.importers.ray import find
+    from advisor.interop.importers import ray as importer
 
-    _import(lambda: (find(path), []), **given)
+    _import(importer, path, **options)

@@ -19,13 +19,13 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from mlflow.tracking import MlflowClient
 
     from advisor.interop.importers.importing import import_runs
-    from advisor.interop.importers.tabular import find
+    from advisor.interop.importers.tabular import Tabular
 
     folder = tmp_path_factory.mktemp("studied")
     store = folder / "mlflow.db"
     MlflowClient(f"sqlite:///{store}").search_experiments(max_results=1)
-    found, _ = find(write_source(folder / "source", 200, 18), "csv", step=None, run=None, params=[], time=None)
-    import_runs(found, tracking_uri=f"sqlite:///{store}", experiment="e", objective="val_loss", direction="minimize")
+    runs = Tabular("csv").find(write_source(folder / "source", 200, 18))
+    import_runs(runs, tracking_uri=f"sqlite:///{store}", experiment="e", objective="val_loss", direction="minimize")
     return store
 
 

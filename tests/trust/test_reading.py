@@ -117,14 +117,14 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     from advisor.interop.importers.importing import import_runs
-    from advisor.interop.importers.tabular import find
+    from advisor.interop.importers.tabular import Tabular
 
     running = Postgres()
     try:
         SqlAlchemyStore(running.uri, "./mlruns").engine.dispose()
         source = write_source(tmp_path_factory.mktemp("postgres") / "source", 200, 18)
-        found, _ = find(source, "csv", step=None, run=None, params=[], time=None)
-        import_runs(found, tracking_uri=running.uri, experiment="e", objective="val_loss", direction="minimize")
+        runs = Tabular("csv").find(source)
+        import_runs(runs, tracking_uri=running.uri, experiment="e", objective="val_loss", direction="minimize")
         yield running
     finally:
         running.remove()

@@ -1,1 +1,1 @@
-"""Brings finished studies from elsewhere into MLflow, so that they are analysed as if they had been logged there."""
+"""Importers: each module lists and reads the runs of one tool (see `runs.Importer`); `importing` writes them into MLflow."""

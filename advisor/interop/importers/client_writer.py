@@ -1,4 +1,4 @@
-"""Writes runs through MLflow's client, for tracking servers and folders of files."""
+"""Writes runs through MLflow's client, for tracking servers and file stores."""
 
 from __future__ import annotations
 
@@ -8,144 +8,128 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Any
 
-from advisor.interop.importers.writer import (
-    RENEWED_TAGS,
-    TAG_SOURCE,
-    TAG_STATE,
-    UNFINISHED,
-    Imported,
-    NewPoints,
-    NewRun,
-    Written,
-    source_text,
-)
-from advisor.model.errors import AdvisorError
+from advisor.interop.importers.mlflow_runs import TAG_SOURCE, UNFINISHED, NewRun, source_text
+from advisor.interop.importers.points import Points
+from advisor.interop.importers.writer import OnWritten, Writer
 from advisor.tracking.points.collect import LARGEST
 from advisor.tracking.stores.client import IMPATIENT, PATIENT, open_client, quiet_mlflow
 from advisor.tracking.stores.location import Location
 
-_METRICS_A_CALL = 1000
-_PARAMS_A_CALL = 100
+_METRICS_PER_CALL = 1000
+_PARAMS_PER_CALL = 100
 _THREADS = 4
 
+Point = tuple[int, int, float | None]
+"""Step, timestamp and value; None stands for NaN."""
 
-class ClientWriter:
-    """A `Writer` over `MlflowClient`. A run that was cut off in the middle is deleted and written again by the next import."""
+
+class ClientWriter(Writer):
+    """Writes over `MlflowClient`. A run is marked as unfinished until it is complete; the next import deletes unfinished runs."""
 
     def __init__(self, location: Location) -> None:
         with quiet_mlflow(IMPATIENT):
             self._client = open_client(location)
             if location.kind == "files" and location.path is not None:
-                (location.path / ".trash").mkdir(exist_ok=True)  # MLflow's folder, without which it writes nothing
+                (location.path / ".trash").mkdir(exist_ok=True)  # without this folder MLflow writes nothing
             self._client.search_experiments(max_results=1)
         self._threads = 1 if location.kind == "files" else _THREADS
 
-    def imported(self, experiment: str) -> Mapping[str, Imported]:
-        """See `Writer.imported`."""
-        found = self._existing(experiment)
-        if found is None:
-            return {}
-        tags = {run.info.run_id: run.data.tags for run in self._runs(found.experiment_id)}
-        return {
-            of_run[TAG_SOURCE]: Imported(run, of_run.get(TAG_STATE))
-            for run, of_run in tags.items()
-            if TAG_SOURCE in of_run
-        }
-
-    def write(self, experiment: str, tags: Mapping[str, str], runs: Iterable[NewRun], written: Written) -> None:
+    def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: OnWritten) -> None:
         """See `Writer.write`."""
         with quiet_mlflow(PATIENT):
-            found = self._existing(experiment)
-            id = found.experiment_id if found else self._client.create_experiment(experiment, tags=dict(tags))
-            for tag in RENEWED_TAGS if found else ():
-                if tag in tags and found.tags.get(tag) != tags[tag]:
-                    self._client.set_experiment_tag(id, tag, tags[tag])
-            for run in list(self._runs(id)) if found else ():
-                if run.data.tags.get(TAG_SOURCE, "").startswith(UNFINISHED):
-                    self._client.delete_run(run.info.run_id)
-            with ThreadPoolExecutor(self._threads, thread_name_prefix="advisor-write") as pool:
-                waiting = iter(runs)
-                going = {pool.submit(self._write, id, run) for run in islice(waiting, self._threads)}
-                while going:
-                    ended, going = wait(going, return_when=FIRST_COMPLETED)
-                    for future in ended:
-                        written(*future.result())
-                    going |= {pool.submit(self._write, id, run) for run in islice(waiting, len(ended))}
+            super().write(name, tags, runs, on_written)
 
-    def _existing(self, name: str) -> Any:
-        found = self._client.get_experiment_by_name(name)
-        if found is not None and found.lifecycle_stage != "active":
-            raise AdvisorError(
-                f"experiment {name!r} exists but was deleted; restore it with: "
-                f"mlflow experiments restore -x {found.experiment_id}, or pass another --experiment"
-            )
-        return found
+    def _experiment(self, name: str) -> Any:
+        return self._client.get_experiment_by_name(name)
 
-    def _runs(self, experiment: str) -> Iterator[Any]:
-        token = None
-        while True:
-            page = self._client.search_runs([experiment], max_results=1000, page_token=token)
-            yield from page
-            token = page.token
-            if not token:
-                return
+    def _create(self, name: str, tags: Mapping[str, str]) -> Any:
+        return self._client.get_experiment(self._client.create_experiment(name, tags=dict(tags)))
 
-    def _write(self, experiment: str, run: NewRun) -> tuple[NewRun, int]:
-        """Write the run, or what the one in the store lacks; gives it and how many points were sent."""
+    def _set_tag(self, experiment_id: str, tag: str, value: str) -> None:
+        self._client.set_experiment_tag(experiment_id, tag, value)
+
+    def _tags_of_runs(self, experiment_id: str) -> Mapping[str, Mapping[str, str]]:
+        tags = {}
+        token: str | None = ""
+        while token is not None:
+            page = self._client.search_runs([experiment_id], max_results=1000, page_token=token or None)
+            tags.update({run.info.run_id: run.data.tags for run in page})
+            token = page.token or None
+        return tags
+
+    def _delete_unfinished(self, experiment_id: str) -> None:
+        for run_id, tags in self._tags_of_runs(experiment_id).items():
+            if tags.get(TAG_SOURCE, "").startswith(UNFINISHED):
+                self._client.delete_run(run_id)
+
+    def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: OnWritten) -> None:
+        """Write some runs at a time, so that only those are in memory."""
+        remaining = iter(runs)
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="advisor-write") as pool:
+
+            def submit(count: int) -> set[Any]:
+                return {pool.submit(self._write, experiment.experiment_id, run) for run in islice(remaining, count)}
+
+            active = submit(self._threads)
+            while active:
+                done, active = wait(active, return_when=FIRST_COMPLETED)
+                for future in done:
+                    on_written(*future.result())
+                active |= submit(len(done))
+
+    def _write(self, experiment_id: str, run: NewRun) -> tuple[NewRun, int]:
+        """Write the run, or what its stored version lacks; return it and the number of points sent."""
         if run.continues is not None:
             return run, self._complete(run.continues, run)
         source = source_text(run.source)
         tags = {**run.tags, TAG_SOURCE: UNFINISHED + source}
-        id = self._client.create_run(experiment, start_time=run.started_ms, tags=tags, run_name=run.name).info.run_id
-        count = self._send(id, run.params, ((m, p, set()) for m, p in run.points.items()))
-        self._end(id, run)
-        self._client.set_tag(id, TAG_SOURCE, source)
+        created = self._client.create_run(experiment_id, start_time=run.started_ms, tags=tags, run_name=run.name)
+        run_id = created.info.run_id
+        count = self._send(run_id, run.params, ((m, p, set()) for m, p in run.points.items()))
+        self._end(run_id, run)
+        self._client.set_tag(run_id, TAG_SOURCE, source)
         return run, count
 
-    def _complete(self, id: str, run: NewRun) -> int:
-        there = self._client.get_run(id).data
-        missing = {key: value for key, value in run.params.items() if key not in there.params}
-        known = (
-            (metric, points, self._history(id, metric) if metric in there.metrics else set())
+    def _complete(self, run_id: str, run: NewRun) -> int:
+        stored = self._client.get_run(run_id).data
+        missing = {key: value for key, value in run.params.items() if key not in stored.params}
+        points = (
+            (metric, points, self._history(run_id, metric) if metric in stored.metrics else set())
             for metric, points in run.points.items()
         )
-        count = self._send(id, missing, known)
-        self._end(id, run)
+        count = self._send(run_id, missing, points)
+        self._end(run_id, run)
         for tag, value in run.tags.items():
-            if there.tags.get(tag) != value:
-                self._client.set_tag(id, tag, value)
+            if stored.tags.get(tag) != value:
+                self._client.set_tag(run_id, tag, value)
         return count
 
-    def _history(self, id: str, metric: str) -> set[Point]:
-        return {_point(m.step, m.timestamp, m.value) for m in self._client.get_metric_history(id, metric)}
+    def _history(self, run_id: str, metric: str) -> set[Point]:
+        return {_point(m.step, m.timestamp, m.value) for m in self._client.get_metric_history(run_id, metric)}
 
-    def _send(self, id: str, params: Mapping[str, str], points: Iterable[tuple[str, NewPoints, set[Point]]]) -> int:
-        """Send the parameters and of each metric the points that are not known; gives how many of these."""
+    def _send(self, run_id: str, params: Mapping[str, str], points: Iterable[tuple[str, Points, set[Point]]]) -> int:
+        """Send the parameters and, of (metric, points, stored points), those not stored yet; return how many points."""
         from mlflow.entities import Metric, Param
 
-        for of_params in _chunks([Param(k, v) for k, v in params.items()], _PARAMS_A_CALL):
-            self._client.log_batch(id, params=of_params)
+        for chunk in _chunks([Param(k, v) for k, v in params.items()], _PARAMS_PER_CALL):
+            self._client.log_batch(run_id, params=chunk)
         count = 0
-        new = (
+        missing = (
             Metric(metric, value, time, step)
-            for metric, p, known in ((metric, p.distinct(), known) for metric, p, known in points)
+            for metric, p, stored in ((metric, p.distinct(), stored) for metric, p, stored in points)
             for step, time, value in zip(p.steps.tolist(), p.times_ms.tolist(), p.values.tolist(), strict=True)
-            if not known or _point(step, time, value) not in known
+            if not stored or _point(step, time, value) not in stored
         )
-        for metrics in _chunks(new, _METRICS_A_CALL):
-            self._client.log_batch(id, metrics=metrics)
-            count += len(metrics)
+        for chunk in _chunks(missing, _METRICS_PER_CALL):
+            self._client.log_batch(run_id, metrics=chunk)
+            count += len(chunk)
         return count
 
-    def _end(self, id: str, run: NewRun) -> None:
+    def _end(self, run_id: str, run: NewRun) -> None:
         if run.ended_ms is not None:
-            self._client.set_terminated(id, run.status, run.ended_ms)
+            self._client.set_terminated(run_id, run.status, run.ended_ms)
         elif run.continues is not None or run.status not in ("RUNNING", "SCHEDULED"):
-            self._client.update_run(id, status=run.status)
-
-
-Point = tuple[int, int, float | None]
-"""Step, timestamp and value, None for NaN."""
+            self._client.update_run(run_id, status=run.status)
 
 
 def _point(step: int, time: int, value: float) -> Point:

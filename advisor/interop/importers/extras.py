@@ -1,4 +1,4 @@
-"""Other tools' own readers, imported when they are needed."""
+"""Imports other tools' libraries only when an importer needs them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from advisor.model.errors import AdvisorError
 
 
 def load(module: str, tool: str) -> Any:
-    """The module; AdvisorError that names the extra to install where it is missing."""
+    """Return the module; raise AdvisorError that names the extra to install if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise AdvisorError(
-            f'reading what {tool} wrote needs its library ({error.name or module}): pip install "tuning-advisor[importers]"'
+            f'reading files of {tool} needs its library ({error.name or module}): pip install "tuning-advisor[importers]"'
         ) from None
 
 
 def decode_error() -> type[Exception]:
-    """What protobuf raises where bytes are no message of the kind wanted."""
-    found: type[Exception] = load("google.protobuf.message", "protobuf").DecodeError
-    return found
+    """Return protobuf's exception for bytes that are not a valid message."""
+    error: type[Exception] = load("google.protobuf.message", "protobuf").DecodeError
+    return error

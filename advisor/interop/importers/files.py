@@ -1,4 +1,4 @@
-"""Reads files that may be anything: within limits of size and depth, nothing executed, each failure one line."""
+"""Reads untrusted files: within limits of size and depth, without executing anything, and with a one-line error each."""
 
 from __future__ import annotations
 
@@ -22,37 +22,38 @@ _MAX_PARAMS = 5_000
 _MAX_DEPTH = 12
 
 
-def require(path: Path, what: str) -> Path:
-    """The path if there is something; AdvisorError that says `what` was expected if there is not."""
+def require(path: str | Path, expected: str) -> Path:
+    """Return the path if it exists; raise AdvisorError that says what was `expected` if it does not."""
+    path = Path(path)
     try:
         path.stat()
     except OSError as error:
         raise AdvisorError(
-            f"cannot read {printable(path)}: {error.strerror or error}; give the path of {what}"
+            f"cannot read {printable(path)}: {error.strerror or error}; give the path of {expected}"
         ) from None
     return path
 
 
 def printable(path: Path | str) -> str:
-    """A path or name as text that every store takes: bytes that are not UTF-8 are written out."""
+    """Return a path or name as text that every store accepts: bytes that are not UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def folder_name(path: Path) -> str:
-    """The name of a folder or file, also of "."."""
+    """Return the name of a folder or file, also of "."."""
     return printable(path.absolute().resolve().name) or "imported"
 
 
 def run_name(folder: Path, root: Path) -> str:
-    """The name of a run that lies in `folder`: its path below `root`, or the name of `root` if it is that."""
+    """Return the name of the run in `folder`: its path relative to `root`, or the name of `root` itself."""
     below = folder.relative_to(root).as_posix()
     return folder_name(root) if below == "." else printable(below)
 
 
 def folders(root: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[Path, list[Path]]]:
-    """Every folder at or below `root` that holds files with `wanted` names, and those files, in order of their names.
+    """Yield each folder at or below `root` that holds files with `wanted` names, with those files sorted by name.
 
-    Links to folders are not followed, so that no folder is seen twice; what may not be read is passed over.
+    Links to folders are not followed, so no folder appears twice. Unreadable folders are skipped.
     """
     for folder, below, names in os.walk(root):
         below.sort()
@@ -61,8 +62,13 @@ def folders(root: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[Path, l
             yield Path(folder), files
 
 
+def find_all(root: Path, wanted: Callable[[str], bool]) -> list[Path]:
+    """Return all files with `wanted` names at or below `root`, in the order of `folders`."""
+    return [path for _, paths in folders(root, wanted) for path in paths]
+
+
 def state_of(paths: Iterable[Path]) -> str:
-    """A text that changes when one of the files grows or is written anew."""
+    """Return a digest that changes when one of the files grows or is rewritten."""
     digest = hashlib.sha256()
     for path in paths:
         try:
@@ -74,149 +80,142 @@ def state_of(paths: Iterable[Path]) -> str:
 
 
 def digest_of(value: Any) -> str:
-    """A short text that is the same for equal values."""
+    """Return a short text that is equal for equal values."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def modified_ms(path: Path) -> int:
-    """When the file was last written, in milliseconds since 1970."""
+    """Return the time of the file's last change, in milliseconds since 1970."""
     return path.stat().st_mtime_ns // 1_000_000
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """The file's content; AdvisorError if it cannot be read or is larger than `limit` bytes."""
+    """Return the file's content; raise AdvisorError if it is unreadable or larger than `limit` bytes."""
     try:
         with path.open("rb") as file:
             content = file.read(limit + 1)
     except OSError as error:
-        raise AdvisorError(f"cannot read {printable(path)}: {error.strerror or error}") from None
+        raise unreadable(path, error) from None
     if len(content) > limit:
-        raise AdvisorError(
-            f"{printable(path)} is larger than {limit // 1_000_000:,} MB, the most that such a file may have"
-        )
+        raise AdvisorError(f"{printable(path)} is larger than {limit // 1_000_000:,} MB, the limit for such a file")
     return content
 
 
+def unreadable(path: Path, error: OSError) -> AdvisorError:
+    """Return the error for a file that cannot be read."""
+    return AdvisorError(f"cannot read {printable(path)}: {error.strerror or error}")
+
+
 def read_json(path: Path) -> Any:
-    """The file's JSON, with NaN and Infinity as Python writes them; AdvisorError if it holds none."""
+    """Return the file's JSON, in which NaN and Infinity are allowed; raise AdvisorError if it is not JSON."""
     return parse_json(read_bytes(path, MAX_JSON_BYTES), printable(path))
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """The JSON in `text`; AdvisorError, which begins with `where`, if it is none."""
+    """Return the JSON in `text`; raise AdvisorError, prefixed with `where`, if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise AdvisorError(f"{where} is not JSON: {str(error)[:120]}; was it cut off?") from None
+        raise AdvisorError(f"{where} is not JSON: {str(error)[:120]}; was it truncated?") from None
 
 
 def read_yaml(path: Path) -> Any:
-    """The file's YAML without its objects: whatever bears a tag of its own is left out, nothing is constructed."""
+    """Return the file's YAML. Values with a tag of their own become None: no object is ever constructed."""
     try:
         return yaml.load(read_bytes(path, MAX_YAML_BYTES), Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        # PyYAML stumbles itself over some files: `!!bool x` is a KeyError.
+        # PyYAML raises all of these: `!!bool x` is a KeyError.
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise AdvisorError(f"{printable(path)} is not YAML: {first[:120]}") from None
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """A `SafeLoader` that skips what it does not know, instead of refusing the whole file."""
+    """A `SafeLoader` that reads values with an unknown tag as None instead of refusing the whole file."""
 
 
-def _left_out(*_: Any) -> None:
-    return None
-
-
-_PlainLoader.add_multi_constructor("", _left_out)
+_PlainLoader.add_multi_constructor("", lambda *_: None)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """The mapping in a JSON or YAML file, by its name's end; AdvisorError if it holds something else."""
-    found = read_json(path) if path.suffix == ".json" else read_yaml(path)
-    if found is None:
+    """Return the mapping in a JSON or YAML file, chosen by its suffix; raise AdvisorError if it holds anything else."""
+    content = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    if content is None:
         return {}
-    if not isinstance(found, dict):
-        raise AdvisorError(f"{printable(path)} must hold a mapping of names to values, not a {type(found).__name__}")
-    return {str(key): value for key, value in found.items() if not _huge(key)}
+    if not isinstance(content, dict):
+        raise AdvisorError(f"{printable(path)} must hold a mapping of names to values, not a {type(content).__name__}")
+    return {str(key): value for key, value in content.items() if not _is_huge(key)}
 
 
-def _huge(key: Any) -> bool:
-    """Whether the key is a number of so many digits that Python would not write it, as YAML's hexadecimal ones may be."""
+def _is_huge(key: Any) -> bool:
+    """Whether a key is a number with too many digits for `str`; a hexadecimal number in YAML may be one."""
     return isinstance(key, int) and abs(key) >= 10**4000
 
 
-def lines(path: Path) -> Iterator[tuple[int, bytes, bool]]:
-    """The file's lines that are not blank: number, content, and whether it is the last line and lacks its end.
+def read_objects(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file with one JSON object per line, without a truncated last line.
 
-    AdvisorError for a line of more than `MAX_LINE_BYTES`.
+    Raises AdvisorError for a line that is longer than `MAX_LINE_BYTES` or holds anything else.
     """
-    try:
-        with path.open("rb") as file:
-            number = 0
-            while line := file.readline(MAX_LINE_BYTES):
-                number += 1
-                whole = line.endswith(b"\n")
-                if not whole and len(line) >= MAX_LINE_BYTES:
-                    raise AdvisorError(
-                        f"{printable(path)}, line {number}: longer than {MAX_LINE_BYTES // 1_000_000} MB"
-                    )
-                if line.strip():
-                    yield number, line, not whole
-    except OSError as error:
-        raise AdvisorError(f"cannot read {printable(path)}: {error.strerror or error}") from None
-
-
-def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file with a JSON object a line; a last line that was cut off is left out. AdvisorError names a bad line."""
-    for number, line, unfinished in lines(path):
+    for number, line in _lines(path):
         where = f"{printable(path)}, line {number}"
+        if len(line) >= MAX_LINE_BYTES and not line.endswith(b"\n"):
+            raise AdvisorError(f"{where}: longer than {MAX_LINE_BYTES // 1_000_000} MB")
+        if not line.strip():
+            continue
         try:
             row = parse_json(line, where)
         except AdvisorError:
-            if unfinished:
+            if not line.endswith(b"\n"):
                 return
             raise
         if not isinstance(row, dict):
-            raise AdvisorError(f"{where} is no JSON object such as {{}}")
+            raise AdvisorError(f"{where} is not a JSON object such as {{}}")
         yield row
 
 
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        with path.open("rb") as file:
+            yield from enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1)
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
 class Utf8(io.RawIOBase):
-    """The bytes of a file, with what is no UTF-8 among them replaced: in a bad row, Arrow prints a traceback for it."""
+    """A file's bytes with invalid UTF-8 replaced. Arrow prints a traceback for a bad row that is not UTF-8."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._decoder = file, codecs.getincrementaldecoder("utf-8")("replace")
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes: a replaced one is three."""
+        """Return at most `size` bytes; a replacement takes three."""
         text = ""
         while not text and (raw := self._file.read(max(size // 3, 1) if size >= 0 else -1)):
             text = self._decoder.decode(raw)
         return text.encode()
 
 
-def flat(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any]:
-    """A mapping of mappings as one mapping, names joined by `separator`.
+def flatten(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any]:
+    """Return nested mappings as one mapping, with names joined by `separator`.
 
-    AdvisorError for more names or levels than parameters of a training ever have: a small file can stand for a giant one.
+    Raises AdvisorError for more names or levels than real parameters have: a small YAML file can expand to a huge mapping.
     """
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     waiting = [("", mapping, 1)]
-    seen = 0
+    count = 0
     while waiting:
         prefix, inner, depth = waiting.pop()
         for name, value in inner.items():
-            key = "a huge number" if _huge(name) else name
-            seen += 1
-            if depth > _MAX_DEPTH or seen > _MAX_PARAMS:
+            key = "a huge number" if _is_huge(name) else name
+            count += 1
+            if depth > _MAX_DEPTH or count > _MAX_PARAMS:
                 raise AdvisorError(f"more than {_MAX_PARAMS:,} values or {_MAX_DEPTH} levels in one set of parameters")
             if isinstance(value, Mapping):
                 waiting.append((f"{prefix}{key}{separator}", value, depth + 1))
             else:
-                found[f"{prefix}{key}"] = value
-    return found
+                flat[f"{prefix}{key}"] = value
+    return flat

@@ -1,49 +1,48 @@
-"""Tells from the names of files, and of some the first bytes, which tool wrote them."""
+"""Recognises by file names, and by the first bytes of some files, which tool wrote them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from advisor.interop.importers import files, flat
+from advisor.interop.importers import files, table_files
 from advisor.model.errors import AdvisorError
 
-_MOST_FILES = 200_000
-"""Looked at of a folder; a study is known long before."""
+_MAX_FILES = 200_000
+"""Maximum files of a folder to look at."""
 
 
-def kinds_of(path: str) -> list[str]:
-    """The kind that `advisor import KIND` would be told, and further ones whose runs lie there, too.
+def find_kinds(source: str) -> list[str]:
+    """Return the KIND of `advisor import KIND`, followed by further kinds with runs in the same folder.
 
-    AdvisorError where nothing is recognised, or it is MLflow's own.
+    Raises AdvisorError if no kind is recognised, or the files are MLflow's own.
     """
-    if "://" in path:
+    if "://" in source:
         return ["optuna"]
-    there = files.require(Path(path), "what is to be imported")
-    names = set(islice(_names(there), _MOST_FILES)) if there.is_dir() else {there.name}
-    kinds = _of_names(names) or (_of_endings(names) if there.is_dir() else _of_content(there))
+    path = files.require(source, "what is to be imported")
+    shown = files.printable(source)
+    if path.is_dir():
+        names = set(islice((name for _, _, below in os.walk(path) for name in below), _MAX_FILES))
+        kinds = _by_names(names) or _by_suffixes(names)
+    else:
+        names = {path.name}
+        kinds = _by_names(names) or _by_content(path)
     if kinds[:1] not in ([], ["csv"], ["jsonl"], ["optuna"]):
         return kinds
-    if "mlflow.db" in names or there.name == "mlruns":  # tables in there are artifacts of its runs
+    if "mlflow.db" in names or path.name == "mlruns":  # tables in there are artifacts of MLflow's runs
         raise AdvisorError(
-            f"{files.printable(path)} is MLflow's own, which needs no import: advisor analyze EXPERIMENT --tracking-uri URI"
+            f"{shown} is MLflow's own, which needs no import: advisor analyze EXPERIMENT --tracking-uri URI"
         )
     if not kinds:
         raise AdvisorError(
-            f"cannot tell which tool wrote {files.printable(path)}; say it: advisor import KIND PATH, see advisor import --help"
+            f"cannot recognise which tool wrote {shown}; name it: advisor import KIND PATH, see advisor import --help"
         )
     return kinds
 
 
-def _names(folder: Path) -> Iterator[str]:
-    for _, _, names in os.walk(folder):
-        yield from names
-
-
-def _of_names(names: set[str]) -> list[str]:
-    """By the rarest names first: Ray Tune, Trainer and Lightning write event files and tables beside their own."""
+def _by_names(names: set[str]) -> list[str]:
+    """Test rare names first: Ray Tune, Trainer and Lightning write event files and tables beside their own."""
     kinds = []
     if "params.json" in names and names & {"result.json", "progress.csv"}:
         kinds.append("ray")
@@ -55,23 +54,21 @@ def _of_names(names: set[str]) -> list[str]:
         kinds.append("wandb")
     if "metrics.csv" in names:
         kinds.append("lightning")
-    if kinds:
-        return kinds
-    if any("tfevents" in name for name in names):
+    if not kinds and any("tfevents" in name for name in names):
         return ["tensorboard"]
-    return []
+    return kinds
 
 
-def _of_endings(names: set[str]) -> list[str]:
-    endings = {Path(name).suffix.lower() for name in names}
-    return ["csv"] if endings & set(flat.TABLES) else ["jsonl"] if endings & set(flat.LINES) else []
+def _by_suffixes(names: set[str]) -> list[str]:
+    suffixes = {Path(name).suffix.lower() for name in names}
+    if suffixes & set(table_files.TABLE_SUFFIXES):
+        return ["csv"]
+    return ["jsonl"] if suffixes & set(table_files.LINES_SUFFIXES) else []
 
 
-def _of_content(path: Path) -> list[str]:
-    if path.suffix.lower() in (*flat.TABLES, *flat.LINES):
-        if {"_step", "_runtime"} <= set(flat.columns_of(path)):
-            return ["wandb"]
-        return ["csv" if path.suffix.lower() in flat.TABLES else "jsonl"]
+def _by_content(path: Path) -> list[str]:
+    if kinds := _by_suffixes({path.name}):
+        return ["wandb"] if {"_step", "_runtime"} <= set(table_files.column_names(path)) else kinds
     with path.open("rb") as file:
         head = file.read(200)
     return ["optuna"] if head.startswith(b"SQLite format 3\0") or b'"op_code"' in head else []

@@ -1,57 +1,48 @@
-"""Writes the runs that an importer found into MLflow: one in memory at a time, whole or not at all, none twice."""
+"""Writes the runs of a source into MLflow: one in memory at a time, each completely or not at all, and none twice."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import Any
-
-import numpy as np
+from itertools import chain
 
 from advisor import contract
-from advisor.interop.importers import files
-from advisor.interop.importers.runs import START_MS, Content, Found
-from advisor.interop.importers.writer import (
-    MAX_VALUE,
-    TAG_STATE,
-    Imported,
-    Names,
-    NewRun,
-    Writer,
-    open_writer,
-    source_text,
-)
+from advisor.interop.importers.client_writer import ClientWriter
+from advisor.interop.importers.mlflow_runs import MAX_NAME, Names, NewRun, new_run, source_text, valid_text
+from advisor.interop.importers.runs import RunList, SourceRun
+from advisor.interop.importers.sql_writer import SqlWriter
+from advisor.interop.importers.writer import Imported, Writer
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Direction
-from advisor.tracking.points.collect import UNTIMED_BEFORE_MS
+from advisor.tracking.stores.client import explained, quiet_mlflow
+from advisor.tracking.stores.location import default_for_writing, locate
 
-_MOST_WARNINGS = 20
+_MAX_WARNINGS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class ImportSummary:
-    """What an import did."""
+    """Result of an import."""
 
     experiments: tuple[str, ...]
     written: int
-    """Runs written."""
+    """New runs."""
     skipped: int
-    """Runs that an earlier import had written and that are unchanged."""
+    """Runs of an earlier import that have not changed."""
     points: int
-    """Points of the runs written, and points added to others."""
+    """Points of new runs, and points added to others."""
     warnings: tuple[str, ...] = ()
     completed: int = 0
-    """Runs that an earlier import had written and that had grown since."""
+    """Runs of an earlier import that have grown."""
     unreadable: tuple[str, ...] = ()
-    """Why runs were left out, one sentence each."""
+    """For each run that was left out, the reason in one sentence."""
 
 
 @dataclass
 class _Tally:
-    tell: Callable[[int, int], None]
+    on_progress: Callable[[int, int], object] | None
     runs: int
     written: int = 0
     completed: int = 0
@@ -61,7 +52,7 @@ class _Tally:
     notes: list[str] = field(default_factory=list)
 
     def add(self, run: NewRun, points: int) -> None:
-        """A run is safe in the store, with so many points that were not there before."""
+        """Count a stored run, which got `points` new points."""
         self.points += points if run.continues else sum(len(p.steps) for p in run.points.values())
         if run.continues is None:
             self.written += 1
@@ -69,203 +60,120 @@ class _Tally:
             self.completed += 1
         else:
             self.skipped += 1
-        self.progress()
+        self.report()
 
-    def progress(self) -> None:
-        done = self.written + self.completed + self.skipped + len(self.unreadable)
-        self.tell(done, self.runs)
+    def report(self) -> None:
+        if self.on_progress is not None:
+            self.on_progress(self.written + self.completed + self.skipped + len(self.unreadable), self.runs)
+
+    def summary(
+        self, experiments: Sequence[str], source_notes: Sequence[str], warnings: Sequence[str]
+    ) -> ImportSummary:
+        """Return the result; raise AdvisorError if no run could be read."""
+        unreadable = self.unreadable
+        if unreadable and not (self.written or self.completed or self.skipped):
+            others = f" ({len(unreadable) - 1:,} more runs are unreadable, too)" if len(unreadable) > 1 else ""
+            raise AdvisorError(unreadable[0] + others)
+        notes = list(dict.fromkeys([*warnings, *self.notes]))
+        if len(notes) > _MAX_WARNINGS:
+            notes[_MAX_WARNINGS:] = [f"{len(notes) - _MAX_WARNINGS:,} more notes of this kind are not shown."]
+        return ImportSummary(
+            tuple(experiments),
+            self.written,
+            self.skipped,
+            self.points,
+            (*source_notes, *notes),
+            self.completed,
+            tuple(unreadable),
+        )
 
 
 def import_runs(
-    found: Sequence[Found],
+    source: RunList,
     *,
     tracking_uri: str | None = None,
     experiment: str | None = None,
     objective: str | None = None,
     direction: Direction | None = None,
-    names: Names | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int, int], object] | None = None,
 ) -> ImportSummary:
-    """Import `found` into MLflow.
+    """Import runs into MLflow.
 
-    tracking_uri: default as MLflow resolves it; a SQLite file is made if it is not there. experiment: where all runs go; default
-    one experiment for each that the source names. objective, direction: noted with the runs, above what the source says.
-    on_progress: told (runs dealt with, runs in all).
+    tracking_uri: default as MLflow resolves it; a missing SQLite file is created. experiment: where all runs go; default is one
+    experiment for each that the source names. objective, direction: stored with the runs, and override what the source says.
+    on_progress: called with (runs done, runs in total).
 
-    Runs that are there already are skipped, or completed if they have grown: points and parameters that are missing are added,
-    status and facts renewed, nothing is deleted. A run that cannot be read is left out and named in the summary; AdvisorError if
-    that leaves none, or a store cannot be written.
+    Runs of an earlier import are skipped, or completed if they have grown: missing points and parameters are added, status and
+    facts are renewed, nothing is deleted. Unreadable runs are left out and listed in the summary. Raises AdvisorError if all runs
+    are unreadable, or the store cannot be written.
     """
-    groups: dict[str, list[Found]] = {}
-    for run in found:
-        groups.setdefault(_text(experiment or run.experiment)[:250], []).append(run)
-    names = names or Names()
-    given = {contract.TAG_OBJECTIVE: objective and names.safe(objective), contract.TAG_DIRECTION: direction}
-    aim = {tag: value for tag, value in given.items() if value}
-    tally = _Tally(on_progress or _silent, len(found))
+    groups: dict[str, list[SourceRun]] = {}
+    for run in source.runs:
+        groups.setdefault(valid_text(experiment or run.experiment)[:MAX_NAME], []).append(run)
+    names = Names()
+    chosen: dict[str, str] = {contract.TAG_OBJECTIVE: names.safe(objective)} if objective else {}
+    if direction:
+        chosen[contract.TAG_DIRECTION] = direction
+    tally = _Tally(on_progress, len(source.runs))
     with open_writer(tracking_uri) as writer:
-        for name, group in groups.items():
-            there = writer.imported(name)
-            waiting = [run for run in group if not _unchanged(run, there)]
-            tally.skipped += len(group) - len(waiting)
-            tally.progress()
-            if waiting:
-                _write(writer, name, group, there, aim, names, tally)
-    if tally.unreadable and not (tally.written or tally.completed or tally.skipped):
-        more = f" ({len(tally.unreadable) - 1:,} more could not be read either)" if len(tally.unreadable) > 1 else ""
-        raise AdvisorError(tally.unreadable[0] + more)
-    notes = list(dict.fromkeys([*names.warnings, *tally.notes]))
-    if len(notes) > _MOST_WARNINGS:
-        notes[_MOST_WARNINGS:] = [f"and {len(notes) - _MOST_WARNINGS:,} more notes like these."]
-    return ImportSummary(
-        tuple(groups),
-        tally.written,
-        tally.skipped,
-        tally.points,
-        tuple(notes),
-        tally.completed,
-        tuple(tally.unreadable),
-    )
+        for name, runs in groups.items():
+            stored = writer.imported(name)
+            tally.skipped += sum(_is_unchanged(run, stored) for run in runs)
+            tally.report()
+            new = _readable(runs, stored, chosen, names, tally)
+            for first in new:  # an experiment is created only if there is a run for it
+                tags = {**_shared_tags(runs, names), **chosen}
+                writer.write(name, tags, chain([first], new), tally.add)
+    return tally.summary(list(groups), source.notes, names.warnings)
 
 
-def _silent(done: int, of: int) -> None:
-    pass
+@contextmanager
+def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
+    """Yield the fastest writer for the store; raise AdvisorError if the store cannot be written."""
+    location = locate(tracking_uri) if tracking_uri else default_for_writing()
+    with quiet_mlflow():
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield SqlWriter(location) if location.kind in ("sqlite", "database") else ClientWriter(location)
+        except AdvisorError:
+            raise
+        except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
+            raise explained(error, location, "write to") from error
 
 
-def _unchanged(run: Found, there: Mapping[str, Imported]) -> bool:
-    known = there.get(_source(run))
+def _stored_run(run: SourceRun, stored: Mapping[str, Imported]) -> Imported | None:
+    return stored.get(source_text([valid_text(part) for part in run.source]))
+
+
+def _is_unchanged(run: SourceRun, stored: Mapping[str, Imported]) -> bool:
+    known = _stored_run(run, stored)
     return known is not None and (run.state is None or run.state == known.state)
 
 
-def _source(run: Found) -> str:
-    return source_text([_text(part) for part in run.source])
+def _readable(
+    runs: Sequence[SourceRun], stored: Mapping[str, Imported], chosen: Mapping[str, str], names: Names, tally: _Tally
+) -> Iterator[NewRun]:
+    """Read the new and changed runs one by one, and note those that are unreadable."""
+    same_name = Counter(run.name for run in runs)
+    for number, run in enumerate(runs):  # numbers count all runs, so that an interrupted import continues as it began
+        if _is_unchanged(run, stored):
+            continue
+        known = _stored_run(run, stored)
+        unique = run if same_name[run.name] == 1 else replace(run, name=f"{run.experiment}/{run.name}")
+        try:
+            content = run.read()
+            new = new_run(unique, content, names, number, objective=chosen, continues=known.run_id if known else None)
+        except AdvisorError as error:
+            tally.unreadable.append(str(error))
+            tally.report()
+            continue
+        tally.notes += content.notes
+        yield new
 
 
-def _write(
-    writer: Writer,
-    experiment: str,
-    group: Sequence[Found],
-    there: Mapping[str, Imported],
-    aim: Mapping[str, str],
-    names: Names,
-    tally: _Tally,
-) -> None:
-    def readable() -> Iterator[NewRun]:
-        same = Counter(run.name for run in group)
-        # Names and stand-ins for times are those of all runs, so that an import that was cut off goes on as it began.
-        for number, run in enumerate(group):
-            if _unchanged(run, there):
-                continue
-            shown = run.name if same[run.name] == 1 else f"{run.experiment}/{run.name}"
-            known = there.get(_source(run))
-            try:
-                content = run.read()
-                new = _new_run(replace(run, name=shown), content, names, aim, number, known.run if known else None)
-            except AdvisorError as error:
-                tally.unreadable.append(str(error))
-                tally.progress()
-                continue
-            tally.notes += content.notes
-            yield new
-
-    runs = readable()
-    for first in islice(runs, 1):  # an experiment is made only when there is a run for it
-        writer.write(experiment, {**_shared_tags(group, names), **aim}, _again(first, runs), tally.add)
-
-
-def _again(first: NewRun, others: Iterator[NewRun]) -> Iterator[NewRun]:
-    yield first
-    yield from others
-
-
-def _shared_tags(group: Sequence[Found], names: Names) -> dict[str, str]:
-    """What all runs of an experiment say of it."""
-    first = group[0].experiment_tags
-    shared = {tag: value for tag, value in first.items() if all(run.experiment_tags.get(tag) == value for run in group)}
-    return _with_safe_objective(shared, names)
-
-
-def _with_safe_objective(tags: Mapping[str, str], names: Names) -> dict[str, str]:
-    objective = tags.get(contract.TAG_OBJECTIVE)
-    return {**tags, **({contract.TAG_OBJECTIVE: names.safe(objective)} if objective is not None else {})}
-
-
-# --- a run as MLflow takes it ---------------------------------------------------------------------------------------------------
-
-
-def _new_run(
-    run: Found, content: Content, names: Names, aim: Mapping[str, str], number: int, continues: str | None
-) -> NewRun:
-    try:
-        params = files.flat(content.params, ".")
-    except AdvisorError as error:
-        raise AdvisorError(f"{run.name}: {error}") from None
-    tags = {**_facts(params), **_with_safe_objective(content.tags, names), **aim}
-    if run.state is not None:
-        tags[TAG_STATE] = run.state
-    first, last = _span(content)
-    started = content.started_ms if content.started_ms is not None else first
-    ended = content.ended_ms if content.ended_ms is not None else last
-    return NewRun(
-        source=tuple(_text(part) for part in run.source),
-        name=_text(run.name)[:250],
-        status=content.status,
-        started_ms=START_MS + 1000 * number if started is None else started,
-        ended_ms=None if content.status == "RUNNING" else ended,
-        params={names.safe(_text(k)): param_text(v) for k, v in params.items() if v is not None},
-        tags={tag: _text(value)[:MAX_VALUE] for tag, value in tags.items()},
-        points={names.safe(_text(metric)): points for metric, points in content.points.items() if len(points.steps)},
-        continues=continues,
-    )
-
-
-def _span(content: Content) -> tuple[int | None, int | None]:
-    """When the first and the last point that has a time was logged."""
-    known = [p.times_ms[p.times_ms >= UNTIMED_BEFORE_MS] for p in content.points.values()]
-    known = [times for times in known if len(times)]
-    if not known:
-        return None, None
-    return min(int(t.min()) for t in known), max(int(np.max(t)) for t in known)
-
-
-def _text(text: str) -> str:
-    """Text that every store takes: half characters are written out, and there is no zero byte."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", " ")
-
-
-def param_text(value: Any) -> str:
-    """A parameter as MLflow would log it: Python's own text, which for numbers loses nothing; at most `MAX_VALUE` characters."""
-    if not isinstance(value, list | tuple):
-        return _text(str(value) if not isinstance(value, int) or abs(value) < 10**4000 else "a huge number")[:MAX_VALUE]
-    text = ""
-    try:
-        for piece in json.JSONEncoder(default=str).iterencode(list(value)):
-            text += piece
-            if len(text) >= MAX_VALUE:
-                break
-    except (ValueError, RecursionError, TypeError):
-        return "a list that holds itself"
-    return _text(text)[:MAX_VALUE]
-
-
-_FACTS: Mapping[str, tuple[str, ...]] = {
-    contract.TAG_SEED: ("seed", "random_seed", "random_state"),
-    contract.TAG_BATCH_SIZE: ("batch_size", "train_batch_size", "total_train_batch_size"),
-    contract.TAG_MAX_TRAIN_STEPS: ("max_train_steps", "max_steps", "total_steps", "num_train_steps", "training_steps"),
-}
-
-
-def _facts(params: Mapping[str, Any]) -> dict[str, str]:
-    """The facts that are among the parameters under one of their usual names."""
-    found = {}
-    for tag, usual in _FACTS.items():
-        values = {str(v) for k, v in params.items() if k.rsplit(".", 1)[-1] in usual and _is_count(v)}
-        if len(values) == 1:
-            found[tag] = values.pop()
-    return found
-
-
-def _is_count(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.isdecimal() and len(value) < 19
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+def _shared_tags(runs: Sequence[SourceRun], names: Names) -> dict[str, str]:
+    """Return the experiment tags on which all runs agree."""
+    tags = runs[0].experiment_tags
+    return names.in_tags({t: v for t, v in tags.items() if all(run.experiment_tags.get(t) == v for run in runs)})

@@ -1,62 +1,50 @@
-"""Imports what Lightning's `CSVLogger` writes: folders with `metrics.csv`, and `hparams.yaml` beside it."""
+"""Imports what Lightning's `CSVLogger` writes: folders with `metrics.csv` and `hparams.yaml`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from advisor.interop.importers import files, flat
-from advisor.interop.importers.flat import Layout
-from advisor.interop.importers.runs import Content, Found
+from advisor.interop.importers import files, metric_tables, table_files
+from advisor.interop.importers.metric_tables import Layout
+from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 
 _METRICS, _PARAMS = "metrics.csv", "hparams.yaml"
 _LAYOUT = Layout(step="step")
 
 
-def find(path: Path) -> list[Found]:
-    """The runs at or below a folder, one a `metrics.csv`; AdvisorError if there is none."""
-    files.require(path, "a folder that Lightning's CSVLogger wrote, such as lightning_logs")
-    root = path if path.is_dir() else path.parent
-    found = [
-        _found(folder, root) for folder, _ in files.folders(root, _METRICS.__eq__) if path.is_dir() or folder == root
-    ]
-    if not found or not (path.is_dir() or path.name == _METRICS):
+def find(source: str | Path) -> RunList:
+    """List the runs at or below a folder, one per `metrics.csv`; raise AdvisorError if there are none."""
+    path = files.require(source, "a folder that Lightning's CSVLogger wrote, such as lightning_logs")
+    if path.is_dir():
+        root, folders = path, [file.parent for file in files.find_all(path, _METRICS.__eq__)]
+    else:
+        root, folders = path.parent, [path.parent] if path.name == _METRICS else []
+    if not folders:
         raise AdvisorError(
             f"{files.printable(path)}: no {_METRICS} there; give a folder that Lightning's CSVLogger wrote"
         )
-    return found
+    return RunList([_run(folder, root) for folder in folders])
 
 
-def _found(folder: Path, root: Path) -> Found:
+def _run(folder: Path, root: Path) -> SourceRun:
     metrics, params = folder / _METRICS, folder / _PARAMS
     name = files.run_name(folder, root)
 
-    def read() -> Content:
-        if "step" not in flat.columns_of(metrics):
-            raise AdvisorError(f"{files.printable(metrics)} has no column 'step', as Lightning's CSVLogger writes it")
-        return Content(
-            flat.read_rows(metrics, _LAYOUT).curves.points(),
-            hyperparameters(params),
-            started_ms=files.modified_ms(metrics),
-        )
+    def read() -> RunContent:
+        if "step" not in table_files.column_names(metrics):
+            raise AdvisorError(f"{files.printable(metrics)} has no column 'step', which Lightning's CSVLogger writes")
+        points = metric_tables.read_run(metrics, _LAYOUT).curves.points()
+        return RunContent(points, hyperparameters(params), started_ms=files.modified_ms(metrics))
 
-    return Found(
-        name,
-        ("lightning", name, _birth(metrics)),
-        files.folder_name(root),
-        read,
-        files.state_of([metrics, params]),
-    )
+    try:
+        first = files.digest_of(table_files.first_row(metrics))
+    except AdvisorError:
+        first = ""  # reading the run reports the error
+    identity = ("lightning", name, first)
+    return SourceRun(name, identity, files.folder_name(root), read, files.state_of([metrics, params]))
 
 
 def hyperparameters(path: Path) -> dict[str, object]:
-    """What a `hparams.yaml` holds; nothing if there is none."""
+    """Return the content of `hparams.yaml`, or nothing if there is no such file."""
     return files.read_mapping(path) if path.is_file() else {}
-
-
-def _birth(metrics: Path) -> str:
-    """What stays as it is when the file grows, also by columns; the run is refused when it is read, where that is nothing."""
-    try:
-        return files.digest_of(flat.first_row(metrics))
-    except AdvisorError:
-        return ""

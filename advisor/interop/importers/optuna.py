@@ -1,12 +1,13 @@
-"""Imports Optuna's storages, databases and journal files: one experiment a study, one run a trial.
+"""Imports Optuna's storages (databases and journal files): one experiment per study, one run per trial.
 
-The space that the study's distributions declare goes with the experiment as a study file, so that the analysis need not infer it.
+The experiment gets the study's declared space as a study file, so that the analysis need not infer it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 from advisor import contract
 from advisor.contract.redact import redact
 from advisor.interop.importers import extras, files
-from advisor.interop.importers.runs import Content, Curves, Found, as_step, as_value
+from advisor.interop.importers.points import Curves, as_step, as_value
+from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.interop.importers.space import declared_study
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
@@ -26,83 +28,120 @@ _STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "FAIL": ("FAILED", "infeasible"),
     "RUNNING": ("RUNNING", None),
 }
-_SAME_SHARE = 0.9
-"""Of the complete trials: where so many end on one of their intermediate values, both are one metric."""
+_MIN_SAME_SHARE = 0.9
+"""Minimum share of complete trials whose final value is an intermediate value, for both to count as one metric."""
+_SQLITE_HEAD = b"SQLite format 3\0"
 
 
-def find(storage: str, *, study: str | None = None, objective: str | None = None) -> tuple[list[Found], list[str]]:
-    """The trials of all studies in a storage, or of the one named, and what the user should know of them.
+@dataclass(frozen=True, slots=True)
+class OptunaStorage:
+    """Imports the studies of a storage."""
 
-    storage: a database's URL, or the path of an SQLite or journal file. objective: of a study with several, the name or number of
-    the one to judge by. AdvisorError where there is no such storage, study or objective.
-    """
-    extras.load("optuna", "Optuna")
-    opened = _open(storage)
-    optuna = extras.load("optuna", "Optuna")
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        names = sorted(optuna.get_all_study_names(opened))
-        if study is not None and study not in names:
-            raise AdvisorError(f"no study named {study!r} in the storage; there are: {', '.join(names[:20]) or 'none'}")
-        if not names:
-            raise AdvisorError(f"{_shown(storage)} holds no Optuna study")
-        chosen = [study] if study is not None else names
-        loaded = [optuna.load_study(study_name=name, storage=opened) for name in chosen]
-        found: list[Found] = []
+    study: str | None = None
+    """Name of the only study to import."""
+    objective: str | None = None
+    """Name or number of the objective to judge by, for studies with several."""
+
+    def find(self, source: str | Path) -> RunList:
+        """List the trials in a storage: a database's URL, or the path of an SQLite or journal file.
+
+        Raises AdvisorError if there is no such storage, study or objective.
+        """
+        location = str(source)
+        shown = redact(location) if "://" in location else files.printable(location)
+        optuna = extras.load("optuna", "Optuna")
+        storage = _open(location)
+        verbosity = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
         notes: list[str] = []
-        for one in loaded:
-            found += _trials(one, objective, notes)
-    except AdvisorError:
-        raise
-    except Exception as error:  # whatever a damaged storage makes Optuna or its database driver raise
-        raise AdvisorError(f"Optuna cannot read {_shown(storage)}: {one_line(error)}") from None
-    finally:
-        optuna.logging.set_verbosity(level)
-    if not found:
-        raise AdvisorError(f"{_shown(storage)}: its studies hold no trial that was started")
-    return found, notes
+        try:
+            names = self._names(sorted(optuna.get_all_study_names(storage)), shown)
+            studies = [optuna.load_study(study_name=name, storage=storage) for name in names]
+            runs = [run for study in studies for run in self._runs(study, notes)]
+        except AdvisorError:
+            raise
+        except Exception as error:  # a damaged storage may make Optuna or the database driver raise anything
+            raise AdvisorError(f"Optuna cannot read {shown}: {one_line(error)}") from None
+        finally:
+            optuna.logging.set_verbosity(verbosity)
+        if not runs:
+            raise AdvisorError(f"no trial of {shown} has started")
+        return RunList(runs, notes)
 
+    def _names(self, names: list[str], shown: str) -> list[str]:
+        if self.study is not None and self.study not in names:
+            listed = ", ".join(names[:20]) or "none"
+            raise AdvisorError(f"no study named {self.study!r} in the storage; its studies are: {listed}")
+        if not names:
+            raise AdvisorError(f"{shown} holds no Optuna study")
+        return names if self.study is None else [self.study]
 
-def _shown(storage: str) -> str:
-    return redact(storage) if "://" in storage else files.printable(storage)
+    def _runs(self, study: Any, notes: list[str]) -> list[SourceRun]:
+        name = str(study.study_name)  # a journal may hold any type
+        index, metric = self._objective(study)
+        direction = study.directions[index].name.lower()
+        all_trials = study.get_trials(deepcopy=False)
+        trials = [trial for trial in all_trials if trial.state.name in _STATUSES]
+        if len(trials) < len(all_trials):
+            notes.append(f"{len(all_trials) - len(trials):,} trials of {name!r} have not started and were left out.")
+        tags = {contract.TAG_OBJECTIVE: metric}
+        if direction in ("minimize", "maximize"):
+            tags[contract.TAG_DIRECTION] = direction
+        declared, note = declared_study(name, metric, tags.get(contract.TAG_DIRECTION), trials)
+        notes += [note] if note else []
+        experiment_tags = {**tags, **({} if declared is None else {contract.TAG_STUDY_FILE: declared})}
+        is_one_metric = _is_one_metric(trials, index)
+        converter = _Converter(index, metric, metric if is_one_metric else f"{metric}.intermediate", tags)
+        return [converter.run(name, trial, experiment_tags) for trial in trials]
+
+    def _objective(self, study: Any) -> tuple[int, str]:
+        """Return number and name of the objective; raise AdvisorError that lists them if the choice is open."""
+        count = len(study.directions)
+        names = study.metric_names or ([f"values_{i}" for i in range(count)] if count > 1 else ["value"])
+        if count <= 1:
+            return 0, str(names[0])
+        if self.objective in names:
+            return names.index(self.objective), str(self.objective)
+        if self.objective is not None and self.objective.isdecimal() and int(self.objective) < len(names):
+            return int(self.objective), str(names[int(self.objective)])
+        listed = ", ".join(f"{name} ({d.name.lower()})" for name, d in zip(names, study.directions, strict=True))
+        raise AdvisorError(
+            f"the study {study.study_name!r} has {len(names)} objectives: {listed}; choose one with --objective"
+        )
 
 
 # --- storages -------------------------------------------------------------------------------------------------------------------
 
 
-def _open(storage: str) -> Any:
-    """The storage, opened without writing to it; AdvisorError if there is none."""
-    url = storage
-    if "://" not in storage:
-        path = files.require(Path(storage), "an SQLite or journal file of Optuna's, or a database's URL")
-        if path.is_dir():
-            raise AdvisorError(
-                f"{files.printable(path)} is a folder; give the SQLite or journal file of an Optuna storage"
-            )
-        with path.open("rb") as file:
-            head = file.read(16)
-        if head != b"SQLite format 3\0":
-            return _journal(path)
-        url = f"sqlite:///{path.absolute()}"
-    elif storage.startswith("sqlite"):
-        files.require(Path(storage.split("///", 1)[-1].split("?", 1)[0]), "an SQLite file of Optuna's")
-    return _database(url)
+def _open(location: str) -> Any:
+    """Open the storage without writing to it; raise AdvisorError if there is none."""
+    if "://" in location:
+        if location.startswith("sqlite"):
+            files.require(location.split("///", 1)[-1].split("?", 1)[0], "an SQLite file of Optuna's")
+        return _open_database(location)
+    path = files.require(location, "an SQLite or journal file of Optuna's, or a database's URL")
+    if path.is_dir():
+        raise AdvisorError(f"{files.printable(path)} is a folder; give the SQLite or journal file of an Optuna storage")
+    with path.open("rb") as file:
+        head = file.read(len(_SQLITE_HEAD))
+    return _open_database(f"sqlite:///{path.absolute()}") if head == _SQLITE_HEAD else _open_journal(path)
 
 
-def _journal(path: Path) -> Any:
+def _open_journal(path: Path) -> Any:
     journal = extras.load("optuna.storages.journal", "Optuna")
-    first = next(files.rows(path), {})
+    first = next(files.read_objects(path), {})
     if "op_code" not in first:
         raise AdvisorError(f"{files.printable(path)} is neither an SQLite database nor a journal file of Optuna's")
     storages = extras.load("optuna.storages", "Optuna")
     try:
         return storages.JournalStorage(journal.JournalFileBackend(str(path)))
-    except Exception as error:  # whatever a damaged journal makes it raise
-        raise AdvisorError(f"Optuna cannot read {files.printable(path)}: {one_line(error)}; was it cut off?") from None
+    except Exception as error:  # a damaged journal may make Optuna raise anything
+        raise AdvisorError(
+            f"Optuna cannot read {files.printable(path)}: {one_line(error)}; was it truncated?"
+        ) from None
 
 
-def _database(url: str) -> Any:
+def _open_database(url: str) -> Any:
     import sqlalchemy
 
     storages = extras.load("optuna.storages", "Optuna")
@@ -114,102 +153,71 @@ def _database(url: str) -> Any:
         raise AdvisorError(f"cannot open {redact(url)}: {error}; install the database's Python driver") from None
     except sqlalchemy.exc.SQLAlchemyError as error:
         raise AdvisorError(f"cannot open {redact(url)}: {one_line(error)}") from None
-    if not {"studies", "trials", "version_info", "alembic_version"} <= tables:  # which Optuna would make
-        raise AdvisorError(f"{redact(url)} holds no storage of Optuna's")
+    if not {"studies", "trials", "version_info", "alembic_version"} <= tables:  # Optuna would create them
+        raise AdvisorError(f"{redact(url)} is not a storage of Optuna's")
     try:
         return storages.RDBStorage(url, skip_table_creation=True)
-    except Exception as error:  # RuntimeError for another version's tables, or of the database
+    except Exception as error:  # RuntimeError for tables of another version, or an error of the database
         raise AdvisorError(f"Optuna cannot read {redact(url)}: {one_line(error)}") from None
 
 
 # --- trials ---------------------------------------------------------------------------------------------------------------------
 
 
-def _trials(study: Any, objective: str | None, notes: list[str]) -> list[Found]:
-    name = str(study.study_name)  # a journal may hold anything
-    which, metric = _objective(study, objective)
-    direction = study.directions[which].name.lower()
-    trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in _STATUSES]
-    waiting = len(study.get_trials(deepcopy=False)) - len(trials)
-    if waiting:
-        notes.append(f"{waiting:,} trials of {name!r} wait to be started and were left out.")
-    curve = metric if _one_metric(trials, which) else f"{metric}.intermediate"
-    tags = {contract.TAG_OBJECTIVE: metric}
-    if direction in ("minimize", "maximize"):
-        tags[contract.TAG_DIRECTION] = direction
-    declared, note = declared_study(name, metric, tags.get(contract.TAG_DIRECTION), trials)
-    notes += [note] if note else []
-    tags_of_experiment = {**tags, **({contract.TAG_STUDY_FILE: declared} if declared is not None else {})}
-    return [_found(name, trial, which, metric, curve, tags, tags_of_experiment) for trial in trials]
+def _is_one_metric(trials: Sequence[Any], index: int) -> bool:
+    """Whether final and intermediate values are of the same metric."""
+    complete = [t for t in trials if t.state.name == "COMPLETE" and t.intermediate_values]
+    same = sum(t.values[index] in t.intermediate_values.values() for t in complete)
+    return not complete or same >= _MIN_SAME_SHARE * len(complete)
 
 
-def _objective(study: Any, wanted: str | None) -> tuple[int, str]:
-    """The number and the name of the objective; AdvisorError that lists them where there are several and none is chosen."""
-    several = len(study.directions) > 1
-    names = study.metric_names or ([f"values_{i}" for i in range(len(study.directions))] if several else ["value"])
-    if not several:
-        return 0, str(names[0])
-    if wanted in names:
-        return names.index(wanted), str(wanted)
-    if wanted is not None and wanted.isdecimal() and int(wanted) < len(names):
-        return int(wanted), str(names[int(wanted)])
-    listed = ", ".join(f"{name} ({d.name.lower()})" for name, d in zip(names, study.directions, strict=True))
-    raise AdvisorError(
-        f"the study {study.study_name!r} has {len(names)} objectives: {listed}; choose the one to judge by with --objective"
-    )
+@dataclass(frozen=True, slots=True)
+class _Converter:
+    """Converts the trials of one study to runs."""
+
+    index: int
+    """Number of the objective."""
+    metric: str
+    """Name of the final value."""
+    curve: str
+    """Name of the intermediate values."""
+    tags: Mapping[str, str]
+
+    def run(self, study: str, trial: Any, experiment_tags: Mapping[str, str]) -> SourceRun:
+        changing = (trial.state.name, len(trial.intermediate_values), trial.values, sorted(trial.params))
+        return SourceRun(
+            f"trial {trial.number}",
+            ("optuna", study, str(trial.number), str(_milliseconds(trial.datetime_start))),
+            study,
+            lambda: self._content(trial),
+            files.digest_of(changing),
+            experiment_tags,
+        )
+
+    def _content(self, trial: Any) -> RunContent:
+        where = f"trial {trial.number}"
+        # A journal may hold any type in place of a number.
+        values = {as_step(step, where): as_value(value) for step, value in trial.intermediate_values.items()}
+        reported = sorted((s, v) for s, v in values.items() if v is not None)
+        curves = Curves()
+        for step, value in reported:
+            curves.add(self.curve, step, value)
+        last = reported[-1][0] if reported else 0
+        final = as_value(trial.values[self.index]) if trial.values and trial.state.name != "PRUNED" else None
+        if final is not None and (self.curve != self.metric or final not in values.values()):
+            curves.add(self.metric, last if self.curve != self.metric else last + bool(reported), final)
+        status, end = _STATUSES[trial.state.name]
+        if trial.state.name == "FAIL" and reported and not math.isfinite(reported[-1][1]):
+            end = "diverged"
+        return RunContent(
+            curves.points(),
+            trial.params,
+            {**self.tags, **({contract.TAG_STATUS: end} if end else {})},
+            status,
+            _milliseconds(trial.datetime_start),
+            _milliseconds(trial.datetime_complete),
+        )
 
 
-def _one_metric(trials: Sequence[Any], which: int) -> bool:
-    """Whether the trials' final values are of the same metric as their intermediate ones."""
-    ended = [t for t in trials if t.state.name == "COMPLETE" and t.intermediate_values]
-    same = sum(t.values[which] in t.intermediate_values.values() for t in ended)
-    return not ended or same >= _SAME_SHARE * len(ended)
-
-
-def _found(
-    study: str,
-    trial: Any,
-    which: int,
-    metric: str,
-    curve: str,
-    tags: Mapping[str, str],
-    tags_of_experiment: Mapping[str, str],
-) -> Found:
-    started = _ms(trial.datetime_start)
-    changing = (trial.state.name, len(trial.intermediate_values), trial.values, sorted(trial.params))
-    return Found(
-        f"trial {trial.number}",
-        ("optuna", study, str(trial.number), str(started)),
-        study,
-        lambda: _content(trial, which, metric, curve, tags),
-        files.digest_of(changing),
-        tags_of_experiment,
-    )
-
-
-def _content(trial: Any, which: int, metric: str, curve: str, tags: Mapping[str, str]) -> Content:
-    where = f"trial {trial.number}"
-    curves = Curves()
-    # A journal may hold anything in the place of a number.
-    reported = {as_step(step, where): as_value(value) for step, value in trial.intermediate_values.items()}
-    for step, value in (known := sorted((s, v) for s, v in reported.items() if v is not None)):
-        curves.add(curve, step, value)
-    last = known[-1][0] if known else 0
-    final = as_value(trial.values[which]) if trial.values and trial.state.name != "PRUNED" else None
-    if final is not None and (curve != metric or final not in reported.values()):
-        curves.add(metric, last if curve != metric else last + bool(known), final)
-    status, noted = _STATUSES[trial.state.name]
-    if trial.state.name == "FAIL" and known and not math.isfinite(known[-1][1]):
-        noted = "diverged"
-    return Content(
-        curves.points(),
-        trial.params,
-        {**tags, **({contract.TAG_STATUS: noted} if noted else {})},
-        status,
-        _ms(trial.datetime_start),
-        _ms(trial.datetime_complete),
-    )
-
-
-def _ms(when: datetime | None) -> int | None:
-    return None if when is None else int(when.timestamp() * 1000)
+def _milliseconds(time: datetime | None) -> int | None:
+    return None if time is None else int(time.timestamp() * 1000)

@@ -1,6 +1,6 @@
-"""Imports Ray Tune's result folders: a folder a trial with `params.json` and `result.json` or `progress.csv`.
+"""Imports Ray Tune's results: one folder per trial with `params.json` and `result.json` or `progress.csv`.
 
-How trials ended, and the metric and its mode, stand in `experiment_state-*.json` where it is there; else a trial with `error.txt`
+`experiment_state-*.json`, if it exists, says how trials ended and which metric they optimize; otherwise a trial with `error.txt`
 failed. Pickles are never opened.
 """
 
@@ -12,20 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from advisor import contract
-from advisor.interop.importers import files, flat
-from advisor.interop.importers.flat import Layout
-from advisor.interop.importers.runs import Content, Found, as_time_ms
+from advisor.interop.importers import files, metric_tables, table_files
+from advisor.interop.importers.metric_tables import Layout, RunRows
+from advisor.interop.importers.points import as_time_ms
+from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
 
 _PARAMS, _RESULTS, _PROGRESS, _ERROR = "params.json", "result.json", "progress.csv", "error.txt"
 _STEP, _TIME = "training_iteration", "timestamp"
-_OWN = frozenset(
+_TUNE_COLUMNS = frozenset(
     "timestamp date pid hostname node_ip trial_id done should_checkpoint checkpoint_dir_name time_this_iter_s time_total_s "
     "time_since_restore iterations_since_restore timesteps_since_restore timesteps_total episodes_total experiment_id "
     "experiment_tag warmup_time".split()
 )
-"""What Tune adds to each result by itself."""
+"""Columns that Tune adds to each result."""
 _STATUSES: Mapping[str, RunStatus] = {
     "TERMINATED": "FINISHED",
     "ERROR": "FAILED",
@@ -33,30 +34,24 @@ _STATUSES: Mapping[str, RunStatus] = {
     "PAUSED": "KILLED",
     "PENDING": "SCHEDULED",
 }
-_MODES = {"min": "minimize", "max": "maximize"}
+_DIRECTIONS = {"min": "minimize", "max": "maximize"}
 
 
-def find(path: Path) -> list[Found]:
-    """The trials at or below a folder, one experiment a folder of trials; AdvisorError if there is none."""
-    files.require(path, "a folder with Ray Tune's results")
-    wanted = {_RESULTS, _PROGRESS}
-    trials = [
-        folder for folder, found in files.folders(path, wanted.__contains__) if path.is_dir() and _is_trial(folder)
-    ]
+def find(source: str | Path) -> RunList:
+    """List the trials at or below a folder, one experiment per folder of trials; raise AdvisorError if there are none."""
+    path = files.require(source, "a folder with Ray Tune's results")
+    with_results = files.folders(path, {_RESULTS, _PROGRESS}.__contains__) if path.is_dir() else ()
+    trials = [folder for folder, _ in with_results if (folder / _PARAMS).is_file()]
     if not trials:
         raise AdvisorError(
-            f"{files.printable(path)}: no trial there or below, which is a folder with {_PARAMS} and {_RESULTS} or {_PROGRESS}"
+            f"{files.printable(path)}: no trial there or below; a trial is a folder with {_PARAMS} and {_RESULTS} or {_PROGRESS}"
         )
     states = {folder: _State(folder) for folder in {trial.parent for trial in trials}}
-    return [_found(trial, states[trial.parent]) for trial in trials]
-
-
-def _is_trial(folder: Path) -> bool:
-    return (folder / _PARAMS).is_file()
+    return RunList([_run(trial, states[trial.parent]) for trial in trials])
 
 
 class _State:
-    """What `experiment_state-*.json`, the newest of them, says of the trials of one folder."""
+    """Trial statuses and objective from the newest `experiment_state-*.json` of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.statuses: dict[str, str] = {}
@@ -65,7 +60,7 @@ class _State:
             try:
                 self._read(files.read_json(path))
             except (AdvisorError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
-                continue  # it only adds to what the trials' own files tell
+                continue  # the state is optional: the trials have files of their own
 
     def _read(self, state: Mapping[str, Any]) -> None:
         for entry in state.get("trial_data", []):
@@ -76,60 +71,58 @@ class _State:
         metric, mode = runner.get("_metric"), runner.get("_mode")
         if isinstance(metric, str):
             self.aim[contract.TAG_OBJECTIVE] = metric
-            if mode in _MODES:
-                self.aim[contract.TAG_DIRECTION] = _MODES[mode]
+            if mode in _DIRECTIONS:
+                self.aim[contract.TAG_DIRECTION] = _DIRECTIONS[mode]
 
 
-def _found(folder: Path, state: _State) -> Found:
-    group = folder.absolute().parent
+def _run(folder: Path, state: _State) -> SourceRun:
+    experiment = files.folder_name(folder.absolute().parent)
     name = files.printable(folder.name)
     status = state.statuses.get(folder.name)
-    return Found(
+    return SourceRun(
         name,
-        ("ray", files.folder_name(group), name),
-        files.folder_name(group),
+        ("ray", experiment, name),
+        experiment,
         lambda: _content(folder, status, state.aim),
         f"{files.state_of(folder / file for file in (_PARAMS, _RESULTS, _PROGRESS, _ERROR))}-{status}",
         state.aim,
     )
 
 
-def _content(folder: Path, status: str | None, aim: Mapping[str, str]) -> Content:
+def _content(folder: Path, status: str | None, aim: Mapping[str, str]) -> RunContent:
     params = files.read_mapping(folder / _PARAMS)
     results, progress = folder / _RESULTS, folder / _PROGRESS
     source = results if results.is_file() and results.stat().st_size else progress
     failed = (folder / _ERROR).is_file()
-    rows = flat.Rows()
+    rows = RunRows()
     if source.is_file() and source.stat().st_size:
-        columns = flat.columns_of(source)
+        columns = table_files.column_names(source)
         if _STEP not in columns:
-            raise AdvisorError(f"{files.printable(source)} has no {_STEP!r}, as Ray Tune's results do")
-        rows = flat.read_rows(source, Layout(step=_STEP, time=_TIME if _TIME in columns else None, metric=_metric))
-    ended = _STATUSES.get(status or "", "FAILED" if failed else "FINISHED")
+            raise AdvisorError(f"{files.printable(source)} has no {_STEP!r}, which Ray Tune's results have")
+        layout = Layout(step=_STEP, time=_TIME if _TIME in columns else None, metric=_metric)
+        rows = metric_tables.read_run(source, layout)
     tags = dict(aim)
     if failed:
-        tags[contract.TAG_ERROR] = _error(folder / _ERROR)
-    return Content(rows.curves.points(), params, tags, ended, started_ms=_started_ms(source))
+        tags[contract.TAG_ERROR] = _error_text(folder / _ERROR)
+    ended = _STATUSES.get(status or "", "FAILED" if failed else "FINISHED")
+    return RunContent(rows.curves.points(), params, tags, ended, started_ms=_started_ms(source))
 
 
 def _metric(name: str) -> str | None:
-    return None if name in _OWN or name.startswith("config/") else name
+    return None if name in _TUNE_COLUMNS or name.startswith("config/") else name
 
 
 def _started_ms(source: Path) -> int | None:
-    """When the first result came, less the time that it took; None if that is not told."""
+    """Return the time of the first result minus its duration, or None if the file lacks them."""
     try:
-        first = flat.first_row(source) if source.is_file() else {}
-    except AdvisorError:
-        return None
-    try:
+        first = table_files.first_row(source) if source.is_file() else {}
         return as_time_ms(float(first[_TIME]) - float(first.get("time_total_s", 0.0)))
-    except (KeyError, OverflowError, TypeError, ValueError):
+    except (AdvisorError, KeyError, OverflowError, TypeError, ValueError):
         return None
 
 
-def _error(path: Path) -> str:
-    """The class and message of the error, which is the last line of a traceback; running out of memory is said first."""
+def _error_text(path: Path) -> str:
+    """Return the last line of a traceback, which has the error's class and message; out-of-memory errors are marked."""
     lines = files.read_bytes(path, 10_000_000).decode("utf-8", "replace").strip().splitlines()
     line = lines[-1].strip()[:500] if lines else "unknown"
     return f"out of memory: {line}" if "out of memory" in line.lower() or "OutOfMemory" in line else line

@@ -1,13 +1,13 @@
-"""The search space that a tuner declared, as a study file that goes with the experiment."""
+"""Writes the search space of an Optuna study as a study file, which becomes a tag of the experiment."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
-from advisor.interop.importers.writer import MAX_VALUE
+from advisor.interop.importers.mlflow_runs import MAX_VALUE
 from advisor.model import spec_yaml
 from advisor.model.space import Value
 from advisor.model.spec import Direction, Objective, Parameter, StudySpec
@@ -19,70 +19,62 @@ _WHY = "as the Optuna study declares it"
 def declared_study(
     name: str, metric: str, direction: Direction | str | None, trials: Sequence[Any]
 ) -> tuple[str | None, str | None]:
-    """The study file of Optuna's trials, and what the user should know of it; None where there is nothing to declare.
+    """Return the study file of Optuna's trials, and a note for the user; either may be None.
 
-    A range that changed from trial to trial is the widest that there was; a parameter that depends on another's value has that as
-    its condition, as far as the trials show it.
+    A range that changed between trials becomes the union. A parameter that depends on the value of another gets this condition, if
+    the trials show it.
     """
-    params = parse_params([{k: str(v) for k, v in trial.params.items()} for trial in trials])
-    seen = infer_parameters(params)
-    parameters = {}
-    for parameter in seen:
-        distributions = [trial.distributions[parameter] for trial in trials if parameter in trial.distributions]
-        declared = _parameter(distributions, seen[parameter])
+    inferred = infer_parameters(parse_params([{k: str(v) for k, v in trial.params.items()} for trial in trials]))
+    parameters: dict[str, Parameter] = {}
+    for key, parameter in inferred.items():
+        distributions = [trial.distributions[key] for trial in trials if key in trial.distributions]
+        declared = _parameter(distributions, parameter)
         if declared is not None:
-            parameters[parameter] = declared
+            parameters[key] = declared
     parameters = {
         key: p if all(parent in parameters for parent in p.when or {}) else p.model_copy(update={"when": None})
         for key, p in parameters.items()
     }
     if not parameters or direction not in ("minimize", "maximize"):
         return None, None
+    objective = Objective(metric=metric, direction=direction)
     try:
-        spec = StudySpec(
-            study=name,
-            objective=Objective(metric=metric, direction=direction),
-            parameters=parameters,
-            trials=len(trials),
-        )
-        text = spec_yaml.dump(spec)
+        text = spec_yaml.dump(StudySpec(study=name, objective=objective, parameters=parameters, trials=len(trials)))
         spec_yaml.loads(text)
     except (ValidationError, ValueError) as error:
-        return (
-            None,
-            f"The space of {name!r} is inferred from its trials, since it cannot be declared: {str(error)[:100]}.",
-        )
+        problem = str(error)[:100]
+        return None, f"The space of {name!r} is inferred from its trials: a study file cannot express it: {problem}."
     if len(text) > MAX_VALUE:
-        return None, f"The space of {name!r} is inferred from its trials, since a tag cannot hold so many parameters."
+        return None, f"The space of {name!r} is inferred from its trials: it has too many parameters for a tag."
     return text, None
 
 
-def _parameter(distributions: Sequence[Any], seen: Parameter) -> Parameter | None:
+def _parameter(distributions: Sequence[Any], inferred: Parameter) -> Parameter | None:
+    """Return the declared parameter, or None if it has a single value or a study file cannot express it."""
     kinds = {type(d).__name__ for d in distributions}
+    fields: dict[str, Any]
     if kinds == {"CategoricalDistribution"}:
         choices = tuple(
             dict.fromkeys(c for d in distributions for c in d.choices if isinstance(c, str | bool | int | float))
         )
-        return _checked({"type": "categorical", "choices": _of_one_kind(choices), "role": "scientific"}, seen)
-    if kinds in ({"FloatDistribution"}, {"IntDistribution"}):
-        low, high = min(d.low for d in distributions), max(d.high for d in distributions)
-        log = all(d.log for d in distributions)
-        kind = "int" if kinds == {"IntDistribution"} else "float"
-        return _checked(
-            {"type": kind, "low": low, "high": high, "scale": "log" if log else "linear", "role": "nuisance"}, seen
-        )
-    return None
-
-
-def _of_one_kind(choices: tuple[Value, ...]) -> tuple[Value, ...]:
-    """A mix of numbers and words is words, as trials that logged both are read."""
-    return tuple(str(c) for c in choices) if len({isinstance(c, str) for c in choices}) > 1 else choices
-
-
-def _checked(fields: Mapping[str, Any], seen: Parameter) -> Parameter | None:
-    """The parameter, with the condition that the trials show; None where its domain has one value only, or cannot be declared."""
+        fields = {"type": "categorical", "choices": _one_type(choices), "role": "scientific"}
+    elif kinds in ({"FloatDistribution"}, {"IntDistribution"}):
+        fields = {
+            "type": "int" if kinds == {"IntDistribution"} else "float",
+            "low": min(d.low for d in distributions),
+            "high": max(d.high for d in distributions),
+            "scale": "log" if all(d.log for d in distributions) else "linear",
+            "role": "nuisance",
+        }
+    else:
+        return None
     try:
-        found = Parameter(**fields, when=seen.when, why=_WHY)
+        parameter = Parameter(**fields, when=inferred.when, why=_WHY)
     except ValidationError:
         return None
-    return found if found.varied else None
+    return parameter if parameter.varied else None
+
+
+def _one_type(choices: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Return a mix of numbers and text as text: trials that log both are read as text."""
+    return tuple(str(c) for c in choices) if len({isinstance(c, str) for c in choices}) > 1 else choices

@@ -1,7 +1,8 @@
-"""Writes runs into MLflow's SQL stores through MLflow's own tables, thousands of rows a statement, whole runs a transaction."""
+"""Writes runs into MLflow's SQL stores through MLflow's own tables: thousands of rows per statement, whole runs per transaction."""
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -9,96 +10,83 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.interop.importers.writer import RENEWED_TAGS, TAG_SOURCE, TAG_STATE, Imported, NewPoints, NewRun, Written
+from advisor.interop.importers.mlflow_runs import TAG_SOURCE, TAG_STATE, NewRun
+from advisor.interop.importers.points import Points
+from advisor.interop.importers.writer import OnWritten, Writer
 from advisor.model.errors import AdvisorError
 from advisor.model.space import BoolArray, FloatArray
 from advisor.tracking.points.collect import LARGEST
+from advisor.tracking.stores import sqlite
+from advisor.tracking.stores.client import check_database
+from advisor.tracking.stores.location import Location
 
-_POINTS_A_TRANSACTION = 100_000
-_RUNS_A_TRANSACTION = 500
-_POINTS_A_STATEMENT = 20_000
+_POINTS_PER_TRANSACTION = 100_000
+_RUNS_PER_TRANSACTION = 500
+_POINTS_PER_STATEMENT = 20_000
+
+Point = tuple[int, int, float, bool]
+"""Step, timestamp, value, and whether the value stands for NaN, as in MLflow's table of metrics."""
 
 
-class SqlWriter:
-    """A `Writer` over an open `SqlAlchemyStore`."""
+class SqlWriter(Writer):
+    """Writes over MLflow's `SqlAlchemyStore`. A SQLite file that does not exist yet is created."""
 
-    def __init__(self, store: Any) -> None:
-        self._store = store
+    def __init__(self, location: Location) -> None:
+        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    def imported(self, experiment: str) -> Mapping[str, Imported]:
-        """See `Writer.imported`."""
-        import sqlalchemy
-        from mlflow.store.tracking.dbmodels.models import SqlRun, SqlTag
+        self._store: Any = SqlAlchemyStore(location.uri, _artifact_root(location))  # type: ignore[no-untyped-call]
 
-        known = self._existing(experiment)
-        if known is None:
-            return {}
-        query: Any = (
-            sqlalchemy.select(SqlTag.run_uuid, SqlTag.key, SqlTag.value)
-            .join(SqlRun, SqlRun.run_uuid == SqlTag.run_uuid)
-            .where(SqlRun.experiment_id == int(known.experiment_id), SqlRun.lifecycle_stage == "active")
-            .where(sqlalchemy.or_(SqlTag.key == TAG_SOURCE, SqlTag.key == TAG_STATE))
-        )
-        with self._store.engine.connect() as connection:
-            rows: list[tuple[str, str, str]] = list(connection.execute(query))
-        states = {run: value for run, key, value in rows if key == TAG_STATE}
-        return {value: Imported(run, states.get(run)) for run, key, value in rows if key == TAG_SOURCE}
-
-    def write(self, experiment: str, tags: Mapping[str, str], runs: Iterable[NewRun], written: Written) -> None:
-        """See `Writer.write`. One transaction a batch of whole runs, so that a run is there in full or not at all."""
-        found = self._existing(experiment)
-        if found is None:
-            found = self._create(experiment, tags)
-        else:
-            self._renew_tags(found, tags)
-        for batch in _batches(runs):
-            added = self._insert(batch, int(found.experiment_id), found.artifact_location)
-            for run, points in zip(batch, added, strict=True):
-                written(run, points)
-
-    def _existing(self, name: str) -> Any:
-        found = self._store.get_experiment_by_name(name)
-        if found is not None and found.lifecycle_stage != "active":
-            raise AdvisorError(
-                f"experiment {name!r} exists but was deleted; restore it with: "
-                f"mlflow experiments restore -x {found.experiment_id}, or pass another --experiment"
-            )
-        return found
+    def _experiment(self, name: str) -> Any:
+        return self._store.get_experiment_by_name(name)
 
     def _create(self, name: str, tags: Mapping[str, str]) -> Any:
         from mlflow.entities import ExperimentTag
 
-        id = self._store.create_experiment(name, tags=[ExperimentTag(k, v) for k, v in tags.items()])
-        return self._store.get_experiment(id)
+        created = self._store.create_experiment(name, tags=[ExperimentTag(k, v) for k, v in tags.items()])
+        return self._store.get_experiment(created)
 
-    def _renew_tags(self, experiment: Any, tags: Mapping[str, str]) -> None:
+    def _set_tag(self, experiment_id: str, tag: str, value: str) -> None:
         from mlflow.entities import ExperimentTag
 
-        for tag in RENEWED_TAGS:
-            if tag in tags and experiment.tags.get(tag) != tags[tag]:
-                self._store.set_experiment_tag(experiment.experiment_id, ExperimentTag(tag, tags[tag]))
+        self._store.set_experiment_tag(experiment_id, ExperimentTag(tag, value))
 
-    def _insert(self, batch: list[NewRun], experiment: int, artifacts: str) -> list[int]:
-        """Write the runs in one transaction; gives how many points each got."""
-        from mlflow.store.tracking.dbmodels import models
+    def _tags_of_runs(self, experiment_id: str) -> Mapping[str, Mapping[str, str]]:
+        import sqlalchemy
+        from mlflow.store.tracking.dbmodels.models import SqlRun, SqlTag
 
-        new = [(run, uuid.uuid4().hex) for run in batch if run.continues is None]
-        counts = []
-        with self._store.engine.begin() as connection:
-            for model, rows in (
-                (models.SqlRun, [_run_row(run, id, experiment, artifacts) for run, id in new]),
-                (models.SqlParam, [row for run, id in new for row in _text_rows(id, run.params)]),
-                (models.SqlTag, [row for run, id in new for row in _text_rows(id, run.all_tags)]),
-            ):
-                if rows:
-                    connection.execute(model.__table__.insert(), rows)
-            ids = {id(run): run_id for run, run_id in new}
-            for run in batch:
-                if run.continues is None:
-                    counts.append(_insert_points(connection, run, ids[id(run)]))
-                else:
-                    counts.append(_complete(connection, run, run.continues))
-        return counts
+        query: Any = (
+            sqlalchemy.select(SqlTag.run_uuid, SqlTag.key, SqlTag.value)
+            .join(SqlRun, SqlRun.run_uuid == SqlTag.run_uuid)
+            .where(SqlRun.experiment_id == int(experiment_id), SqlRun.lifecycle_stage == "active")
+            .where(sqlalchemy.or_(SqlTag.key == TAG_SOURCE, SqlTag.key == TAG_STATE))
+        )
+        tags: dict[str, dict[str, str]] = {}
+        with self._store.engine.connect() as connection:
+            for run, key, value in connection.execute(query):
+                tags.setdefault(run, {})[key] = value
+        return tags
+
+    def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: OnWritten) -> None:
+        for batch in _batches(runs):
+            with self._store.engine.begin() as connection:
+                counts = _insert(connection, batch, int(experiment.experiment_id), experiment.artifact_location)
+            for run, count in zip(batch, counts, strict=True):
+                on_written(run, count)
+
+
+def _artifact_root(location: Location) -> str:
+    """Return where new experiments keep their artifacts; raise AdvisorError if the database cannot be written."""
+    if location.path is None:
+        check_database(location)
+        return "./mlruns"
+    folder = location.path.parent
+    if not folder.is_dir():
+        raise AdvisorError(f"cannot create {location.path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK):
+        raise AdvisorError(f"cannot write to {folder}: permission denied")
+    if location.path.exists() and location.path.stat().st_size:
+        sqlite.check_writable(location)
+    return str(folder / "mlruns")
 
 
 def _batches(runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
@@ -107,16 +95,35 @@ def _batches(runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
     for run in runs:
         batch.append(run)
         points += sum(len(p.steps) for p in run.points.values())
-        if points >= _POINTS_A_TRANSACTION or len(batch) >= _RUNS_A_TRANSACTION:
+        if points >= _POINTS_PER_TRANSACTION or len(batch) >= _RUNS_PER_TRANSACTION:
             yield batch
             batch, points = [], 0
     if batch:
         yield batch
 
 
-def _run_row(run: NewRun, id: str, experiment: int, artifacts: str) -> dict[str, Any]:
+def _insert(connection: Any, batch: list[NewRun], experiment: int, artifacts: str) -> list[int]:
+    """Write the runs; return how many points each got."""
+    from mlflow.store.tracking.dbmodels import models
+
+    ids = [run.continues or uuid.uuid4().hex for run in batch]
+    new = [(run, run_id) for run, run_id in zip(batch, ids, strict=True) if run.continues is None]
+    for model, rows in (
+        (models.SqlRun, [_run_row(run, run_id, experiment, artifacts) for run, run_id in new]),
+        (models.SqlParam, [row for run, run_id in new for row in _text_rows(run_id, run.params)]),
+        (models.SqlTag, [row for run, run_id in new for row in _text_rows(run_id, run.all_tags)]),
+    ):
+        if rows:
+            connection.execute(model.__table__.insert(), rows)
+    return [
+        _insert_points(connection, run, run_id) if run.continues is None else _complete(connection, run, run_id)
+        for run, run_id in zip(batch, ids, strict=True)
+    ]
+
+
+def _run_row(run: NewRun, run_id: str, experiment: int, artifacts: str) -> dict[str, Any]:
     return {
-        "run_uuid": id,
+        "run_uuid": run_id,
         "name": run.name,
         "source_type": "UNKNOWN",
         "source_name": "",
@@ -127,52 +134,46 @@ def _run_row(run: NewRun, id: str, experiment: int, artifacts: str) -> dict[str,
         "end_time": run.ended_ms,
         "source_version": "",
         "lifecycle_stage": "active",
-        "artifact_uri": f"{artifacts.rstrip('/')}/{id}/artifacts",
+        "artifact_uri": f"{artifacts.rstrip('/')}/{run_id}/artifacts",
         "experiment_id": experiment,
     }
 
 
-def _text_rows(run: str, texts: Mapping[str, str]) -> list[dict[str, Any]]:
-    return [{"run_uuid": run, "key": key, "value": value} for key, value in texts.items()]
+def _text_rows(run_id: str, texts: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"run_uuid": run_id, "key": key, "value": value} for key, value in texts.items()]
 
 
-Point = tuple[int, int, float, bool]
-"""Step, timestamp, value and whether it stands for NaN, as a row of MLflow's has them."""
-
-
-def _insert_points(connection: Any, run: NewRun, id: str) -> int:
-    """Write the points, those that are there already left out, a piece at a time; gives how many."""
+def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
+    """Write the points that are not stored yet; return how many."""
     from mlflow.store.tracking.dbmodels.models import SqlLatestMetric, SqlMetric
 
     count = 0
     latest = []
     for metric, points in run.points.items():
         rows, last = _rows(points.distinct())
-        known = _stored(connection, id, metric) if run.continues is not None else set()
-        for start in range(0, len(rows.steps), _POINTS_A_STATEMENT):
-            piece = [point for point in _piece(rows, start) if point not in known]
-            count += len(piece)
-            if piece:
-                connection.execute(SqlMetric.__table__.insert(), [_metric_row(id, metric, p) for p in piece])
-        latest.append(_metric_row(id, metric, max([last, *known])))
+        stored = _stored(connection, run_id, metric) if run.continues is not None else set()
+        for start in range(0, len(rows.steps), _POINTS_PER_STATEMENT):
+            chunk = [point for point in _chunk(rows, start) if point not in stored]
+            count += len(chunk)
+            if chunk:
+                connection.execute(SqlMetric.__table__.insert(), [_metric_row(run_id, metric, p) for p in chunk])
+        latest.append(_metric_row(run_id, metric, max([last, *stored])))
     if latest:
         connection.execute(SqlLatestMetric.__table__.insert(), latest)
     return count
 
 
-def _stored(connection: Any, run: str, metric: str) -> set[Point]:
+def _stored(connection: Any, run_id: str, metric: str) -> set[Point]:
     from mlflow.store.tracking.dbmodels.models import SqlMetric
 
-    columns = SqlMetric.__table__.c
-    query = SqlMetric.__table__.select().with_only_columns(
-        columns.step, columns.timestamp, columns.value, columns.is_nan
-    )
-    rows = connection.execute(query.where(columns.run_uuid == run, columns.key == metric))
+    table = SqlMetric.__table__
+    query = table.select().with_only_columns(table.c.step, table.c.timestamp, table.c.value, table.c.is_nan)
+    rows = connection.execute(query.where(table.c.run_uuid == run_id, table.c.key == metric))
     return {(step, time, value, bool(is_nan)) for step, time, value, is_nan in rows}
 
 
 class _Rows(NamedTuple):
-    """Points as MLflow writes them: NaN as a marked zero, infinity as the largest number."""
+    """Points as MLflow stores them: NaN as a marked zero, infinity as the largest number."""
 
     steps: NDArray[np.int64]
     times: NDArray[np.int64]
@@ -180,41 +181,40 @@ class _Rows(NamedTuple):
     nan: BoolArray
 
 
-def _rows(points: NewPoints) -> tuple[_Rows, Point]:
-    """The points as rows, and the one that counts as the latest."""
+def _rows(points: Points) -> tuple[_Rows, Point]:
+    """Return the points as rows, and the one that MLflow considers the latest."""
     nan = np.isnan(points.values)
     rows = _Rows(points.steps, points.times_ms, np.where(nan, 0.0, np.clip(points.values, -LARGEST, LARGEST)), nan)
     last = np.lexsort((rows.nan, rows.values, rows.times, rows.steps))[-1]
-    return rows, next(_piece(rows, int(last)))
+    return rows, next(_chunk(rows, int(last)))
 
 
-def _piece(rows: _Rows, start: int) -> Iterator[Point]:
-    part = slice(start, start + _POINTS_A_STATEMENT)
+def _chunk(rows: _Rows, start: int) -> Iterator[Point]:
+    part = slice(start, start + _POINTS_PER_STATEMENT)
     return zip(*(column[part].tolist() for column in rows), strict=True)
 
 
-def _metric_row(run: str, metric: str, point: Point) -> dict[str, Any]:
+def _metric_row(run_id: str, metric: str, point: Point) -> dict[str, Any]:
     step, time, value, is_nan = point
-    return {"run_uuid": run, "key": metric, "step": step, "timestamp": time, "value": value, "is_nan": is_nan}
+    return {"run_uuid": run_id, "key": metric, "step": step, "timestamp": time, "value": value, "is_nan": is_nan}
 
 
-def _complete(connection: Any, run: NewRun, id: str) -> int:
-    """Add what the run in the store lacks, and renew its status and tags; gives how many points were added."""
+def _complete(connection: Any, run: NewRun, run_id: str) -> int:
+    """Add what the stored run lacks and renew its status and tags; return how many points were added."""
     from mlflow.store.tracking.dbmodels import models
 
     params, tags, runs = models.SqlParam.__table__, models.SqlTag.__table__, models.SqlRun.__table__
     latest = models.SqlLatestMetric.__table__
-    connection.execute(latest.delete().where(latest.c.run_uuid == id, latest.c.key.in_(list(run.points))))
-    count = _insert_points(connection, run, id)
-    known = set(
-        connection.execute(params.select().with_only_columns(params.c.key).where(params.c.run_uuid == id)).scalars()
-    )
-    connection.execute(tags.delete().where(tags.c.run_uuid == id, tags.c.key.in_(list(run.all_tags))))
+    connection.execute(latest.delete().where(latest.c.run_uuid == run_id, latest.c.key.in_(list(run.points))))
+    count = _insert_points(connection, run, run_id)
+    query = params.select().with_only_columns(params.c.key).where(params.c.run_uuid == run_id)
+    stored = set(connection.execute(query).scalars())
+    connection.execute(tags.delete().where(tags.c.run_uuid == run_id, tags.c.key.in_(list(run.all_tags))))
     for table, rows in (
-        (params, _text_rows(id, {key: value for key, value in run.params.items() if key not in known})),
-        (tags, _text_rows(id, run.all_tags)),
+        (params, _text_rows(run_id, {key: value for key, value in run.params.items() if key not in stored})),
+        (tags, _text_rows(run_id, run.all_tags)),
     ):
         if rows:
             connection.execute(table.insert(), rows)
-    connection.execute(runs.update().where(runs.c.run_uuid == id).values(status=run.status, end_time=run.ended_ms))
+    connection.execute(runs.update().where(runs.c.run_uuid == run_id).values(status=run.status, end_time=run.ended_ms))
     return count

@@ -1,32 +1,47 @@
-"""Imports tidy tables, one of trials and one of curves, into MLflow: one experiment a study.
+"""Imports two tidy tables, one of trials and one of curves: one MLflow experiment per study.
 
-TRIALS has one row a trial: study, trial, params (JSON object), status, objective (metric name), direction (min or max,
-minimize or maximize), and, if
-there, seed (whole number or empty) and extra (JSON object of facts). CURVES has one row a point: study, trial, metric, step, value
-and, if there, time_s (seconds since the trial's start, or empty).
+TRIALS has one row per trial: study, trial, params (JSON object), status, objective (metric name), direction (min or max, minimize
+or maximize), and optionally seed (whole number or empty) and extra (JSON object of facts). CURVES has one row per point: study,
+trial, metric, step, value, and optionally time_s (seconds since the trial's start, or empty).
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from advisor import contract
-from advisor.interop.importers.columns import Table
-from advisor.interop.importers.importing import ImportSummary, import_runs, param_text
-from advisor.interop.importers.runs import START_MS, Content, Curves, Found
-from advisor.interop.importers.writer import MAX_VALUE
+from advisor.interop.importers import files, table_files
+from advisor.interop.importers.importing import ImportSummary, import_runs
+from advisor.interop.importers.mlflow_runs import MAX_VALUE, param_text
+from advisor.interop.importers.points import NO_TIME, START_MS, Curves
+from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.model.space import FloatArray
 from advisor.tracking.runs import RunStatus
 
-_TRIAL_COLUMNS = ("study", "trial", "params", "status", "objective", "direction")
+CellType = Literal["text", "integer", "number"]
+_TYPE_NAMES: Mapping[CellType, str] = {"text": "text", "integer": "a whole number", "number": "a number"}
+_TRIAL_COLUMNS: Mapping[str, CellType] = dict.fromkeys(
+    ("study", "trial", "params", "status", "objective", "direction"), "text"
+)
+_POINT_COLUMNS: Mapping[str, CellType] = {
+    **dict.fromkeys(("study", "trial", "metric"), "text"),
+    "step": "integer",
+    "value": "number",
+}
+_MAX_TRIALS = 1_000_000
+_MAX_CHARACTERS = 200_000_000
+"""Maximum characters of parameters and facts in TRIALS."""
 _STATUSES: Mapping[str, RunStatus] = {
     "complete": "FINISHED",
     "diverged": "FINISHED",
@@ -36,26 +51,20 @@ _STATUSES: Mapping[str, RunStatus] = {
     "running": "RUNNING",
 }
 _DIRECTIONS = {"min": "minimize", "max": "maximize", "minimize": "minimize", "maximize": "maximize"}
-_FACTS = {
-    "planned_steps": contract.TAG_MAX_TRAIN_STEPS,
-    **{
-        tag.removeprefix(contract.TAG_PREFIX): tag
-        for tag in (
-            contract.TAG_MAX_TRAIN_STEPS,
-            contract.TAG_BATCH_SIZE,
-            contract.TAG_OPTIMIZER,
-            contract.TAG_NORM_LAYERS,
-            contract.TAG_PARAMETERS,
-            contract.TAG_GRAD_CLIP,
-            contract.TAG_CHECKPOINTS,
-            contract.TAG_COMMAND,
-            contract.TAG_GIT_COMMIT,
-            contract.TAG_DEVICE,
-            contract.TAG_STEP_UNIT,
-        )
-    },
-    **{
-        key: contract.TAG_PREFIX + key
+_FACT_TAGS = (
+    contract.TAG_MAX_TRAIN_STEPS,
+    contract.TAG_BATCH_SIZE,
+    contract.TAG_OPTIMIZER,
+    contract.TAG_NORM_LAYERS,
+    contract.TAG_PARAMETERS,
+    contract.TAG_GRAD_CLIP,
+    contract.TAG_CHECKPOINTS,
+    contract.TAG_COMMAND,
+    contract.TAG_GIT_COMMIT,
+    contract.TAG_DEVICE,
+    contract.TAG_STEP_UNIT,
+    *(
+        contract.TAG_PREFIX + key
         for key in (
             "n_train",
             "n_valid",
@@ -66,10 +75,44 @@ _FACTS = {
             "train_thin",
             "licence",
         )
-    },
+    ),
+)
+_FACTS = {
+    "planned_steps": contract.TAG_MAX_TRAIN_STEPS,
+    **{tag.removeprefix(contract.TAG_PREFIX): tag for tag in _FACT_TAGS},
 }
-"""Keys of `extra` that become a tag of their own; all others are kept together in one."""
+"""Keys of `extra` that get a tag of their own. All others share one tag."""
 _TAG_EXTRA = contract.TAG_PREFIX + "extra"
+
+
+def import_tables(
+    trials: Path,
+    curves: Path,
+    *,
+    tracking_uri: str | None = None,
+    experiment: str | None = None,
+    on_progress: Callable[[int, int], object] | None = None,
+) -> ImportSummary:
+    """Import the tables into MLflow (see `import_runs` for the options).
+
+    Both tables are checked before anything is written. Trials of an earlier import are skipped, so repeating an interrupted import
+    completes it. Raises AdvisorError in one line that names file, column and row.
+    """
+    runs = TidyTables(Path(curves)).find(trials)
+    return import_runs(runs, tracking_uri=tracking_uri, experiment=experiment, on_progress=on_progress)
+
+
+@dataclass(frozen=True, slots=True)
+class TidyTables:
+    """Imports a table of trials, with the points in the table `curves`."""
+
+    curves: Path
+
+    def find(self, source: str | Path) -> RunList:
+        """List the trials; raise AdvisorError if one of the tables is invalid."""
+        trials = _read_trials(Path(source))
+        points = _SortedPoints(self.curves, trials)
+        return RunList([_run(trial, points) for trial in trials], points.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,87 +125,64 @@ class _Trial:
     status: RunStatus
 
 
-def import_tables(
-    trials: Path,
-    curves: Path,
-    *,
-    tracking_uri: str | None = None,
-    experiment: str | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> ImportSummary:
-    """Import the tables (see the module) into MLflow.
-
-    tracking_uri: default as MLflow resolves it; a SQLite file is made if it is not there. experiment: import all studies into the
-    experiment of this name instead of one each. on_progress: told (trials dealt with, trials in all).
-
-    Both tables are checked before anything is written. Trials that are there already are skipped, so an import that was cut off
-    is completed by repeating it. Raises AdvisorError, in one line that names file, column and row.
-    """
-    read = _read_trials(
-        Table(Path(trials), dict.fromkeys(_TRIAL_COLUMNS, "text"), {"seed": "integer", "extra": "text"})
-    )
-    points = _Curves(
-        Table(
-            Path(curves),
-            {"study": "text", "trial": "text", "metric": "text", "step": "integer", "value": "number"},
-            {"time_s": "number"},
-        ),
-        read,
-    )
-    summary = import_runs(
-        [_found(trial, points) for trial in read],
-        tracking_uri=tracking_uri,
-        experiment=experiment,
-        on_progress=on_progress,
-    )
-    return replace(summary, warnings=(*summary.warnings, *points.warnings))
-
-
-def _found(trial: _Trial, points: _Curves) -> Found:
+def _run(trial: _Trial, points: _SortedPoints) -> SourceRun:
     aim = {tag: trial.tags[tag] for tag in (contract.TAG_OBJECTIVE, contract.TAG_DIRECTION)}
-    return Found(
-        trial.name, (trial.study, trial.name), trial.study, read=lambda: points.content(trial), experiment_tags=aim
+    return SourceRun(
+        trial.name, (trial.study, trial.name), trial.study, lambda: points.content(trial), experiment_tags=aim
     )
 
 
 # --- trials ---------------------------------------------------------------------------------------------------------------------
 
 
-def _read_trials(table: Table) -> list[_Trial]:
-    if not table.rows:
-        raise AdvisorError(f"{table.path} holds no trials")
-    for column in (c for c in _TRIAL_COLUMNS if c != "params"):
-        table.require_full(column)
-    columns = [table.text(c) for c in _TRIAL_COLUMNS]
-    seeds, extras = table.optional_integers("seed"), table.text("extra")
+def _read_trials(path: Path) -> list[_Trial]:
+    table = _Table(path, _TRIAL_COLUMNS, {"seed": "integer", "extra": "text"})
     seen: dict[tuple[str, str], int] = {}
     trials = []
-    for row in range(table.rows):
-        study, trial, params, status, objective, direction = ((c[row] or "").strip() for c in columns)
-        for column, name in (("study", study), ("trial", trial), ("objective", objective)):
-            if not name:
-                raise table.error(column, row, "the cell is empty")
-        if status not in _STATUSES:
-            raise table.error("status", row, f"{status!r} is none of {', '.join(_STATUSES)}")
-        if direction not in _DIRECTIONS:
-            raise table.error("direction", row, f"{direction!r} is none of {', '.join(_DIRECTIONS)}")
-        if (study, trial) in seen:
-            raise table.error("trial", row, f"{trial!r} of study {study!r} is already in row {seen[study, trial] + 1}")
-        seen[study, trial] = row
-        tags = {
-            contract.TAG_STUDY: study[:MAX_VALUE],
-            contract.TAG_STATUS: status,
-            contract.TAG_OBJECTIVE: objective,
-            contract.TAG_DIRECTION: _DIRECTIONS[direction],
-            **_facts(_json(table, "extra", row, extras[row])),
-        }
-        if seeds[row] is not None:
-            tags[contract.TAG_SEED] = str(seeds[row])
-        trials.append(_Trial(row, study, trial, _json(table, "params", row, params), tags, _STATUSES[status]))
+    characters = 0
+    for start, columns in table.batches(required=set(_TRIAL_COLUMNS) - {"params"}):
+        rows = zip(*(columns[name] for name in (*_TRIAL_COLUMNS, "seed", "extra")), strict=True)
+        for row, cells in enumerate(rows, start):
+            texts = [cell.as_py() for cell in cells]
+            characters += len(texts[2] or "") + len(texts[-1] or "")
+            if characters > _MAX_CHARACTERS or row >= _MAX_TRIALS:
+                raise AdvisorError(
+                    f"{path} exceeds {_MAX_TRIALS:,} trials or {_MAX_CHARACTERS:,} characters of parameters"
+                )
+            trial = _trial(table, row, texts)
+            key = trial.study, trial.name
+            if key in seen:
+                text = f"{trial.name!r} of study {trial.study!r} is already in row {seen[key] + 1}"
+                raise table.error("trial", row, text)
+            seen[key] = row
+            trials.append(trial)
+    if not trials:
+        raise AdvisorError(f"{path} holds no trials")
     return trials
 
 
-def _json(table: Table, column: str, row: int, text: str | None) -> dict[str, Any]:
+def _trial(table: _Table, row: int, cells: Sequence[Any]) -> _Trial:
+    study, trial, params, status, objective, direction = ((cell or "").strip() for cell in cells[:6])
+    seed, extra = cells[6:]
+    for column, name in (("study", study), ("trial", trial), ("objective", objective)):
+        if not name:
+            raise table.error(column, row, "the cell is empty")
+    for column, value, allowed in (("status", status, _STATUSES), ("direction", direction, _DIRECTIONS)):
+        if value not in allowed:
+            raise table.error(column, row, f"{value!r} is none of {', '.join(allowed)}")
+    tags = {
+        contract.TAG_STUDY: study[:MAX_VALUE],
+        contract.TAG_STATUS: status,
+        contract.TAG_OBJECTIVE: objective,
+        contract.TAG_DIRECTION: _DIRECTIONS[direction],
+        **_fact_tags(_json_object(table, "extra", row, extra)),
+    }
+    if seed is not None:
+        tags[contract.TAG_SEED] = str(seed)
+    return _Trial(row, study, trial, _json_object(table, "params", row, params), tags, _STATUSES[status])
+
+
+def _json_object(table: _Table, column: str, row: int, text: str | None) -> dict[str, Any]:
     if not text or not text.strip():
         return {}
     try:
@@ -174,9 +194,9 @@ def _json(table: Table, column: str, row: int, text: str | None) -> dict[str, An
     return parsed
 
 
-def _facts(extra: Mapping[str, Any]) -> dict[str, str]:
+def _fact_tags(extra: Mapping[str, Any]) -> dict[str, str]:
     tags: dict[str, str] = {}
-    rest: dict[str, Any] = {}
+    others: dict[str, Any] = {}
     length = 2
     for key, value in extra.items():
         if key in _FACTS and value is not None:
@@ -184,57 +204,144 @@ def _facts(extra: Mapping[str, Any]) -> dict[str, str]:
         elif value is not None:
             length += len(json.dumps({key: value}))
             if length <= MAX_VALUE:
-                rest[key] = value
-    return {**tags, **({_TAG_EXTRA: json.dumps(rest)} if rest else {})}
+                others[key] = value
+    return {**tags, **({_TAG_EXTRA: json.dumps(others)} if others else {})}
 
 
 # --- curves ---------------------------------------------------------------------------------------------------------------------
 
 
-class _Curves:
-    """The points of the curves table, sorted by trial and metric once, then sliced."""
+class _SortedPoints:
+    """The points of all trials, sorted by trial and metric."""
 
-    def __init__(self, table: Table, trials: Sequence[_Trial]) -> None:
+    def __init__(self, path: Path, trials: Sequence[_Trial]) -> None:
         rows = {(t.study, t.name): t.row for t in trials}
-        row_of = _trial_rows(table, rows)
-        metric, metrics = table.codes("metric")
-        self._metrics = [m.strip() for m in metrics]
-        self._order = np.lexsort((metric, row_of))
-        self._order = self._order[row_of[self._order] >= 0]
-        self._row, self._metric = row_of[self._order], metric[self._order]
-        self._steps, self._values = table.integers("step"), table.numbers("value")
-        self._times = table.numbers("time_s")
-        orphans = table.rows - len(self._order)
-        self.warnings = [f"{orphans:,} points in {table.path} belong to no trial and were left out."] if orphans else []
-        if not len(self._order):
-            self.warnings.append(
-                f"No trial has a point: {table.path} holds none{' of these trials' if orphans else ''}."
-            )
+        self._metrics: dict[str, int] = {}
+        parts: list[tuple[NDArray[Any], ...]] = []
+        total = count = 0
+        table = _Table(path, _POINT_COLUMNS, {"time_s": "number"})
+        for _, columns in table.batches(required=set(_POINT_COLUMNS) - {"value"}):
+            trial = _trial_rows(columns, rows)
+            names, codes = _codes(columns["metric"])
+            metric = np.array([self._metrics.setdefault(m.strip(), len(self._metrics)) for m in names])[codes]
+            numbers = [np.array(pc.fill_null(columns[c], math.nan), dtype=np.float64) for c in ("value", "time_s")]
+            columns_of_points = (trial, metric, np.array(columns["step"], dtype=np.int64), *numbers)
+            parts.append(tuple(column[trial >= 0] for column in columns_of_points))
+            total, count = total + len(trial), count + len(parts[-1][0])
+            if total > table_files.MAX_POINTS:
+                raise table_files.too_many_points(path)
+        empty = (np.empty(0, np.int64),) * 3 + (np.empty(0),) * 2
+        joined = [np.concatenate(column) for column in zip(*(parts or [empty]), strict=True)]
+        order = np.lexsort((joined[1], joined[0]))
+        self._trial, self._metric, self._steps, self._values, self._times = (column[order] for column in joined)
+        self.notes = []
+        if total > count:
+            self.notes.append(f"{total - count:,} points in {path} belong to no trial and were left out.")
+        if not count:
+            self.notes.append(f"No trial has a point: {path} holds none{' of these trials' if total else ''}.")
 
-    def content(self, trial: _Trial) -> Content:
-        """The trial as a run."""
-        started = START_MS + 1000 * trial.row  # tables hold no dates: in their order, a second apart
-        start, stop = np.searchsorted(self._row, [trial.row, trial.row + 1])
-        order, metric = self._order[start:stop], self._metric[start:stop]
+    def content(self, trial: _Trial) -> RunContent:
+        """Return the trial as a run."""
+        started = START_MS + 1000 * trial.row  # tables have no dates: trials start a second apart, in their order
+        start, stop = np.searchsorted(self._trial, [trial.row, trial.row + 1])
+        names = list(self._metrics)
         curves = Curves()
-        for code in np.unique(metric):
-            rows = order[metric == code]
-            times = _times_ms(self._times[rows], started)
-            curves.extend(self._metrics[code], self._steps[rows], self._values[rows], times)
-        return Content(curves.points(), trial.params, trial.tags, trial.status, started)
+        for code in np.unique(self._metric[start:stop]):
+            low, high = start + np.searchsorted(self._metric[start:stop], [code, code + 1])
+            times = _times_ms(self._times[low:high], started)
+            curves.extend(names[code], self._steps[low:high], self._values[low:high], times)
+        return RunContent(curves.points(), trial.params, trial.tags, trial.status, started)
 
 
-def _trial_rows(table: Table, rows: Mapping[tuple[str, str], int]) -> NDArray[np.int64]:
-    """The row in TRIALS of each point's trial, -1 without one."""
-    study, studies = table.codes("study")
-    trial, trials = table.codes("trial")
-    pairs, which = np.unique(study * len(trials) + trial, return_inverse=True)
-    found = [rows.get((studies[p // len(trials)].strip(), trials[p % len(trials)].strip()), -1) for p in pairs.tolist()]
-    return np.array(found, dtype=np.int64)[which]
+def _trial_rows(columns: Mapping[str, Any], rows: Mapping[tuple[str, str], int]) -> NDArray[np.int64]:
+    """Return the row in TRIALS of each point's trial, or -1 if there is none."""
+    studies, study = _codes(columns["study"])
+    trials, trial = _codes(columns["trial"])
+    pairs, positions = np.unique(study * len(trials) + trial, return_inverse=True)
+    names = ((studies[p // len(trials)].strip(), trials[p % len(trials)].strip()) for p in pairs.tolist())
+    return np.array([rows.get(name, -1) for name in names], dtype=np.int64)[positions]
+
+
+def _codes(cells: Any) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the distinct texts of a column, and for each row the index of its text."""
+    encoded = cells if pa.types.is_dictionary(cells.type) else cells.dictionary_encode()
+    return encoded.dictionary.to_pylist(), np.array(encoded.indices, dtype=np.int64)
 
 
 def _times_ms(seconds: FloatArray, started_ms: int) -> NDArray[np.int64]:
-    """Timestamps, -1 for a point without a time."""
     known = np.isfinite(seconds) & (np.abs(seconds) < 1e10)
-    timed = started_ms + np.round(np.where(known, seconds, 0.0) * 1000).astype(np.int64)
-    return np.where(known, timed, -1)
+    times = started_ms + np.round(np.where(known, seconds, 0.0) * 1000).astype(np.int64)
+    return np.where(known, times, NO_TIME)
+
+
+# --- typed columns --------------------------------------------------------------------------------------------------------------
+
+
+class _Table:
+    """A table file whose columns must have given types."""
+
+    def __init__(self, path: Path, required: Mapping[str, CellType], optional: Mapping[str, CellType]) -> None:
+        """Raise AdvisorError if the file is no table or lacks a required column."""
+        if path.suffix.lower() not in table_files.TABLE_SUFFIXES:
+            raise AdvisorError(f"{path} is neither a .parquet nor a .csv file")
+        self.path = files.require(path, "a table")
+        self._names = table_files.column_names(path)
+        missing = [name for name in required if name not in self._names]
+        if missing:
+            raise AdvisorError(f"{path} lacks the column {missing[0]!r}; its columns are: {', '.join(self._names)}")
+        self._types = {**required, **optional}
+
+    def batches(self, *, required: set[str]) -> Any:
+        """Yield the number of the first row, from 0, and the typed columns. Columns in `required` have no empty cell."""
+        start = 0
+        for batch in table_files.read_batches(self.path, strict=True):
+            columns = {}
+            for name, kind in self._types.items():
+                cells = batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows)
+                columns[name] = self._typed(cells, name, kind, start)
+                if name in required and columns[name].null_count:
+                    row = pc.index(pc.is_null(columns[name]), True).as_py()
+                    raise self.error(name, start + row, "the cell is empty")
+            yield start, columns
+            start += batch.num_rows
+
+    def error(self, column: str, row: int, problem: str) -> AdvisorError:
+        """Return the error for a cell; `row` counts from 0 here and from 1 in the message."""
+        return AdvisorError(f"{self.path}, column {column!r}, row {row + 1}: {problem}")
+
+    def _typed(self, cells: Any, name: str, kind: CellType, start: int) -> Any:
+        target = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64()}[kind]
+        if pa.types.is_dictionary(cells.type):
+            if pa.types.is_string(cells.type.value_type):  # texts too long to decode all at once
+                if kind == "text":
+                    return cells
+                raise self._bad_cell(cells, name, kind, start)
+            cells = cells.dictionary_decode()
+        values = cells
+        try:
+            if kind != "text" and (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)):
+                trimmed = pc.utf8_trim_whitespace(cells.cast(pa.string()))
+                values = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
+            if kind == "integer" and not pa.types.is_integer(values.type):
+                numbers = values.cast(pa.float64())  # "42.0": pandas writes whole numbers so beside empty cells
+                values = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
+            return values.cast(target)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise self._bad_cell(cells, name, kind, start) from None
+
+    def _bad_cell(self, cells: Any, name: str, kind: CellType, start: int) -> AdvisorError:
+        for row, cell in enumerate(cells, start):
+            value = cell.as_py()
+            try:
+                number = None if value is None else float(value)
+                whole = number is None or math.isnan(number) or number.is_integer()
+                fits, too_large = kind == "number" or whole, number is not None and abs(number) >= 2**63
+            except OverflowError:
+                fits, too_large = kind == "integer", True
+            except (TypeError, ValueError):
+                fits, too_large = False, False
+            if not fits:
+                return self.error(name, row, f"{str(value)[:60]!r} is not {_TYPE_NAMES[kind]}")
+            if kind == "integer" and too_large:
+                return self.error(name, row, f"{str(value)[:60]!r} is too large; whole numbers must be below 2^63")
+        return AdvisorError(f"{self.path}, column {name!r}: holds {cells.type}, not {_TYPE_NAMES[kind]}")

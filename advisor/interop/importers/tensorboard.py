@@ -1,7 +1,7 @@
-"""Imports TensorBoard's event folders: one run a folder that holds event files.
+"""Imports TensorBoard's event folders: one run per folder that holds event files.
 
-Several event files in a folder are one run that was restarted. What a tool keeps in folders of its own within a run's folder
-belongs to the run: the hyperparameters of `add_hparams`, the curves of `add_scalars`, Keras' `train` and `validation`.
+Several event files in a folder are one run that was restarted. Folders that a tool creates inside a run's folder belong to the run:
+hyperparameters of `add_hparams`, curves of `add_scalars`, and Keras' `train` and `validation`.
 """
 
 from __future__ import annotations
@@ -14,164 +14,168 @@ from typing import Any
 
 from advisor.interop.importers import extras, files
 from advisor.interop.importers.lightning import hyperparameters
-from advisor.interop.importers.runs import Content, Curves, Found, as_time_ms
+from advisor.interop.importers.points import Curves, as_time_ms
+from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
 
 _LOADER = "tensorboard.backend.event_processing.event_file_loader"
 _EVENTS = "tfevents"
-_HPARAMS_NAME = "hparams.yaml"
-_PARTS = re.compile(r"(train|training|val|valid|validation|eval|evaluation|test)", re.IGNORECASE)
+_PARAMS = "hparams.yaml"
+_SPLIT_FOLDER = re.compile(r"(train|training|val|valid|validation|eval|evaluation|test)", re.IGNORECASE)
 _SESSION_START, _SESSION_END = "_hparams_/session_start_info", "_hparams_/session_end_info"
-_SESSION = re.compile(r"\d{9,}(\.\d+)?")
-"""Folders that `add_hparams` makes; several in one folder are trials of their own."""
+_SESSION_FOLDER = re.compile(r"\d{9,}(\.\d+)?")
+"""Folders that `add_hparams` creates. Several in one folder are separate trials."""
 _STATUSES: Mapping[int, RunStatus] = {1: "FINISHED", 2: "FAILED", 3: "RUNNING"}
-_RECORD_FRAME = 16
-"""Bytes of a record beside its content: length and two checksums."""
+_FRAME_BYTES = 16
+"""Size of a record's length and checksums."""
 
 
-def find(path: Path) -> list[Found]:
-    """The runs at or below a folder; AdvisorError if no event file is there."""
-    files.require(path, "a folder with TensorBoard's event files")
+def find(source: str | Path) -> RunList:
+    """List the runs at or below a folder; raise AdvisorError if it holds no event file."""
+    path = files.require(source, "a folder with TensorBoard's event files")
     if not path.is_dir() and _EVENTS not in path.name:
-        raise AdvisorError(f"{files.printable(path)} is no event file of TensorBoard")
+        raise AdvisorError(f"{files.printable(path)} is not an event file of TensorBoard")
     root = path if path.is_dir() else path.parent
-    of_folder = dict(files.folders(path, lambda name: _EVENTS in name)) if path.is_dir() else {root: [path]}
-    if not of_folder:
+    folders = dict(files.folders(path, lambda name: _EVENTS in name)) if path.is_dir() else {root: [path]}
+    if not folders:
         raise AdvisorError(f"{files.printable(path)}: no event files (events.out.tfevents.…) there or below")
     extras.load(_LOADER, "TensorBoard")
-    runs: dict[Path, list[tuple[str, list[Path]]]] = {}
-    for folder, events in of_folder.items():
-        owner, prefix = _owner(folder, root, of_folder)
-        runs.setdefault(owner, []).append((prefix, events))
-    return [_found(folder, parts, root) for folder, parts in sorted(runs.items())]
+    runs: dict[Path, list[_Part]] = {}
+    for folder in folders:
+        owner, part = _owner(folder, root, folders)
+        runs.setdefault(owner, []).append(part)
+    return RunList([_run(folder, parts, root) for folder, parts in sorted(runs.items())])
 
 
-def _owner(folder: Path, root: Path, all_folders: Mapping[Path, Sequence[Path]]) -> tuple[Path, str]:
-    """The folder of the run that `folder` belongs to, and what the names of its metrics there begin with."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Event files of one folder of a run."""
+
+    paths: Sequence[Path]
+    prefix: str = ""
+    suffix: str = ""
+    """The metric's name is prefix + tag + suffix."""
+
+
+def _owner(folder: Path, root: Path, folders: Mapping[Path, Sequence[Path]]) -> tuple[Path, _Part]:
+    """Return the folder of the run that `folder` belongs to, and the part of the run that it holds."""
+    parent, paths = folder.parent, folders[folder]
     if folder == root:
-        return folder, ""
-    parent = folder.parent
-    if _PARTS.fullmatch(folder.name):
-        return parent, f"{folder.name}/"
-    if parent in all_folders:
-        sessions = [f for f in all_folders if f.parent == parent and _SESSION.fullmatch(f.name)]
-        if sessions == [folder]:
-            return parent, ""
-        if (series := _series(folder, all_folders[folder])) is not None:
-            return parent, series
-    return folder, ""
+        return folder, _Part(paths)
+    if _SPLIT_FOLDER.fullmatch(folder.name):
+        return parent, _Part(paths, prefix=f"{folder.name}/")
+    if parent in folders:
+        if [f for f in folders if f.parent == parent and _SESSION_FOLDER.fullmatch(f.name)] == [folder]:
+            return parent, _Part(paths)
+        if (series := _series(folder, paths)) is not None:
+            return parent, _Part(paths, suffix=f"/{series}")
+    return folder, _Part(paths)
 
 
-def _series(folder: Path, events: Sequence[Path]) -> str | None:
-    """What to put before the tags of a folder that `add_scalars` made: it is named TAG_SERIES, and TAG is all that it holds."""
-    for event in _events(events[0], []):
+def _series(folder: Path, paths: Sequence[Path]) -> str | None:
+    """Return SERIES for a folder that `add_scalars` created: it is named TAG_SERIES and holds only TAG."""
+    for event in _events(paths[0], []):
         for value in event.summary.value:
             start = value.tag.replace("/", "_") + "_"
-            return f"\0{folder.name[len(start) :]}" if folder.name.startswith(start) else None
+            return folder.name[len(start) :] if folder.name.startswith(start) else None
     return None
 
 
-def _found(folder: Path, parts: Sequence[tuple[str, Sequence[Path]]], root: Path) -> Found:
+def _run(folder: Path, parts: Sequence[_Part], root: Path) -> SourceRun:
     name = files.run_name(folder, root)
-    every = [event for _, events in parts for event in events]
-
-    def read() -> Content:
-        return _content(folder, parts)
-
-    return Found(
+    paths = [path for part in parts for path in part.paths]
+    return SourceRun(
         name,
-        ("tensorboard", name, min(files.printable(event.name) for event in every)),
+        ("tensorboard", name, min(files.printable(path.name) for path in paths)),
         files.folder_name(root),
-        read,
-        files.state_of([*every, folder / _HPARAMS_NAME]),
+        lambda: _content(folder, parts),
+        files.state_of([*paths, folder / _PARAMS]),
     )
 
 
 @dataclass
 class _Reading:
+    params: dict[str, Any]
     curves: Curves = field(default_factory=Curves)
-    params: dict[str, Any] = field(default_factory=dict)
     status: RunStatus = "FINISHED"
     started_ms: int | None = None
     notes: list[str] = field(default_factory=list)
 
 
-def _content(folder: Path, parts: Sequence[tuple[str, Sequence[Path]]]) -> Content:
-    read = _Reading(params=hyperparameters(folder / _HPARAMS_NAME))
-    for prefix, events in parts:
-        for path in events:
+def _content(folder: Path, parts: Sequence[_Part]) -> RunContent:
+    reading = _Reading(hyperparameters(folder / _PARAMS))
+    for part in parts:
+        for path in part.paths:
             try:
-                _read(path, prefix, read)
-            except (ValueError, TypeError, OverflowError) as error:  # of protobuf and of steps
+                _read(path, part, reading)
+            except (ValueError, TypeError, OverflowError) as error:  # from protobuf, or for a step beyond 64 bits
                 raise AdvisorError(f"{files.printable(path)} is damaged: {str(error)[:120]}") from None
-    if not len(read.curves) and not read.params:
-        raise AdvisorError(
-            f"{files.printable(folder)}: its event files hold no scalar" + "".join(f"; {n}" for n in read.notes)
-        )
-    return Content(
-        read.curves.points(), read.params, status=read.status, started_ms=read.started_ms, notes=tuple(read.notes)
+    if not len(reading.curves) and not reading.params:
+        problems = "".join(f"; {note}" for note in reading.notes)
+        raise AdvisorError(f"{files.printable(folder)}: its event files hold no scalar{problems}")
+    return RunContent(
+        reading.curves.points(),
+        reading.params,
+        status=reading.status,
+        started_ms=reading.started_ms,
+        notes=tuple(reading.notes),
     )
 
 
-def _read(path: Path, prefix: str, read: _Reading) -> None:
-    for event in _events(path, read.notes):
+def _read(path: Path, part: _Part, reading: _Reading) -> None:
+    for event in _events(path, reading.notes):
         time = as_time_ms(event.wall_time)
         if time is not None:
-            read.started_ms = min(time, read.started_ms or time)
+            reading.started_ms = min(time, reading.started_ms or time)
         for value in event.summary.value:
-            kind = value.WhichOneof("value")
-            if kind == "simple_value":
-                number: float | None = value.simple_value
-            elif value.tag in (_SESSION_START, _SESSION_END):
-                _session(value, read)
-                continue
-            else:
-                number = _scalar(value) if kind == "tensor" else None
-            if number is not None:
-                tag = value.tag + "/" + prefix[1:] if prefix.startswith("\0") else prefix + value.tag
-                read.curves.add(tag, event.step, number, time)
+            if value.WhichOneof("value") != "simple_value" and value.tag in (_SESSION_START, _SESSION_END):
+                _add_session(value, reading)
+            elif (number := _scalar(value)) is not None:
+                reading.curves.add(part.prefix + value.tag + part.suffix, event.step, number, time)
 
 
 def _scalar(value: Any) -> float | None:
-    """The number in a tensor; None if it is none, or more than one."""
+    """Return a scalar in either of TensorBoard's forms, or None for anything else."""
+    kind = value.WhichOneof("value")
+    if kind == "simple_value":
+        return float(value.simple_value)
     plugin, tensor = value.metadata.plugin_data.plugin_name, value.tensor
-    if plugin not in ("", "scalars") or any(d.size != 1 for d in tensor.tensor_shape.dim):
+    if kind != "tensor" or plugin not in ("", "scalars") or any(d.size != 1 for d in tensor.tensor_shape.dim):
         return None
-    for held in (tensor.float_val, tensor.double_val, tensor.int_val, tensor.int64_val):
-        if len(held) == 1:
-            return float(held[0])
+    for numbers in (tensor.float_val, tensor.double_val, tensor.int_val, tensor.int64_val):
+        if len(numbers) == 1:
+            return float(numbers[0])
     if not 0 < len(tensor.tensor_content) <= 8:
         return None
     array = extras.load("tensorboard.util.tensor_util", "TensorBoard").make_ndarray(tensor)
     return float(array.reshape(-1)[0]) if array.dtype.kind in "fiu" and array.size == 1 else None
 
 
-def _session(value: Any, read: _Reading) -> None:
-    """What the hyperparameters' plugin notes as a session starts and ends."""
+def _add_session(value: Any, reading: _Reading) -> None:
+    """Add what the hyperparameters' plugin records at the start and the end of a session."""
     metadata = extras.load("tensorboard.plugins.hparams.metadata", "TensorBoard")
-    content = value.metadata.plugin_data.content
-    ends = value.tag == _SESSION_END
-    parse = metadata.parse_session_end_info_plugin_data if ends else metadata.parse_session_start_info_plugin_data
+    hparams_error = extras.load("tensorboard.plugins.hparams.error", "TensorBoard").HParamsError
+    is_end = value.tag == _SESSION_END
+    parse = metadata.parse_session_end_info_plugin_data if is_end else metadata.parse_session_start_info_plugin_data
     try:
-        told = parse(content)
-    except (extras.decode_error(), extras.load("tensorboard.plugins.hparams.error", "TensorBoard").HParamsError):
-        read.notes.append("What the hyperparameters' plugin noted is damaged; it was left out.")
+        session = parse(value.metadata.plugin_data.content)
+    except (extras.decode_error(), hparams_error):
+        reading.notes.append("The hyperparameters' plugin wrote a damaged record. It was left out.")
         return
-    if ends:
-        read.status = _STATUSES.get(told.status, "FINISHED")
+    if is_end:
+        reading.status = _STATUSES.get(session.status, "FINISHED")
         return
-    for name, held in told.hparams.items():
+    for name, held in session.hparams.items():
         kind = held.WhichOneof("kind")
-        cell = getattr(held, kind) if kind in ("number_value", "string_value", "bool_value") else None
-        if cell is not None:
-            read.params[name] = (
-                int(cell) if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53 else cell
-            )
+        if kind in ("number_value", "string_value", "bool_value"):
+            cell = getattr(held, kind)
+            whole = isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53
+            reading.params[name] = int(cell) if whole else cell
 
 
 def _events(path: Path, notes: list[str]) -> Iterator[Any]:
-    """The file's events; a note if it ends within one, as a file that is being written does, or is damaged there."""
+    """Yield the file's events. Adds a note if the last one is incomplete: the file is still growing or damaged."""
     loader = extras.load(_LOADER, "TensorBoard")
     event_pb2 = extras.load("tensorboard.compat.proto.event_pb2", "TensorBoard")
     end = 0
@@ -179,7 +183,7 @@ def _events(path: Path, notes: list[str]) -> Iterator[Any]:
         size = path.stat().st_size
         for record in loader.RawEventFileLoader(str(path)).Load():
             event = event_pb2.Event.FromString(record)
-            end += len(record) + _RECORD_FRAME
+            end += len(record) + _FRAME_BYTES
             yield event
     except extras.decode_error():
         pass  # the note says where
@@ -187,5 +191,5 @@ def _events(path: Path, notes: list[str]) -> Iterator[Any]:
         raise AdvisorError(f"cannot read {files.printable(path)}: {str(error)[:120]}") from None
     if end < size:
         notes.append(
-            f"{files.printable(path)} was read up to byte {end:,} of {size:,}: there it is cut off or damaged."
+            f"{files.printable(path)} is truncated or damaged at byte {end:,} of {size:,}. The rest was left out."
         )

@@ -1,7 +1,7 @@
-"""Imports what Hugging Face's `Trainer` saves: `trainer_state.json`, in its output folder and in each `checkpoint-*` there.
+"""Imports what Hugging Face's `Trainer` saves: `trainer_state.json` in its output folder and in each `checkpoint-*` there.
 
-The state that went furthest counts, since each holds the whole history before it. The training's arguments are saved only as a
-pickle, which is never opened; parameters come from a JSON file of them or from the model card, where there is one.
+The latest state of a run counts, since each holds the whole history before it. Trainer saves its arguments only as a pickle, which
+is never opened; parameters come from a JSON file of them or from the model card.
 """
 
 from __future__ import annotations
@@ -13,94 +13,84 @@ from typing import Any
 
 from advisor import contract
 from advisor.interop.importers import files
-from advisor.interop.importers.runs import Content, Curves, Found, as_step, as_value
+from advisor.interop.importers.points import Curves, as_step, as_value
+from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 
 _STATE = "trainer_state.json"
-_ARGUMENTS = (
+_CARD = "README.md"
+_PARAMS_FILES = (
     "training_args.json",
     "train_args.json",
     "args.json",
     "all_args.json",
     "hparams.json",
     "hyperparameters.json",
+    _CARD,
 )
-_CARD = "README.md"
-_CARD_BYTES = 1_000_000
+_MAX_CARD_BYTES = 1_000_000
+_CARD_ITEM = re.compile(r"^- ([A-Za-z_]\w*): (\S.*)$")
+_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _COUNT = re.compile(r"[1-9][0-9]{0,17}")
 
 
-def find(path: Path) -> list[Found]:
-    """The runs at or below a folder, one a folder of checkpoints; AdvisorError if there is none."""
-    files.require(path, f"a Trainer's output folder or {_STATE}")
+def find(source: str | Path) -> RunList:
+    """List the runs at or below a folder, one per folder of checkpoints; raise AdvisorError if there are none."""
+    path = files.require(source, f"a Trainer's output folder or {_STATE}")
     if path.is_dir():
-        states = [state for _, of_folder in files.folders(path, _STATE.__eq__) for state in of_folder]
-        root = path
+        root, states = path, files.find_all(path, _STATE.__eq__)
+    elif path.suffix == ".json":
+        root, states = path.parent, [path]
     else:
-        states, root = [path], path.parent
-        if path.suffix != ".json":
-            raise AdvisorError(
-                f"{files.printable(path)} is no {_STATE}; pickles such as training_args.bin are not read"
-            )
+        raise AdvisorError(f"{files.printable(path)} is not {_STATE}; pickles such as training_args.bin are not read")
     runs: dict[Path, list[Path]] = {}
     for state in states:
-        runs.setdefault(_output_folder(state.parent, root), []).append(state)
+        folder = state.parent
+        is_checkpoint = folder != root and _CHECKPOINT.fullmatch(folder.name)
+        runs.setdefault(folder.parent if is_checkpoint else folder, []).append(state)
     if not runs:
         raise AdvisorError(f"{files.printable(path)}: no {_STATE} there; give a Trainer's output folder")
-    return [_found(folder, of_run, root) for folder, of_run in sorted(runs.items())]
+    return RunList([_run(folder, paths, root) for folder, paths in sorted(runs.items())])
 
 
-def _output_folder(folder: Path, root: Path) -> Path:
-    return folder.parent if folder != root and re.fullmatch(r"checkpoint-\d+", folder.name) else folder
-
-
-def _found(folder: Path, states: Sequence[Path], root: Path) -> Found:
+def _run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
     name = files.run_name(folder, root)
-    newest = max(states, key=_progress)
-    beside = [folder / name for name in (*_ARGUMENTS, _CARD)]
-
-    def read() -> Content:
-        return _content(newest, beside)
-
-    return Found(
+    latest = max(states, key=_progress)
+    beside = [folder / name for name in _PARAMS_FILES]
+    try:
+        history = _history(_read(latest), latest)
+    except AdvisorError:
+        history = []  # reading the run reports the error
+    return SourceRun(
         name,
-        ("trainer-state", name, _birth(newest)),
+        ("trainer-state", name, files.digest_of(history[0]) if history else ""),
         files.folder_name(root),
-        read,
+        lambda: _content(latest, beside),
         files.state_of([*states, *beside]),
     )
 
 
 def _progress(state: Path) -> tuple[int, int]:
-    """How far the training was: by the checkpoint's number, and the output folder's own state, which is saved last, above all."""
-    numbered = re.fullmatch(r"checkpoint-(\d{1,18})", state.parent.name)
-    return (0, int(numbered[1])) if numbered else (1, 0)
-
-
-def _birth(state: Path) -> str:
-    """What stays as it is while the training goes on; the run is refused when it is read, where that is nothing."""
-    try:
-        history = _history(_read(state), state)
-    except AdvisorError:
-        return ""
-    return files.digest_of(history[0]) if history else ""
+    """Return a sort key: checkpoints by their number, then the state in the output folder, which is saved last."""
+    number = _CHECKPOINT.fullmatch(state.parent.name)
+    return (0, int(number[1][:18])) if number else (1, 0)
 
 
 def _read(path: Path) -> dict[str, Any]:
     state = files.read_json(path)
     if not isinstance(state, dict) or "log_history" not in state:
-        raise AdvisorError(f"{files.printable(path)} has no log_history, as a Trainer's state does")
+        raise AdvisorError(f"{files.printable(path)} has no log_history, which a Trainer's state has")
     return state
 
 
 def _history(state: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
     history = state["log_history"]
     if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
-        raise AdvisorError(f"{files.printable(path)}: its log_history is no list of entries")
+        raise AdvisorError(f"{files.printable(path)}: its log_history is not a list of entries")
     return history
 
 
-def _content(path: Path, beside: Sequence[Path]) -> Content:
+def _content(path: Path, beside: Sequence[Path]) -> RunContent:
     state = _read(path)
     history = _history(state, path)
     curves = Curves()
@@ -118,7 +108,7 @@ def _content(path: Path, beside: Sequence[Path]) -> Content:
     for tag, value in ((contract.TAG_MAX_TRAIN_STEPS, state.get("max_steps")), (contract.TAG_BATCH_SIZE, batch)):
         if isinstance(value, int | str) and _COUNT.fullmatch(str(value)):
             tags[tag] = str(value)
-    return Content(
+    return RunContent(
         curves.points(),
         {**arguments, **(trial if isinstance(trial, dict) else {})},
         tags,
@@ -127,13 +117,10 @@ def _content(path: Path, beside: Sequence[Path]) -> Content:
     )
 
 
-# --- objective ------------------------------------------------------------------------------------------------------------------
-
-
 def _aim(
     state: Mapping[str, Any], history: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The metric for the best model and its direction: as the arguments name them, else the one whose value `best_metric` is."""
+    """Return the objective's tags: the metric that the arguments name, or else the only one that reached `best_metric`."""
     named = arguments.get("metric_for_best_model")
     best = as_value(state.get("best_metric"))
     values: dict[str, list[float]] = {}
@@ -145,13 +132,12 @@ def _aim(
         metric = named if named.startswith("eval_") else f"eval_{named}"
         greater = arguments.get("greater_is_better")
         if isinstance(greater, bool):
-            direction = "maximize" if greater else "minimize"
-            return {contract.TAG_OBJECTIVE: metric, contract.TAG_DIRECTION: direction}
+            return {contract.TAG_OBJECTIVE: metric, contract.TAG_DIRECTION: "maximize" if greater else "minimize"}
     else:
-        holding = [key for key, of_key in values.items() if best in of_key]
-        if best is None or len(holding) != 1:
+        candidates = [key for key, of_key in values.items() if best in of_key]
+        if best is None or len(candidates) != 1:
             return {}
-        metric = holding[0]
+        metric = candidates[0]
     tags = {contract.TAG_OBJECTIVE: metric}
     of_metric = values.get(metric, [])
     if len(set(of_metric)) > 1 and best in (min(of_metric), max(of_metric)):
@@ -159,27 +145,21 @@ def _aim(
     return tags
 
 
-# --- arguments ------------------------------------------------------------------------------------------------------------------
-
-
 def _arguments(beside: Sequence[Path]) -> dict[str, Any]:
-    """The training's arguments from the first of the files that is there."""
+    """Return the training's arguments from the first file that exists."""
     for path in beside:
         if path.is_file():
-            return _card(path) if path.name == _CARD else files.read_mapping(path)
+            return _card_arguments(path) if path.name == _CARD else files.read_mapping(path)
     return {}
 
 
-_ITEM = re.compile(r"^- ([A-Za-z_]\w*): (\S.*)$")
-
-
-def _card(path: Path) -> dict[str, str]:
-    """The list under "Training hyperparameters" of a model card that the Trainer wrote."""
-    found: dict[str, str] = {}
+def _card_arguments(path: Path) -> dict[str, str]:
+    """Return the list under "Training hyperparameters" in a model card that the Trainer wrote."""
+    arguments: dict[str, str] = {}
     inside = False
-    for line in files.read_bytes(path, _CARD_BYTES).decode("utf-8", "replace").splitlines():
+    for line in files.read_bytes(path, _MAX_CARD_BYTES).decode("utf-8", "replace").splitlines():
         if line.startswith("#"):
             inside = line.strip("# ").lower() == "training hyperparameters"
-        elif inside and (item := _ITEM.match(line)):
-            found[item[1]] = item[2].strip()
-    return found
+        elif inside and (item := _CARD_ITEM.match(line)):
+            arguments[item[1]] = item[2].strip()
+    return arguments

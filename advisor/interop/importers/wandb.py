@@ -1,8 +1,8 @@
 """Imports Weights & Biases: run folders as `wandb` leaves them on disk, and exported histories.
 
-A run folder (`wandb/run-…`, `wandb/offline-run-…`) holds the file of all records, `run-ID.wandb`, and, in some versions, its
-configuration and summary under `files/`; a folder of files alone, as downloaded, will do. Exports are what `run.history()` or
-`run.scan_history()` gave, as CSV, JSON lines or Parquet: see `tabular`.
+A run folder (`wandb/run-…`, `wandb/offline-run-…`) holds all records in `run-ID.wandb` and, in some versions, configuration and
+summary under `files/`; downloaded folders with only these files are read, too. Exports are results of `run.history()` or
+`run.scan_history()` as CSV, JSON lines or Parquet: see `tabular`.
 """
 
 from __future__ import annotations
@@ -16,73 +16,76 @@ from pathlib import Path
 from typing import Any
 
 from advisor import contract
-from advisor.interop.importers import extras, files, tabular
-from advisor.interop.importers.runs import Content, Curves, Found, as_step, as_time_ms, as_value
+from advisor.interop.importers import extras, files
+from advisor.interop.importers.points import Curves, as_step, as_time_ms, as_value
+from advisor.interop.importers.runs import RunContent, RunList, SourceRun
+from advisor.interop.importers.tabular import Tabular, without_wrappers
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
 
 _PROTOCOL = "wandb.proto.wandb_internal_pb2"
 _CONFIG, _SUMMARY = "config.yaml", "wandb-summary.json"
-_BLOCK = 1 << 15
-_FILE_HEAD, _RECORD_HEAD = 7, struct.Struct("<IHB")
+_BLOCK_BYTES = 1 << 15
+_FILE_HEAD_BYTES, _CHUNK_HEAD = 7, struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_LARGEST_RECORD = 256_000_000
+_MAX_RECORD_BYTES = 256_000_000
+_MAX_RECORDS_TO_RUN = 20
+"""The record that names the run is among this many first ones."""
 
 
-def find(path: Path) -> tuple[list[Found], list[str]]:
-    """The runs at or below a folder, or in a file; AdvisorError if there is none."""
-    files.require(path, "a wandb folder, a .wandb file or an exported history")
-    if path.is_file() and path.suffix != ".wandb":
-        return tabular.find(path, "wandb")
-    root = path if path.is_dir() else path.parent
-    records = (
-        [p for _, found in files.folders(path, lambda n: n.endswith(".wandb")) for p in found]
-        if path.is_dir()
-        else [path]
-    )
-    downloaded = [p.parent for _, found in files.folders(path, _SUMMARY.__eq__) for p in found] if path.is_dir() else []
-    with_records = {p.parent for p in records}
-    alone = [f for f in downloaded if not {f, f.parent} & with_records]
-    if not records and not alone:
-        if path.is_dir():
-            return tabular.find(path, "wandb")
-        raise AdvisorError(f"{files.printable(path)}: no wandb run there")
+def find(source: str | Path) -> RunList:
+    """List the runs at or below a folder, or in a file; raise AdvisorError if there are none."""
+    path = files.require(source, "a wandb folder, a .wandb file or an exported history")
+    if not path.is_dir():
+        if path.suffix != ".wandb":
+            return Tabular("wandb").find(path)
+        root, records, summaries = path.parent, [path], []
+    else:
+        root, records = path, files.find_all(path, lambda name: name.endswith(".wandb"))
+        recorded = {record.parent for record in records}
+        folders = [file.parent for file in files.find_all(path, _SUMMARY.__eq__)]
+        summaries = [folder for folder in folders if not {folder, folder.parent} & recorded]
+    if not records and not summaries:
+        return Tabular("wandb").find(path)
     if records:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         extras.load(_PROTOCOL, "wandb")
-    runs: dict[str, list[Path]] = {}
-    for of_run in records:
-        runs.setdefault(files.printable(of_run.stem.removeprefix("run-")), []).append(of_run)
-    return [*(_recorded(id, p, root) for id, p in runs.items()), *(_summarised(f, root) for f in alone)], []
+    by_id: dict[str, list[Path]] = {}
+    for record in records:
+        by_id.setdefault(files.printable(record.stem.removeprefix("run-")), []).append(record)
+    return RunList(
+        [
+            *(_recorded(run_id, paths, root) for run_id, paths in by_id.items()),
+            *(_summarised(folder, root) for folder in summaries),
+        ]
+    )
 
 
-def _recorded(id: str, paths: list[Path], root: Path) -> Found:
-    """A run whose records are there, in a folder for each time that it was started or resumed."""
-    project, name = _identity(paths[0])
+def _recorded(run_id: str, paths: list[Path], root: Path) -> SourceRun:
+    """Return a run with records, in one folder for each time that it was started or resumed."""
+    project, name = _project_and_name(paths[0])
     beside = [path.parent / "files" / name for path in paths for name in (_CONFIG, _SUMMARY)]
-    return Found(
-        name or id,
-        ("wandb", id),
+    return SourceRun(
+        name or run_id,
+        ("wandb", run_id),
         project or files.folder_name(root),
         lambda: _content(paths),
         files.state_of([*paths, *beside]),
     )
 
 
-def _summarised(folder: Path, root: Path) -> Found:
-    """A run of which only the summary and perhaps the configuration are there."""
-    own = folder.parent if folder.name == "files" and folder != root else folder
-    name = files.run_name(own, root)
+def _summarised(folder: Path, root: Path) -> SourceRun:
+    """Return a run that has only a summary and perhaps a configuration."""
+    name = files.run_name(folder.parent if folder.name == "files" and folder != root else folder, root)
     config, summary = folder / _CONFIG, folder / _SUMMARY
 
-    def read() -> Content:
-        reading = _Reading()
-        reading.summary.update(files.flat(files.read_mapping(summary), "."))
+    def read() -> RunContent:
+        reading = _Reading(summary=files.read_mapping(summary))
         if config.is_file():
-            reading.config.update(tabular.unwrapped(files.read_mapping(config)))
-        return reading.content(str(files.printable(folder)))
+            reading.config = files.read_mapping(config)
+        return reading.content(files.printable(folder))
 
-    return Found(name, ("wandb", name), files.folder_name(root), read, files.state_of([config, summary]))
+    return SourceRun(name, ("wandb", name), files.folder_name(root), read, files.state_of([config, summary]))
 
 
 # --- records --------------------------------------------------------------------------------------------------------------------
@@ -95,46 +98,42 @@ class _Reading:
     summary: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     status: RunStatus = "KILLED"
-    """Until the record of its end is read."""
+    """Applies until the record of the run's end is read."""
     started_ms: int | None = None
     last_step: int = 0
     notes: list[str] = field(default_factory=list)
 
-    def content(self, where: str) -> Content:
-        """What was read, with what only the summary has as one point at the last step."""
-        step = max(self.last_step, _or_zero(self.summary.get("_step"), where))
-        for name, cell in self.summary.items():
+    def content(self, where: str) -> RunContent:
+        """Return the run. Metrics that only the summary has become one point at the last step."""
+        config, summary = without_wrappers(self.config), files.flatten(self.summary, ".")
+        summary_step = summary.get("_step")
+        step = max(self.last_step, as_step(summary_step, where) if isinstance(summary_step, int | float) else 0)
+        for name, cell in summary.items():
             value = as_value(cell)
             if value is not None and not name.startswith("_") and name not in self.curves.metrics:
                 self.curves.add(name, step, value)
         points = self.curves.points()
-        if not points and not self.config:
+        if not points and not config:
             raise AdvisorError(f"{where} holds no run: neither metrics nor a configuration")
-        return Content(points, self.config, self.tags, self.status, self.started_ms, notes=tuple(self.notes))
+        return RunContent(points, config, self.tags, self.status, self.started_ms, notes=tuple(self.notes))
 
 
-def _or_zero(step: Any, where: str) -> int:
-    return as_step(step, where) if isinstance(step, int | float) else 0
-
-
-def _identity(path: Path) -> tuple[str, str]:
-    """Project and name of the run; empty where its first records do not tell, which reading it will say."""
+def _project_and_name(path: Path) -> tuple[str, str]:
+    """Return project and name of the run, or empty texts if its first records lack them."""
     try:
-        for record, _ in zip(_records(path, []), range(20), strict=False):
+        for record, _ in zip(_records(path, []), range(_MAX_RECORDS_TO_RUN), strict=False):
             if record.WhichOneof("record_type") == "run":
                 return record.run.project, record.run.display_name
     except AdvisorError:
-        pass
+        pass  # reading the run reports the error
     return "", ""
 
 
-def _content(paths: list[Path]) -> Content:
+def _content(paths: list[Path]) -> RunContent:
     reading = _Reading()
     for path in paths:
         reading.status = "KILLED"
         _read(path, reading)
-    reading.config = tabular.unwrapped(reading.config)
-    reading.summary = files.flat(reading.summary, ".")
     return reading.content(files.printable(paths[-1]))
 
 
@@ -143,9 +142,9 @@ def _read(path: Path, reading: _Reading) -> None:
     for record in _records(path, reading.notes):
         kind = record.WhichOneof("record_type")
         if kind == "history":
-            _history(record.history, reading, where)
+            _add_history(record.history, reading, where)
         elif kind == "run":
-            _run(record.run, reading)
+            _add_run(record.run, reading)
         elif kind == "config":
             _update(reading.config, record.config, where)
         elif kind == "summary":
@@ -159,7 +158,7 @@ def _read(path: Path, reading: _Reading) -> None:
         reading.summary.update(files.read_mapping(summary))
 
 
-def _run(run: Any, reading: _Reading) -> None:
+def _add_run(run: Any, reading: _Reading) -> None:
     _update(reading.config, run.config, "config")
     if run.HasField("start_time"):
         reading.started_ms = reading.started_ms or as_time_ms(run.start_time.seconds + run.start_time.nanos / 1e9)
@@ -170,7 +169,7 @@ def _run(run: Any, reading: _Reading) -> None:
 
 
 def _update(mapping: dict[str, Any], update: Any, where: str) -> None:
-    """Apply a record's changes to what it changes."""
+    """Apply a record's updates and removals to `mapping`."""
     for item in update.update:
         names = list(item.nested_key) or [item.key]
         inner = mapping
@@ -182,12 +181,12 @@ def _update(mapping: dict[str, Any], update: Any, where: str) -> None:
         mapping.pop(item.key or ".".join(item.nested_key), None)
 
 
-def _history(history: Any, reading: _Reading, where: str) -> None:
+def _add_history(history: Any, reading: _Reading, where: str) -> None:
     cells: dict[str, Any] = {}
     for item in history.item:
         name = ".".join(item.nested_key) or item.key
         cell = files.parse_json(item.value_json or "null", where)
-        cells.update(files.flat({name: cell}, ".") if isinstance(cell, dict) else {name: cell})
+        cells.update(files.flatten({name: cell}, ".") if isinstance(cell, dict) else {name: cell})
     step = as_step(cells.get("_step", history.step.num), where)
     reading.last_step = max(reading.last_step, step)
     time = as_time_ms(cells.get("_timestamp"))
@@ -198,51 +197,49 @@ def _history(history: Any, reading: _Reading, where: str) -> None:
 
 
 def _records(path: Path, notes: list[str]) -> Iterator[Any]:
-    """The records of a .wandb file; a note if it ends within one, as a file that is being written does, or is damaged there."""
+    """Yield the records of a .wandb file. Adds a note if the last one is incomplete: the file is still growing or damaged."""
     protocol = extras.load(_PROTOCOL, "wandb")
     end = 0
     for end, content in _framed(path):
         try:
             yield protocol.Record.FromString(content)
         except extras.decode_error():
-            raise AdvisorError(
-                f"{files.printable(path)} is damaged at byte {end:,}: a record is not readable"
-            ) from None
+            raise AdvisorError(f"{files.printable(path)} is damaged at byte {end:,}: invalid record") from None
     size = path.stat().st_size
-    if end < size and (size - end >= _RECORD_HEAD.size):
+    if size - end >= _CHUNK_HEAD.size:
         notes.append(
-            f"{files.printable(path)} was read up to byte {end:,} of {size:,}: there it is cut off or damaged."
+            f"{files.printable(path)} is truncated or damaged at byte {end:,} of {size:,}. The rest was left out."
         )
 
 
 def _framed(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Where each record ends in the file, and its content.
+    """Yield the end position and the content of each record.
 
-    The frame is that of LevelDB's log: blocks of 32 KiB hold chunks, each with checksum, length and whether it is a record's first,
-    middle or last one, or all of it.
+    The framing is that of LevelDB's log: blocks of 32 KiB hold chunks, each with a checksum, a length, and whether it is the first,
+    middle or last chunk of a record, or all of it.
     """
     try:
         with path.open("rb") as file:
-            if file.read(_FILE_HEAD)[:4] != b":W&B":
-                raise AdvisorError(f"{files.printable(path)} is no file of wandb's records")
+            if file.read(_FILE_HEAD_BYTES)[:4] != b":W&B":
+                raise AdvisorError(f"{files.printable(path)} is not a file of wandb's records")
             content = b""
-            position = _FILE_HEAD
+            position = _FILE_HEAD_BYTES
             while True:
-                room = _BLOCK - position % _BLOCK
-                if room < _RECORD_HEAD.size:
-                    position += len(file.read(room))
-                head = file.read(_RECORD_HEAD.size)
-                if len(head) < _RECORD_HEAD.size:
+                padding = _BLOCK_BYTES - position % _BLOCK_BYTES
+                if padding < _CHUNK_HEAD.size:
+                    position += len(file.read(padding))
+                head = file.read(_CHUNK_HEAD.size)
+                if len(head) < _CHUNK_HEAD.size:
                     return
-                checksum, length, kind = _RECORD_HEAD.unpack(head)
+                checksum, length, kind = _CHUNK_HEAD.unpack(head)
                 chunk = file.read(length)
                 if len(chunk) < length or checksum != zlib.crc32(chunk, zlib.crc32(bytes([kind]))):
                     return
-                position += _RECORD_HEAD.size + length
+                position += _CHUNK_HEAD.size + length
                 content = chunk if kind in (_FULL, _FIRST) else content + chunk
-                if len(content) > _LARGEST_RECORD or kind not in (_FULL, _FIRST, _MIDDLE, _LAST):
+                if len(content) > _MAX_RECORD_BYTES or kind not in (_FULL, _FIRST, _MIDDLE, _LAST):
                     return
                 if kind in (_FULL, _LAST):
                     yield position, content
     except OSError as error:
-        raise AdvisorError(f"cannot read {files.printable(path)}: {error.strerror or error}") from None
+        raise files.unreadable(path, error) from None

@@ -1,169 +1,83 @@
-"""Writes finished runs into MLflow many at a time: whole runs or nothing, and no run twice."""
+"""What all writers of runs share: finding or creating the experiment, and listing what an earlier import wrote."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from advisor import contract
+from advisor.interop.importers.mlflow_runs import TAG_SOURCE, TAG_STATE, NewRun
 from advisor.model.errors import AdvisorError
-from advisor.model.space import FloatArray
-from advisor.tracking.points.collect import LARGEST
-from advisor.tracking.runs import RunStatus
-from advisor.tracking.stores import sqlite
-from advisor.tracking.stores.client import check_database, explained, quiet_mlflow
-from advisor.tracking.stores.location import Location, default_for_writing, locate
 
-TAG_SOURCE = "advisor.imported_from"
-"""JSON list that tells what a run was imported from; while the run is being written, `UNFINISHED` stands before it."""
-UNFINISHED = "unfinished "
-"""An import that finds a run of such a source writes it again."""
-TAG_STATE = "advisor.imported_state"
-"""What the source looked like when the run was imported: an import that finds another text completes the run."""
-RENEWED_TAGS = (contract.TAG_STUDY_FILE,)
-"""Tags of an experiment that the next import sets anew."""
-MAX_VALUE = 5000
-"""Characters of a parameter's or tag's value; the smallest limit of the MLflow versions in use."""
-_MAX_KEY = 250
-
-
-@dataclass(frozen=True, slots=True)
-class NewPoints:
-    """Points of one metric, arrays of one shape (n,)."""
-
-    steps: NDArray[np.int64]
-    values: FloatArray
-    times_ms: NDArray[np.int64]
-
-    def distinct(self) -> NewPoints:
-        """The same without repeats of a point, of which a tracker holds one."""
-        if bool((np.diff(self.steps) > 0).all()):
-            return self
-        nan = np.isnan(self.values)
-        columns = (nan, np.where(nan, 0.0, np.clip(self.values, -LARGEST, LARGEST)), self.times_ms, self.steps)
-        order = np.lexsort(columns)
-        again = np.logical_and.reduce([column[order][1:] == column[order][:-1] for column in columns])
-        keep = np.ones(len(order), dtype=np.bool_)
-        keep[order[1:][again]] = False
-        return NewPoints(self.steps[keep], self.values[keep], self.times_ms[keep])
-
-
-@dataclass(frozen=True, slots=True)
-class NewRun:
-    """A run to be written; its names are ones that MLflow takes (see `Names`)."""
-
-    source: tuple[str, ...]
-    """What identifies it where it comes from: two runs of one experiment never have the same."""
-    name: str
-    status: RunStatus
-    started_ms: int
-    ended_ms: int | None
-    params: Mapping[str, str]
-    tags: Mapping[str, str]
-    points: Mapping[str, NewPoints] = field(default_factory=dict)
-    continues: str | None = None
-    """Id of the run that an earlier import wrote of it, to which what it lacks is added."""
-
-    @property
-    def all_tags(self) -> dict[str, str]:
-        """Its tags as MLflow holds them, the name and the source among them."""
-        return {**self.tags, "mlflow.runName": self.name, TAG_SOURCE: source_text(self.source)}
-
-
-def source_text(source: Sequence[str]) -> str:
-    """A source as the value of `TAG_SOURCE`."""
-    return json.dumps(list(source), ensure_ascii=False)
-
-
-class Names:
-    """Names as MLflow takes them: a character that it refuses becomes "_", said in `warnings` once a name."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-        self._safe: dict[str, str] = {}
-
-    def safe(self, name: str) -> str:
-        """A name for a parameter, metric or tag; names that differ stay different."""
-        if name not in self._safe:
-            safe = re.sub(r"[^\w.\-/ :]", "_", name)
-            safe = "/".join(part for part in safe.split("/") if part not in ("", ".", "..")) or "_"
-            safe, n = safe[:_MAX_KEY], 2
-            while safe in self._safe.values():
-                safe, n = f"{safe[: _MAX_KEY - 4]}_{n}", n + 1
-            self._safe[name] = safe
-            if safe != name:
-                self.warnings.append(f"{name!r} is no name that MLflow takes; it was imported as {safe!r}.")
-        return self._safe[name]
+_RENEWED_TAGS = (contract.TAG_STUDY_FILE,)
+"""Tags of an experiment that each import sets anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
     """A run that an earlier import wrote."""
 
-    run: str
-    """Its id."""
+    run_id: str
     state: str | None
     """Its `TAG_STATE`."""
 
 
-Written = Callable[[NewRun, int], None]
-"""Told each run that is safe, and how many points it got."""
+OnWritten = Callable[[NewRun, int], None]
+"""Called with each run that is stored, and the number of points that it got."""
 
 
-class Writer(Protocol):
-    """Writes runs into one tracker."""
+class Writer(ABC):
+    """Writes runs into one tracking store: each run completely or not at all, and none twice."""
 
     def imported(self, experiment: str) -> Mapping[str, Imported]:
-        """The runs that the experiment already holds, by source; empty if there is no such experiment."""
+        """Return the runs that the experiment already holds, by source; empty if there is no such experiment."""
+        existing = self._active(experiment)
+        tags = {} if existing is None else self._tags_of_runs(existing.experiment_id)
+        return {t[TAG_SOURCE]: Imported(run, t.get(TAG_STATE)) for run, t in tags.items() if TAG_SOURCE in t}
 
-    def write(self, experiment: str, tags: Mapping[str, str], runs: Iterable[NewRun], written: Written) -> None:
-        """Write runs into the experiment, made with `tags` if it is new; `written` is called after each run that is safe."""
+    def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: OnWritten) -> None:
+        """Write runs into an experiment, which is created with `tags` if it does not exist."""
+        existing = self._active(name)
+        if existing is None:
+            self._write_runs(self._create(name, tags), runs, on_written)
+            return
+        for tag in _RENEWED_TAGS:
+            if tag in tags and existing.tags.get(tag) != tags[tag]:
+                self._set_tag(existing.experiment_id, tag, tags[tag])
+        self._delete_unfinished(existing.experiment_id)
+        self._write_runs(existing, runs, on_written)
 
+    def _active(self, name: str) -> Any:
+        """Return the experiment, or None; raise AdvisorError if it was deleted."""
+        experiment = self._experiment(name)
+        if experiment is not None and experiment.lifecycle_stage != "active":
+            raise AdvisorError(
+                f"experiment {name!r} exists but was deleted; restore it with: "
+                f"mlflow experiments restore -x {experiment.experiment_id}, or pass another --experiment"
+            )
+        return experiment
 
-@contextmanager
-def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
-    """The fastest writer for the store, which is made where it is a SQLite file that does not exist yet."""
-    location = locate(tracking_uri) if tracking_uri else default_for_writing()
-    with quiet_mlflow():
-        from mlflow.exceptions import MlflowException
-        from sqlalchemy.exc import SQLAlchemyError
+    @abstractmethod
+    def _experiment(self, name: str) -> Any:
+        """Return MLflow's experiment, deleted ones included, or None."""
 
-        try:
-            if location.kind in ("sqlite", "database"):
-                from advisor.interop.importers.sql_writer import SqlWriter
+    @abstractmethod
+    def _create(self, name: str, tags: Mapping[str, str]) -> Any:
+        """Create an experiment and return it."""
 
-                yield SqlWriter(_sql_store(location))
-            else:
-                from advisor.interop.importers.client_writer import ClientWriter
+    @abstractmethod
+    def _set_tag(self, experiment_id: str, tag: str, value: str) -> None:
+        """Set a tag of an experiment."""
 
-                yield ClientWriter(location)
-        except AdvisorError:
-            raise
-        except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
-            raise explained(error, location, "write to") from error
+    @abstractmethod
+    def _tags_of_runs(self, experiment_id: str) -> Mapping[str, Mapping[str, str]]:
+        """Return the tags of each active run, by its id."""
 
+    @abstractmethod
+    def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: OnWritten) -> None:
+        """Write the runs into the experiment."""
 
-def _sql_store(location: Location) -> Any:
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-    artifacts = "./mlruns"
-    if location.path is None:
-        check_database(location)
-    else:
-        folder = location.path.parent
-        if not folder.is_dir():
-            raise AdvisorError(f"cannot make {location.path}: there is no folder {folder}")
-        if not os.access(folder, os.W_OK):
-            raise AdvisorError(f"cannot write to {folder}: permission denied")
-        if location.path.exists() and location.path.stat().st_size:
-            sqlite.check_writable(location)
-        artifacts = str(folder / "mlruns")
-    return SqlAlchemyStore(location.uri, artifacts)  # type: ignore[no-untyped-call]
+    def _delete_unfinished(self, experiment_id: str) -> None:  # noqa: B027 - only some writers leave such runs
+        """Delete runs that an interrupted import left incomplete."""

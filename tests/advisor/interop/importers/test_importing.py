@@ -15,23 +15,24 @@ import pytest
 from fault_servers import Postgres
 from imports import assert_same, dump, stored
 
-from advisor.interop.importers.guess import kinds_of
+from advisor.interop.importers.guess import find_kinds
 from advisor.interop.importers.importing import import_runs
-from advisor.interop.importers.runs import Content, Curves, Found
+from advisor.interop.importers.points import Curves
+from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.tracking.stores.reading import read_experiment
 
 POINTS = [(0, 1.0), (1, math.nan), (2, math.inf), (3, -math.inf), (3, 2.0), (3, 2.0), (10**15, 1e308)]
 
 
-def found(name: str, points: list[tuple[int, float]], state: str | None = None, **content: Any) -> Found:
-    def read() -> Content:
+def source_run(name: str, points: list[tuple[int, float]], state: str | None = None, **content: Any) -> SourceRun:
+    def read() -> RunContent:
         curves = Curves()
         for step, value in points:
             curves.add("loss", step, value, 1_700_000_000_000 + step % 1000)
-        return Content(curves.points(), **content)
+        return RunContent(curves.points(), **content)
 
-    return Found(name, ("test", name), "e", read, state)
+    return SourceRun(name, ("test", name), "e", read, state)
 
 
 def as_stored(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
@@ -61,15 +62,17 @@ def test_into_local_stores(kind: str, uri: str, tmp_path: Path) -> None:
 
 def grow_and_compare(uri: str) -> None:
     """A run is written, grows, and is completed; what is the same stays, also the points that are not finite."""
-    first = import_runs([found("r", POINTS[:4], "1", params={"lr": 0.1}, status="RUNNING")], tracking_uri=uri)
+    first = import_runs(
+        RunList([source_run("r", POINTS[:4], "1", params={"lr": 0.1}, status="RUNNING")]), tracking_uri=uri
+    )
     assert (first.written, first.points) == (1, 4)
     (before,) = read_experiment("e", tracking_uri=uri).runs
     assert (before.status, before.ended) == ("RUNNING", None)
-    again = import_runs([found("r", POINTS, "2", params={"lr": 0.2, "new": "x"})], tracking_uri=uri)
+    again = import_runs(RunList([source_run("r", POINTS, "2", params={"lr": 0.2, "new": "x"})]), tracking_uri=uri)
     assert (again.written, again.completed, again.skipped) == (0, 1, 0)
-    third = import_runs([found("r", POINTS, "2")], tracking_uri=uri)
+    third = import_runs(RunList([source_run("r", POINTS, "2")]), tracking_uri=uri)
     assert (third.completed, third.skipped, third.points) == (0, 1, 0)
-    touched = import_runs([found("r", POINTS, "3", params={"lr": 0.1})], tracking_uri=uri)
+    touched = import_runs(RunList([source_run("r", POINTS, "3", params={"lr": 0.1})]), tracking_uri=uri)
     assert (touched.completed, touched.skipped, touched.points) == (0, 1, 0)
     experiment = read_experiment("e", tracking_uri=uri)
     (run,) = experiment.runs
@@ -82,7 +85,7 @@ def test_the_latest_value_is_that_of_the_last_step(uri: str) -> None:
     from mlflow import MlflowClient
 
     for points in ([(0, 5.0), (9, 3.0), (4, 7.0)], [(0, 5.0), (9, 3.0), (4, 7.0), (11, math.nan)]):
-        import_runs([found("r", points, str(len(points)))], tracking_uri=uri)
+        import_runs(RunList([source_run("r", points, str(len(points)))]), tracking_uri=uri)
         (run,) = MlflowClient(uri).search_runs(
             [MlflowClient(uri).get_experiment_by_name("e").experiment_id]  # type: ignore[union-attr]
         )
@@ -92,22 +95,22 @@ def test_the_latest_value_is_that_of_the_last_step(uri: str) -> None:
 
 
 def test_unreadable_runs_are_left_out_and_nothing_is_made_of_nothing(uri: str) -> None:
-    def fail() -> Content:
+    def fail() -> RunContent:
         raise AdvisorError("r1 is broken")
 
-    broken = Found("r1", ("test", "r1"), "e", fail)
+    broken = SourceRun("r1", ("test", "r1"), "e", fail)
     before = dump(uri)
     with pytest.raises(AdvisorError, match="r1 is broken"):
-        import_runs([broken], tracking_uri=uri)
+        import_runs(RunList([broken]), tracking_uri=uri)
     assert dump(uri) == before
-    summary = import_runs([found("r0", POINTS), broken, found("r2", POINTS)], tracking_uri=uri)
+    summary = import_runs(RunList([source_run("r0", POINTS), broken, source_run("r2", POINTS)]), tracking_uri=uri)
     assert (summary.written, summary.unreadable) == (2, ("r1 is broken",))
     assert set(stored(uri, "e")) == {"r0", "r2"}
 
 
 def test_names_and_values_that_no_store_takes(uri: str) -> None:
     params = {"a": {"b": [1, {"c": 2}], "d": None}, "half\ud800": "zero\0", "long": "x" * 9000, "deep": [[]] * 3000}
-    import_runs([found("n\udc00me", POINTS, params=params)], tracking_uri=uri)
+    import_runs(RunList([source_run("n\udc00me", POINTS, params=params)]), tracking_uri=uri)
     (run,) = read_experiment("e", tracking_uri=uri).runs
     assert run.name == "n\\udc00me"
     assert run.params["a.b"] == '[1, {"c": 2}]'
@@ -116,24 +119,27 @@ def test_names_and_values_that_no_store_takes(uri: str) -> None:
 
 
 def test_runs_of_one_name_in_one_experiment_are_told_apart(uri: str) -> None:
-    two = [Found("r", ("test", study), study, found("r", POINTS).read) for study in ("a", "b")]
-    import_runs(two, tracking_uri=uri, experiment="all")
+    two = [SourceRun("r", ("test", study), study, source_run("r", POINTS).read) for study in ("a", "b")]
+    import_runs(RunList(two), tracking_uri=uri, experiment="all")
     assert set(stored(uri, "all")) == {"a/r", "b/r"}
 
 
 def test_an_import_that_was_cut_off_goes_on_as_it_began(uri: str, tmp_path: Path) -> None:
     curves = Curves()
     curves.add("loss", 1, 0.5, 0)
-    runs = [Found(str(i), ("test", str(i)), "e", lambda: Content(curves.points())) for i in range(3)]
-    import_runs(runs[:1], tracking_uri=uri)
-    import_runs(runs, tracking_uri=uri)
+    runs = [SourceRun(str(i), ("test", str(i)), "e", lambda: RunContent(curves.points())) for i in range(3)]
+    import_runs(RunList(runs[:1]), tracking_uri=uri)
+    import_runs(RunList(runs), tracking_uri=uri)
     starts = [run.started for run in read_experiment("e", tracking_uri=uri).runs]
     assert len(set(starts)) == 3
 
 
 def test_facts_among_the_parameters(uri: str) -> None:
     params = {"trainer": {"max_steps": 100}, "data": {"batch_size": "32"}, "seed": 7, "other": {"seed": 8}}
-    import_runs([found("r", POINTS, params=params), found("s", POINTS, params={"max_steps": -1})], tracking_uri=uri)
+    import_runs(
+        RunList([source_run("r", POINTS, params=params), source_run("s", POINTS, params={"max_steps": -1})]),
+        tracking_uri=uri,
+    )
     tags = {run.name: run.tags for run in read_experiment("e", tracking_uri=uri).runs}
     assert (tags["r"]["advisor.max_train_steps"], tags["r"]["advisor.batch_size"]) == ("100", "32")
     assert "advisor.seed" not in tags["r"]  # two of them
@@ -159,10 +165,10 @@ def test_kinds_are_told_by_their_files(tmp_path: Path, files: list[str], kind: s
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert kinds_of(str(tmp_path)) == [kind]
+    assert find_kinds(str(tmp_path)) == [kind]
 
 
-def test_several_tools_in_a_folder_are_all_told_of(tmp_path: Path, advisor: Any) -> None:
+def test_several_tools_in_a_folder_are_all_named(tmp_path: Path, advisor: Any) -> None:
     for name, content in (
         ("l/metrics.csv", "step,loss\n1,0.5\n"),
         ("h/trainer_state.json", '{"log_history": [{"loss": 1}]}'),
@@ -173,7 +179,7 @@ def test_several_tools_in_a_folder_are_all_told_of(tmp_path: Path, advisor: Any)
     assert (status, "Imported 1 trial with 1 point." in out) == (0, True)
     assert err.splitlines() == [
         "Importing as: advisor import trainer-state",
-        f"Note: runs of another kind seem to lie there, too: advisor import lightning {tmp_path / 'out'}",
+        f"Note: the folder seems to hold runs of another kind, too: advisor import lightning {tmp_path / 'out'}",
     ]
 
 

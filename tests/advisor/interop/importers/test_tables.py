@@ -22,8 +22,9 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from advisor.interop.importers.tables import ImportSummary, import_tables
-from advisor.interop.importers.writer import TAG_SOURCE, UNFINISHED
+from advisor.interop.importers.importing import ImportSummary
+from advisor.interop.importers.mlflow_runs import TAG_SOURCE, UNFINISHED
+from advisor.interop.importers.tables import import_tables
 from advisor.model.errors import AdvisorError
 from advisor.tracking.stores.reading import list_experiments, read_experiment
 
@@ -229,7 +230,7 @@ def test_names_that_mlflow_refuses_are_changed_and_said(tmp_path: Path) -> None:
     summary = import_tables(*paths, tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
     (run,) = read_experiment("s", tracking_uri=str(tmp_path / "mlflow.db")).runs
     assert run.params == {"lr_epoch": "1", "lr_epoch_2": "2", "x": "3", "_": "4"}
-    assert "'loss (valid)' is no name that MLflow takes; it was imported as 'loss _valid_'." in summary.warnings
+    assert "MLflow does not accept the name 'loss (valid)'; it was imported as 'loss _valid_'." in summary.warnings
     assert any("1 points in" in w and "belong to no trial" in w for w in summary.warnings)
 
 
@@ -307,7 +308,7 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
     (tmp_path / "few.csv").write_text("study,trial\ns,t\n")
     for path, message in (
         (tmp_path / "absent.parquet", "cannot read .*absent.parquet"),
-        (tmp_path / "no.parquet", "no.parquet is not a parquet table"),
+        (tmp_path / "no.parquet", "no.parquet is not a Parquet file"),
         (tmp_path / "few.csv", "lacks the column 'params'; its columns are: study, trial"),
         (tmp_path / "table.xlsx", "neither a .parquet nor a .csv file"),
         (curves, "lacks the column 'params'"),

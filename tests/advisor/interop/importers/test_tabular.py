@@ -15,8 +15,6 @@ from imports import Points, assert_same, falling, stored
 
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
-from advisor.interop.importers.flat import Rows
-from advisor.interop.importers.spill import Spill
 from advisor.tracking.stores.reading import read_experiment
 from advisor.tracking.study.assemble import assemble
 
@@ -113,39 +111,22 @@ def test_given_objective_direction_and_columns(tmp_path: Path, advisor: Any, ref
     assert "has no column 'x'; its columns are: n, gain, when" in refused("csv", path, "--step", "x")
 
 
-def test_more_points_than_memory_may_hold_go_through_the_disk(tmp_path: Path) -> None:
-    spill, whole = Spill(points_in_memory=50), {name: Rows() for name in ("a", "b", "c")}
-    for step in range(200):
-        name = "abc"[step % 3]
-        for rows in (spill.rows(name), whole[name]):
-            rows.curves.add("loss", step, step / 7, 10**12 + step)
-            rows.curves.add("flat", step, 1.0)
-    assert spill.names == ["a", "b", "c"]
-    assert spill.extents("a") == {"loss": (0.0, 198 / 7, 67), "flat": (1.0, 1.0, 67)}
-    for name, rows in whole.items():
-        taken = spill.take(name).curves.points()
-        for metric, points in rows.curves.points().items():
-            np.testing.assert_array_equal(taken[metric].steps, points.steps)
-            np.testing.assert_array_equal(taken[metric].values, points.values)
-            np.testing.assert_array_equal(taken[metric].times_ms, points.times_ms)
-
-
 BAD = [
     ("csv", "step,loss\n1.5,1\n", "row 1, 'step': the step '1.5' is not a whole number"),
     ("csv", "step,loss\n1e30,1\n", "the step 1e+30 is too large"),
-    ("csv", f"step,loss\n{10**30},1\n", "is too large; steps end before 2^63"),
+    ("csv", f"step,loss\n{10**30},1\n", "is too large; steps must be below 2^63"),
     ("csv", "step,step\n1,1\n", "has the column 'step' twice"),
     ("csv", "", "its first line must name the columns"),
     ("csv", "\0\0\0\0", "its first line must name the columns"),
     ("csv", "step,loss\n", "holds no row with a number"),
     ("csv", "words,more\na,b\nc,d\n", "holds no row with a number"),
     ("jsonl", '{"step": 1, "loss": 1}\nhello\n{"step": 2}\n', "line 2 is not JSON"),
-    ("jsonl", "[1, 2]\n", "line 1 is no JSON object"),
+    ("jsonl", "[1, 2]\n", "line 1 is not a JSON object"),
     ("jsonl", '{"step": 0.5, "loss": 1}\n', "the step '0.5' is not a whole number"),
     ("jsonl", f'{{"step": {10**30}, "loss": 1}}\n', "is too large"),
     ("jsonl", '{"step": 1, "loss": ' + "9" * 5000 + "}\n", "is not JSON"),
     ("jsonl", '{"a":' * 5000 + "1" + "}" * 5000 + "\n", "line 1"),
-    ("parquet", "PAR1 not at all", "is no Parquet file"),
+    ("parquet", "PAR1 not at all", "is not a Parquet file"),
 ]
 
 
@@ -169,7 +150,7 @@ def test_bad_parameters_and_paths_are_refused(tmp_path: Path, refused: Any) -> N
         (tmp_path / "run.yaml").write_text(beside)
         assert message in refused("csv", path)
     assert "No such file" in refused("csv", tmp_path / "absent.csv")
-    assert "cannot tell which tool wrote" in refused("auto", tmp_path / "run.yaml")
+    assert "cannot recognise which tool wrote" in refused("auto", tmp_path / "run.yaml")
     assert ".jsonl, .ndjson file there" in refused("jsonl", tmp_path)
     strange = tmp_path / os.fsdecode(b"\xff\xfe")
     strange.mkdir()

@@ -1,0 +1,284 @@
+"""Reads files with one row per step and one column per metric: CSV, JSON lines or Parquet.
+
+An empty cell is no value, `nan` is one, and other text is ignored. A column whose text is the same in all rows is a parameter.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from advisor.interop.importers import files, table_files
+from advisor.interop.importers.points import NO_TIME, START_MS, Curves, as_step, as_value
+from advisor.model.errors import AdvisorError
+from advisor.model.space import BoolArray, FloatArray
+
+STEPS = (
+    *("step", "global_step", "trainer/global_step", "training_iteration", "iteration", "iterations", "iter", "steps"),
+    *("train_step", "training_step", "update", "updates", "batch", "epoch", "epochs"),
+)
+"""Usual names of the column of steps."""
+TIMES = ("timestamp", "wall_time", "time", "runtime", "time_s", "time_total_s", "elapsed", "elapsed_s", "seconds")
+RUNS = ("run", "run_id", "run_name", "trial", "trial_id", "trial_name", "trial_number")
+_DIGITS = re.compile(r"[0-9]{1,20}(\.[0-9]{0,20})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Meaning of a file's columns."""
+
+    step: str | None = None
+    """Holds the step. None: the row number is the step."""
+    time: str | None = None
+    """Holds seconds or milliseconds since 1970, or seconds since the start."""
+    run: str | None = None
+    """Holds the name of the row's run. None: the file is one run."""
+    params: frozenset[str] = frozenset()
+    """Hold parameters. The first value counts."""
+    metric: Callable[[str], str | None] = field(default=lambda name: name)
+    """Returns the name of the metric in any other column, or None if it holds none."""
+    blank_is_nan: bool = False
+    """Whether an empty cell of a metric is a logged NaN instead of no value."""
+
+
+class RunRows:
+    """Points and parameters from the rows of one run."""
+
+    def __init__(self) -> None:
+        self.curves = Curves()
+        self.params: dict[str, Any] = {}
+        self.count = 0
+        self._texts: dict[str, str | None] = {}
+
+    def add_text(self, column: str, text: str) -> None:
+        """Add a cell of text. The column is a parameter as long as its text stays the same."""
+        if self._texts.setdefault(column, text) != text:
+            self._texts[column] = None
+
+    @property
+    def all_params(self) -> dict[str, Any]:
+        """The parameters, including columns of constant text."""
+        metrics = self.curves.metrics
+        return {**{c: t for c, t in self._texts.items() if t is not None and c not in metrics}, **self.params}
+
+
+def find_column(columns: list[str], usual: tuple[str, ...]) -> str | None:
+    """Return the column with the first of the `usual` names, ignoring case and leading underscores."""
+    known = {column.strip().lower().lstrip("_").replace(" ", "_"): column for column in reversed(columns)}
+    return next((known[name] for name in usual if name in known), None)
+
+
+def read_runs(path: Path, layout: Layout) -> dict[str | None, RunRows]:
+    """Return the rows of each run by its name, or by None if the layout names no column of runs.
+
+    Raises AdvisorError that names the file, and the row and column if known.
+    """
+    runs: dict[str | None, RunRows] = {}
+    added = _add_objects(runs, path, layout) if table_files.is_lines(path) else _add_batches(runs, path, layout)
+    points = 0
+    for count in added:
+        points += count
+        if points > table_files.MAX_POINTS:
+            raise table_files.too_many_points(path)
+    return runs
+
+
+def read_run(path: Path, layout: Layout) -> RunRows:
+    """Return the rows of a file that is one run."""
+    return read_runs(path, layout).get(None) or RunRows()
+
+
+# --- JSON lines -----------------------------------------------------------------------------------------------------------------
+
+
+def _add_objects(runs: dict[str | None, RunRows], path: Path, layout: Layout) -> Iterator[int]:
+    """Add the rows of a file of JSON lines; yield the maximum number of points of each."""
+    name = files.printable(path)
+    for number, row in enumerate(files.read_objects(path), 1):
+        cells = files.flatten(row, "/")
+        run = None if layout.run is None else cells.get(layout.run)
+        if (layout.run is not None and run is None) or (layout.step is not None and cells.get(layout.step) is None):
+            continue
+        rows = runs.setdefault(None if run is None else str(run), RunRows())
+        step = rows.count
+        if layout.step is not None:
+            step = as_step(_unquoted(cells[layout.step]), f"{name}, row {number}, {layout.step!r}")
+        rows.count += 1
+        seconds = as_value(cells.get(layout.time)) if layout.time else None
+        time = None if seconds is None else _times_ms(np.array([seconds]))[0]
+        for column, cell in cells.items():
+            _add_cell(rows, column, cell, step, time, layout)
+        yield len(cells)
+
+
+def _add_cell(rows: RunRows, column: str, cell: Any, step: int, time: int | None, layout: Layout) -> None:
+    if column in (layout.step, layout.time, layout.run) or cell is None:
+        return
+    if column in layout.params:
+        rows.params.setdefault(column, cell)
+    elif (metric := layout.metric(column)) is not None:
+        value = as_value(cell)
+        if value is not None:
+            rows.curves.add(metric, step, value, time)
+        elif isinstance(cell, str):
+            rows.add_text(metric, cell)
+
+
+def _unquoted(cell: Any) -> Any:
+    return float(cell) if isinstance(cell, str) and _DIGITS.fullmatch(cell.strip()) else cell
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------------------
+
+
+def _add_batches(runs: dict[str | None, RunRows], path: Path, layout: Layout) -> Iterator[int]:
+    """Add the rows of a table; yield the number of points of each batch and run."""
+    name = files.printable(path)
+    for batch in table_files.read_batches(path, layout.params):
+        for run, of_run in _by_run(batch, layout.run, name):
+            yield _add_batch(runs.setdefault(run, RunRows()), of_run, layout, name)
+
+
+def _by_run(batch: Any, column: str | None, name: str) -> Iterator[tuple[str | None, Any]]:
+    if column is None:
+        yield None, batch
+        return
+    cells = _column(batch, column, name)
+    try:
+        encoded = cells if pa.types.is_dictionary(cells.type) else cells.cast(pa.string()).dictionary_encode()
+        runs = encoded.dictionary.cast(pa.string()).to_pylist()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise AdvisorError(f"{name}: the column {column!r} holds {cells.type}, not names of runs") from None
+    codes = np.asarray(pc.fill_null(encoded.indices, -1))
+    for code in np.unique(codes[codes >= 0]).tolist():
+        yield runs[code], batch.filter(pa.array(codes == code))
+
+
+def _column(batch: Any, column: str, name: str) -> Any:
+    if column not in batch.schema.names:
+        raise AdvisorError(
+            f"{name}: the column {column!r} holds nested values, not a step, a time or the name of a run"
+        )
+    return batch.column(column)
+
+
+def _add_batch(rows: RunRows, batch: Any, layout: Layout, name: str) -> int:
+    """Add the rows of one run; return the number of points."""
+    steps, has_step = _steps(rows, batch, layout, name)
+    times = np.full(len(steps), NO_TIME, dtype=np.int64)
+    if layout.time is not None:
+        seconds, known = _numbers(_column(batch, layout.time, name))
+        times = np.where(known, _times_ms(seconds), NO_TIME)
+    rows.count += len(steps)
+    points = 0
+    for column in batch.schema.names:
+        if column in (layout.step, layout.time, layout.run):
+            continue
+        cells = batch.column(column)
+        if column in layout.params:
+            first = next((cell.as_py() for cell in cells if cell.is_valid), None)
+            if first is not None:
+                rows.params.setdefault(column, first)
+        elif (metric := layout.metric(column)) is not None:
+            values, known = _numbers(cells)
+            known = has_step if layout.blank_is_nan else known & has_step
+            if known.any():
+                rows.curves.extend(metric, steps[known], values[known], times[known])
+                points += int(known.sum())
+            elif _is_text(cells.type):
+                for text in cells.unique().to_pylist():
+                    if text is not None:
+                        rows.add_text(metric, text)
+    return points
+
+
+def _is_text(kind: Any) -> bool:
+    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary))
+
+
+def _steps(rows: RunRows, batch: Any, layout: Layout, name: str) -> tuple[NDArray[np.int64], BoolArray]:
+    """Return the steps, shape (n,), and which rows have one."""
+    if layout.step is None:
+        counted = np.arange(rows.count, rows.count + batch.num_rows, dtype=np.int64)
+        return counted, np.ones(batch.num_rows, dtype=np.bool_)
+    cells = _column(batch, layout.step, name)
+    known = ~np.asarray(pc.fill_null(pc.is_null(cells, nan_is_null=True), True), dtype=np.bool_)
+    for number_type in (cells.type, pa.float64()):  # text may be "10" or "10.0"
+        try:
+            whole = np.asarray(pc.fill_null(pc.cast(pc.cast(cells, number_type), pa.int64()), 0), dtype=np.int64)
+            if number_type == cells.type or bool((np.abs(whole) < 2**53).all()):  # beyond, floats are not exact
+                return whole, known
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            continue
+    steps = np.zeros(batch.num_rows, dtype=np.int64)
+    for i, cell in enumerate(cells.to_pylist()):
+        if known[i]:
+            text = cell.strip() if isinstance(cell, str) else cell
+            number = _as_number(text)
+            where = f"{name}, row {rows.count + i + 1}, {layout.step!r}"
+            steps[i] = as_step(text if number is None else number, where)
+    return steps, known
+
+
+def _as_number(cell: Any) -> float | int | None:
+    if not isinstance(cell, str):
+        return cell if isinstance(cell, int | float) else None
+    try:
+        return int(cell) if len(cell) < 400 and cell.lstrip("+-").isdigit() else float(cell)
+    except ValueError:
+        return None
+
+
+def _numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
+    """Return the cells as numbers, shape (n,), and which cells are numbers."""
+    kind = cells.type
+    if pa.types.is_dictionary(kind):
+        values, known = _numbers(cells.dictionary)
+        codes = np.asarray(pc.fill_null(cells.indices, len(values)))  # null is one entry more
+        return np.append(values, math.nan)[codes], np.append(known, False)[codes]
+    if pa.types.is_timestamp(kind):
+        return _numbers(pc.divide(cells.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64()), 1e6))
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+            return np.full(len(cells), math.nan), np.zeros(len(cells), dtype=np.bool_)
+        numbers = cells.cast(pa.float64(), safe=False)
+        return np.array(pc.fill_null(numbers, math.nan)), ~np.asarray(pc.is_null(numbers), dtype=np.bool_)
+    try:
+        return _numbers(pc.utf8_trim_whitespace(cells).cast(pa.float64()))
+    except pa.ArrowInvalid:
+        numbers_or_none = [_as_number(cell.strip()) if cell is not None else None for cell in cells.to_pylist()]
+        values = np.array([math.nan if n is None else as_value(n) for n in numbers_or_none], dtype=np.float64)
+        return values, np.array([n is not None for n in numbers_or_none], dtype=np.bool_)
+
+
+def _times_ms(seconds: FloatArray) -> NDArray[np.int64]:
+    """Return milliseconds since 1970, shape (n,), from seconds or milliseconds since 1970 or seconds since a start."""
+    with np.errstate(invalid="ignore"):
+        in_ms = seconds >= 1e11
+        since_1970 = np.where(in_ms, seconds, seconds * 1000)
+        times = np.where(seconds >= 1e8, since_1970, START_MS + seconds * 1000)
+        known = np.isfinite(seconds) & (seconds >= 0) & (times < 1e15)
+    return np.where(known, np.round(np.where(known, times, 0)), NO_TIME).astype(np.int64)
+
+
+def constant_metrics(runs: Mapping[str | None, RunRows]) -> list[str]:
+    """Return the metrics that never change within a run but differ between runs. They are probably hyperparameters."""
+    constants: dict[str, set[float]] = {}
+    varying: set[str] = set()
+    for rows in runs.values():
+        for metric, values in rows.curves.values():
+            low = float(values.min())
+            if low == values.max() and len(values) > 1 and math.isfinite(low):
+                constants.setdefault(metric, set()).add(low)
+            else:
+                varying.add(metric)
+    return [name for name, values in constants.items() if name not in varying and len(values) > 1]

@@ -1,0 +1,169 @@
+"""Runs in the form that MLflow accepts: limits on names and values, tags that identify an imported run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from advisor import contract
+from advisor.interop.importers import files
+from advisor.interop.importers.points import START_MS, Points
+from advisor.interop.importers.runs import RunContent, SourceRun
+from advisor.model.errors import AdvisorError
+from advisor.tracking.points.collect import UNTIMED_BEFORE_MS
+from advisor.tracking.runs import RunStatus
+
+TAG_SOURCE = "advisor.imported_from"
+"""JSON list that identifies the source of a run; starts with `UNFINISHED` while the run is being written."""
+UNFINISHED = "unfinished "
+"""Prefix of `TAG_SOURCE` for a run that the next import deletes and writes again."""
+TAG_STATE = "advisor.imported_state"
+"""State of the source when the run was imported. If it differs, the next import adds what is missing."""
+MAX_VALUE = 5000
+"""Maximum characters of a parameter or tag: the smallest limit of the supported MLflow versions."""
+MAX_NAME = 250
+"""Maximum characters of a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to write, with names and values that MLflow accepts."""
+
+    source: tuple[str, ...]
+    """Identifies the run; unique within its experiment."""
+    name: str
+    status: RunStatus
+    started_ms: int
+    ended_ms: int | None
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    points: Mapping[str, Points] = field(default_factory=dict)
+    continues: str | None = None
+    """Id of the stored run to complete; None for a new run."""
+
+    @property
+    def all_tags(self) -> dict[str, str]:
+        """Its tags in the store, including name and source."""
+        return {**self.tags, "mlflow.runName": self.name, TAG_SOURCE: source_text(self.source)}
+
+
+def source_text(source: Sequence[str]) -> str:
+    """Return a source as the value of `TAG_SOURCE`."""
+    return json.dumps(list(source), ensure_ascii=False)
+
+
+class Names:
+    """Replaces characters that MLflow rejects in names by "_", with one warning per name."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self._safe: dict[str, str] = {}
+
+    def safe(self, name: str) -> str:
+        """Return a valid name for a parameter, metric or tag; different names stay different."""
+        if name not in self._safe:
+            safe = re.sub(r"[^\w.\-/ :]", "_", name)
+            safe = "/".join(part for part in safe.split("/") if part not in ("", ".", "..")) or "_"
+            safe, n = safe[:MAX_NAME], 2
+            while safe in self._safe.values():
+                safe, n = f"{safe[: MAX_NAME - 4]}_{n}", n + 1
+            self._safe[name] = safe
+            if safe != name:
+                self.warnings.append(f"MLflow does not accept the name {name!r}; it was imported as {safe!r}.")
+        return self._safe[name]
+
+    def in_tags(self, tags: Mapping[str, str]) -> dict[str, str]:
+        """Return the tags with a valid name of the objective."""
+        objective = tags.get(contract.TAG_OBJECTIVE)
+        return {**tags} if objective is None else {**tags, contract.TAG_OBJECTIVE: self.safe(objective)}
+
+
+def new_run(
+    run: SourceRun,
+    content: RunContent,
+    names: Names,
+    number: int,
+    *,
+    objective: Mapping[str, str] | None = None,
+    continues: str | None = None,
+) -> NewRun:
+    """Convert a run to what MLflow accepts; raise AdvisorError if its parameters are too many or too deep.
+
+    number: position of the run in its source; runs without dates start a second apart in this order. objective: tags of the
+    objective that the user chose.
+    """
+    try:
+        params = files.flatten(content.params, ".")
+    except AdvisorError as error:
+        raise AdvisorError(f"{run.name}: {error}") from None
+    tags = {**_known_facts(params), **names.in_tags(content.tags), **(objective or {})}
+    if run.state is not None:
+        tags[TAG_STATE] = run.state
+    first, last = _time_range(content)
+    started = content.started_ms if content.started_ms is not None else first
+    ended = content.ended_ms if content.ended_ms is not None else last
+    return NewRun(
+        source=tuple(valid_text(part) for part in run.source),
+        name=valid_text(run.name)[:MAX_NAME],
+        status=content.status,
+        started_ms=START_MS + 1000 * number if started is None else started,
+        ended_ms=None if content.status == "RUNNING" else ended,
+        params={names.safe(valid_text(k)): param_text(v) for k, v in params.items() if v is not None},
+        tags={tag: valid_text(value)[:MAX_VALUE] for tag, value in tags.items()},
+        points={names.safe(valid_text(metric)): p for metric, p in content.points.items() if len(p.steps)},
+        continues=continues,
+    )
+
+
+def _time_range(content: RunContent) -> tuple[int | None, int | None]:
+    """Return the first and the last time of the points that have one."""
+    times = [p.times_ms[p.times_ms >= UNTIMED_BEFORE_MS] for p in content.points.values()]
+    times = [t for t in times if len(t)]
+    return (min(int(t.min()) for t in times), max(int(t.max()) for t in times)) if times else (None, None)
+
+
+def valid_text(text: str) -> str:
+    """Return text that every store accepts: lone surrogates are escaped and zero bytes become spaces."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", " ")
+
+
+def param_text(value: Any) -> str:
+    """Return a parameter as MLflow logs it, in at most `MAX_VALUE` characters; `str` of a number loses no digit."""
+    if not isinstance(value, list | tuple):
+        text = "a huge number" if isinstance(value, int) and abs(value) >= 10**4000 else str(value)
+        return valid_text(text)[:MAX_VALUE]
+    text = ""
+    try:
+        for piece in json.JSONEncoder(default=str).iterencode(list(value)):
+            text += piece
+            if len(text) >= MAX_VALUE:
+                break
+    except (ValueError, RecursionError, TypeError):
+        return "a list that holds itself"
+    return valid_text(text)[:MAX_VALUE]
+
+
+_FACT_NAMES: Mapping[str, tuple[str, ...]] = {
+    contract.TAG_SEED: ("seed", "random_seed", "random_state"),
+    contract.TAG_BATCH_SIZE: ("batch_size", "train_batch_size", "total_train_batch_size"),
+    contract.TAG_MAX_TRAIN_STEPS: ("max_train_steps", "max_steps", "total_steps", "num_train_steps", "training_steps"),
+}
+
+
+def _known_facts(params: Mapping[str, Any]) -> dict[str, str]:
+    """Return tags for facts that parameters hold under a usual name, if those parameters agree."""
+    facts = {}
+    for tag, usual in _FACT_NAMES.items():
+        values = {str(v) for k, v in params.items() if k.rsplit(".", 1)[-1] in usual and _is_count(v)}
+        if len(values) == 1:
+            facts[tag] = values.pop()
+    return facts
+
+
+def _is_count(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.isdecimal() and len(value) < 19
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63

@@ -1,0 +1,133 @@
+"""Points of a run: how importers collect them, and how cells of text become steps, values and times."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.model.errors import AdvisorError
+from advisor.model.space import FloatArray
+from advisor.tracking.points.collect import LARGEST
+
+START_MS = 1_577_836_800_000
+"""Start time (2020-01-01) of a run whose source has no dates."""
+NO_TIME = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Points of one metric: three arrays of shape (n,)."""
+
+    steps: NDArray[np.int64]
+    values: FloatArray
+    times_ms: NDArray[np.int64]
+
+    def distinct(self) -> Points:
+        """Return the points without duplicates, which a tracking store rejects or keeps only once."""
+        if bool((np.diff(self.steps) > 0).all()):
+            return self
+        nan = np.isnan(self.values)
+        columns = (nan, np.where(nan, 0.0, np.clip(self.values, -LARGEST, LARGEST)), self.times_ms, self.steps)
+        order = np.lexsort(columns)
+        repeated = np.logical_and.reduce([column[order][1:] == column[order][:-1] for column in columns])
+        keep = np.ones(len(order), dtype=np.bool_)
+        keep[order[1:][repeated]] = False
+        return Points(self.steps[keep], self.values[keep], self.times_ms[keep])
+
+
+class Curves:
+    """Collects the points of one run in any order, 24 bytes each."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, tuple[array[int], array[float], array[int]]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(steps) for steps, _, _ in self._columns.values())
+
+    @property
+    def metrics(self) -> frozenset[str]:
+        """Names of the metrics that have points."""
+        return frozenset(self._columns)
+
+    def add(self, metric: str, step: int, value: float, time_ms: int | None = None) -> None:
+        """Add one point; `time_ms` counts from 1970. Raise OverflowError for a step beyond 64 bits."""
+        steps, values, times = self._of(metric)
+        steps.append(step)
+        values.append(value)
+        times.append(NO_TIME if time_ms is None else time_ms)
+
+    def extend(self, metric: str, steps: NDArray[np.int64], values: FloatArray, times_ms: NDArray[np.int64]) -> None:
+        """Add points: arrays of shape (n,). A negative time means that the point has none."""
+        columns = self._of(metric)
+        columns[0].frombytes(np.ascontiguousarray(steps, np.int64).tobytes())
+        columns[1].frombytes(np.ascontiguousarray(values, np.float64).tobytes())
+        columns[2].frombytes(np.ascontiguousarray(times_ms, np.int64).tobytes())
+
+    def update(self, other: Curves) -> None:
+        """Add all points of other curves."""
+        for metric, columns in other._columns.items():
+            self.extend(metric, *(np.frombuffer(column, column.typecode) for column in columns))
+
+    def values(self) -> Iterator[tuple[str, FloatArray]]:
+        """Yield each metric with its values, shape (n,)."""
+        for metric, (_, values, _) in self._columns.items():
+            yield metric, np.frombuffer(values)
+
+    def points(self) -> dict[str, Points]:
+        """Return the points by metric, in the order in which they were added.
+
+        A point without a time gets its position in milliseconds since 1970 instead: MLflow then keeps the order, and the analysis
+        treats times in the first seconds of 1970 as missing (see `collect.UNTIMED_BEFORE_MS`).
+        """
+        points = {}
+        for metric, (steps, values, times) in self._columns.items():
+            known = np.frombuffer(times, np.int64)
+            known = np.where(known < 0, np.arange(len(known), dtype=np.int64), known)
+            points[metric] = Points(np.frombuffer(steps, np.int64), np.frombuffer(values), known)
+        return points
+
+    def _of(self, metric: str) -> tuple[array[int], array[float], array[int]]:
+        return self._columns.setdefault(metric, (array("q"), array("d"), array("q")))
+
+
+def as_step(value: Any, where: str) -> int:
+    """Return a step as an integer; raise AdvisorError, prefixed with `where`, if it is none or exceeds 64 bits."""
+    try:
+        step = int(value)
+        if isinstance(value, bool | str) or step != value:
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise AdvisorError(f"{where}: the step {str(value)[:40]!r} is not a whole number") from None
+    if not -(2**63) <= step < 2**63:
+        raise AdvisorError(f"{where}: the step {str(value)[:40]} is too large; steps must be below 2^63")
+    return step
+
+
+def as_value(value: Any) -> float | None:
+    """Return a metric's value, or None if it is no number. Accepts "NaN" and "Infinity", as JSON files spell them."""
+    if isinstance(value, float):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            return float("inf") if value > 0 else float("-inf")
+    return _NON_FINITE.get(value.lower()) if isinstance(value, str) and len(value) < 10 else None
+
+
+_NON_FINITE = {
+    "nan": float("nan"),
+    **dict.fromkeys(("infinity", "inf", "+infinity", "+inf"), float("inf")),
+    **dict.fromkeys(("-infinity", "-inf"), float("-inf")),
+}
+
+
+def as_time_ms(seconds: Any) -> int | None:
+    """Return seconds since 1970 as milliseconds, or None if they are no plausible date (after 2286)."""
+    number = as_value(seconds)
+    return round(number * 1000) if number is not None and 0 < number < 1e10 else None

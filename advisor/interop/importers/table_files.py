@@ -1,0 +1,182 @@
+"""Reads the columns of table files (CSV, TSV, Parquet) in batches, within limits of memory."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from advisor.interop.importers import files
+from advisor.model.errors import AdvisorError
+
+CSV_SUFFIXES = (".csv", ".tsv")
+PARQUET_SUFFIXES = (".parquet", ".pq")
+TABLE_SUFFIXES = (*CSV_SUFFIXES, *PARQUET_SUFFIXES)
+LINES_SUFFIXES = (".jsonl", ".ndjson")
+MAX_POINTS = 50_000_000
+"""Maximum points, and rows, of one file: 1.2 GB in memory. A small Parquet file can hold billions of equal values."""
+MAX_DECODED_BYTES = 8_000_000_000
+"""Maximum size of a Parquet file's pages when unpacked. They are read in batches, so not all are in memory at once."""
+_MAX_CHUNK_BYTES = 1_000_000_000
+"""Maximum unpacked size of one column in one row group."""
+_MAX_TEXT_BYTES = 64_000_000
+"""Maximum decoded size of one text column of a batch; larger ones stay encoded as a dictionary."""
+_MAX_LINE_BYTES = 8 << 20
+_CELLS_PER_BATCH = 4_000_000
+_MAX_ROWS_PER_BATCH = 100_000
+
+
+def is_lines(path: Path) -> bool:
+    """Whether the file holds one JSON object per line."""
+    return path.suffix.lower() in (*LINES_SUFFIXES, ".json")
+
+
+def column_names(path: Path) -> list[str]:
+    """Return the names of the file's columns; of JSON lines, the keys in the first hundred rows."""
+    if is_lines(path):
+        rows = islice(files.read_objects(path), 100)
+        return list(dict.fromkeys(key for row in rows for key in files.flatten(row, "/")))
+    if path.suffix.lower() in PARQUET_SUFFIXES:
+        return [str(name) for name in _parquet(path).schema_arrow.names]
+    return _header(path)[0]
+
+
+def first_row(path: Path) -> dict[str, Any]:
+    """Return the non-empty cells of the first row, which stay the same when the file grows."""
+    if is_lines(path):
+        return files.flatten(next(files.read_objects(path), {}), "/")
+    for batch in read_batches(path):
+        for row in batch.slice(0, 1).to_pylist():
+            return {name: cell for name, cell in row.items() if cell is not None}
+    return {}
+
+
+def read_batches(path: Path, columns: Collection[str] = (), *, strict: bool = False) -> Iterator[Any]:
+    """Yield the table as record batches. CSV cells are text; an empty one is null.
+
+    Nested columns of Parquet are left out unless `columns` names them. Rows with a wrong number of cells are skipped, such as the
+    last one of a CSV file that is still being written, or an error if `strict`. Strict reading also accepts line breaks in quoted
+    cells. Raises AdvisorError for a damaged file and for one that exceeds the limits.
+    """
+    if path.suffix.lower() in PARQUET_SUFFIXES:
+        return _read_parquet(path, columns)
+    return _read_csv(path, strict=strict)
+
+
+def error_line(error: Exception) -> str:
+    """Return the first line of an error's text."""
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0][:160]
+
+
+def too_many_points(path: Path) -> AdvisorError:
+    """Return the error for a file with more than `MAX_POINTS` points."""
+    return AdvisorError(
+        f"{files.printable(path)} holds more than {MAX_POINTS:,} points; split it by run and import each part"
+    )
+
+
+# --- Parquet --------------------------------------------------------------------------------------------------------------------
+
+
+def _parquet(path: Path) -> Any:
+    try:
+        file = pa.parquet.ParquetFile(path, memory_map=False)
+        _require_unique(path, file.schema_arrow.names)
+        return file
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise AdvisorError(f"{files.printable(path)} is not a Parquet file: {error_line(error)}") from None
+
+
+def _read_parquet(path: Path, columns: Collection[str]) -> Iterator[Any]:
+    schema = _parquet(path).schema_arrow
+    flat = [field.name for field in schema if not pa.types.is_nested(field.type) or field.name in columns]
+    texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
+    try:
+        # Text stays encoded as a dictionary: decoded, a few kilobytes of equal texts can fill the memory.
+        file = pa.parquet.ParquetFile(path, read_dictionary=texts)
+        _check_size(path, file.metadata)
+        rows = max(1, min(_MAX_ROWS_PER_BATCH, _CELLS_PER_BATCH // max(len(flat), 1)))
+        for batch in file.iter_batches(batch_size=rows, columns=flat, use_threads=False):
+            batch.validate(full=True)
+            yield pa.RecordBatch.from_arrays([_decoded(column) for column in batch.columns], names=batch.schema.names)
+    except (OSError, pa.ArrowException, ValueError, MemoryError) as error:
+        raise AdvisorError(f"{files.printable(path)} is damaged: {error_line(error)}") from None
+
+
+def _decoded(column: Any) -> Any:
+    """Return text as plain strings, unless that takes too much memory."""
+    if not pa.types.is_dictionary(column.type) or not pa.types.is_string(column.type.value_type):
+        return column
+    size = pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+    return column.dictionary_decode() if size < _MAX_TEXT_BYTES else column
+
+
+def _check_size(path: Path, metadata: Any) -> None:
+    if metadata.num_rows > MAX_POINTS:
+        raise AdvisorError(f"{files.printable(path)} holds {metadata.num_rows:,} rows; the limit is {MAX_POINTS:,}")
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    sizes = [group.column(i).total_uncompressed_size for group in groups for i in range(group.num_columns)]
+    if sum(sizes) > MAX_DECODED_BYTES or max(sizes, default=0) > _MAX_CHUNK_BYTES:
+        raise AdvisorError(
+            f"{files.printable(path)} unpacks to {sum(sizes) / 1e9:.3g} GB, {max(sizes) / 1e9:.3g} GB of them in one column chunk; "
+            f"the limits are {MAX_DECODED_BYTES // 10**9} GB and {_MAX_CHUNK_BYTES // 10**9} GB"
+        )
+
+
+# --- CSV ------------------------------------------------------------------------------------------------------------------------
+
+
+def _header(path: Path) -> tuple[list[str], str]:
+    """Return the names of a CSV file's columns, and its delimiter."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline(1 << 20).decode("utf-8-sig", "replace").rstrip("\r\n")
+    except OSError as error:
+        raise files.unreadable(path, error) from None
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=line.count)
+    try:
+        names = next(csv.reader([line], delimiter=delimiter), []) if "\0" not in line else []
+    except csv.Error:  # a name of more than 100,000 characters, or with half a line break
+        names = []
+    if not names:
+        raise AdvisorError(f"{files.printable(path)} is not a table: its first line must name the columns")
+    _require_unique(path, names)
+    return names, delimiter
+
+
+def _require_unique(path: Path, names: Sequence[str]) -> None:
+    for name, count in Counter(names).most_common(1):
+        if count > 1:
+            raise AdvisorError(f"{files.printable(path)} has the column {name!r} twice")
+
+
+def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
+    names, delimiter = _header(path)
+    parse = pa.csv.ParseOptions(
+        delimiter=delimiter, newlines_in_values=strict, invalid_row_handler=None if strict else lambda _: "skip"
+    )
+    convert = pa.csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()),
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=not strict,
+    )
+    read = pa.csv.ReadOptions(block_size=_MAX_LINE_BYTES, column_names=names, skip_rows=1)
+    try:
+        with path.open("rb") as file, pa.csv.open_csv(files.Utf8(file), read, parse, convert) as reader:
+            yield from reader
+    except (OSError, pa.ArrowException) as error:
+        problem = error_line(error)
+        if "Empty CSV" in problem:  # nothing below the header
+            return
+        if "straddling" in problem:
+            problem = f"a row is longer than {_MAX_LINE_BYTES >> 20} MiB, or a quote is never closed"
+        raise AdvisorError(f"{files.printable(path)} is not a CSV table: {problem}") from None
