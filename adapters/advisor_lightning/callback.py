@@ -10,13 +10,13 @@ import torch
 from typing_extensions import override
 
 from advisor import contract
-from advisor_lightning import surroundings
-from advisor_lightning.fetching import FetchTimer
+from advisor_lightning import trainer_facts
+from advisor_lightning.fetch_timer import FetchTimer
 from advisor_lightning.library import Callback, LightningModule, Trainer
 from advisor_lightning.metrics import FreshMetrics, loss_of
 from advisor_logging.outcome import Direction
 from advisor_pytorch import TuningLogger
-from advisor_pytorch.frameworks import CheckpointFiles, Evaluations, aside, check_settings
+from advisor_pytorch.frameworks import CheckpointFiles, Evaluations, check_settings, guard_training
 from advisor_pytorch.steps.loader import count_examples
 
 logger = logging.getLogger("advisor")
@@ -83,7 +83,7 @@ class TuningCallback(Callback):
             logger.warning("advisor: the training has no optimizer, so nothing is recorded")
             return
         settings = self._ask(trainer) | self._settings | self._run_to_join(trainer)
-        params = surroundings.hyperparameters(pl_module) if self._params is None else self._params
+        params = trainer_facts.hyperparameters(pl_module) if self._params is None else self._params
         if not params:
             logger.warning("advisor: no hyperparameters: call self.save_hyperparameters() or give params")
         self._log = TuningLogger(
@@ -92,28 +92,30 @@ class TuningCallback(Callback):
             params=params,
             objective=self._objective,
             direction=self._direction,
-            start_step=surroundings.steps_made(trainer),
+            start_step=trainer_facts.steps_made(trainer),
             **settings,
         )
         self._last = (trainer, self._log)
         self._metrics, self._evaluations, self._files = FreshMetrics(), Evaluations(self._objective), CheckpointFiles()
-        self._files.look(surroundings.checkpoint_paths(trainer), None)
+        self._files.look(trainer_facts.checkpoint_paths(trainer), None)
         self._saved_at: int | None = None
         self._paused = False
         self._timer: FetchTimer | None = None
-        with aside("what the trainer knows"):
-            self._log.note(surroundings.facts(trainer))
-            self._log.loaders(train=trainer.train_dataloader, valid=surroundings.only_one(trainer.val_dataloaders))
+        with guard_training("what the trainer knows"):
+            self._log.note(trainer_facts.facts(trainer))
+            self._log.loaders(
+                train=trainer.train_dataloader, valid=trainer_facts.single_loader(trainer.val_dataloaders)
+            )
             self._timer = FetchTimer(trainer.profiler, self._before_fetch, self._log.add_batch)  # type: ignore[attr-defined]
 
     def _ask(self, trainer: Trainer) -> dict[str, Any]:
         """Arguments of `TuningLogger` that the trainer knows."""
         known: dict[str, Any] = {}
-        with aside("the number of steps"):
-            known["max_train_steps"] = surroundings.max_train_steps(trainer)
-        with aside("the seed"):
-            known["seed"] = surroundings.seed()
-        with aside("the schedule"):
+        with guard_training("the number of steps"):
+            known["max_train_steps"] = trainer_facts.max_train_steps(trainer)
+        with guard_training("the seed"):
+            known["seed"] = trainer_facts.seed()
+        with guard_training("the schedule"):
             known["scheduler"] = [config.scheduler for config in trainer.lr_scheduler_configs] or None
         return known
 
@@ -121,8 +123,8 @@ class TuningCallback(Callback):
         """The run of the trainer's MLFlowLogger, or that of an earlier `fit` of the same trainer; empty for a new one."""
         if self._settings.get("run_id") is not None:
             return {}
-        with aside("the run of the MLFlowLogger"):
-            run = surroundings.mlflow_run(trainer) if trainer.is_global_zero else {}
+        with guard_training("the run of the MLFlowLogger"):
+            run = trainer_facts.mlflow_run(trainer) if trainer.is_global_zero else {}
             if run and self._settings.get("tracking_uri") in (None, run["tracking_uri"]):
                 return run
         if self._last is not None and self._last[0] is trainer and trainer.global_step:
@@ -148,12 +150,12 @@ class TuningCallback(Callback):
         log, self._log = self._log, None
         if log is None:
             return
-        with aside("the checkpoints"):
+        with guard_training("the checkpoints"):
             self._look_for_checkpoints(trainer)
-            kept = surroundings.checkpoint_policy(trainer)
+            kept = trainer_facts.checkpoint_policy(trainer)
             if kept is not None and not self._settings.get("checkpoints"):
                 policy, chosen = kept
-                paths = surroundings.checkpoint_paths(trainer)
+                paths = trainer_facts.checkpoint_paths(trainer)
                 log.note({contract.TAG_CHECKPOINTS: self._files.describe(policy, paths, chosen, self._evaluations)})
         if self._timer is not None:
             self._timer.stop()
@@ -173,9 +175,9 @@ class TuningCallback(Callback):
 
     @override
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Before each batch."""
+        """EarlierRun each batch."""
         if self._log is not None and self._saved_at is not None:
-            with aside("a checkpoint"):
+            with guard_training("a checkpoint"):
                 self._look_for_checkpoints(trainer)
 
     @override
@@ -185,7 +187,7 @@ class TuningCallback(Callback):
         """Log the loss of a batch."""
         if self._log is None:
             return
-        with aside("the loss"):
+        with guard_training("the loss"):
             micro_batches = trainer.accumulate_grad_batches if pl_module.automatic_optimization else 1
             loss = loss_of(outputs, micro_batches)
             if loss is not None:
@@ -204,7 +206,7 @@ class TuningCallback(Callback):
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """What is logged from here on is of the validation."""
         if self._log is not None:
-            with aside("an evaluation"):
+            with guard_training("an evaluation"):
                 self._metrics.mark(trainer.callback_metrics)
 
     @override
@@ -216,7 +218,7 @@ class TuningCallback(Callback):
     def _evaluate(self, trainer: Trainer) -> None:
         if self._log is None:
             return
-        with aside("an evaluation"):
+        with guard_training("an evaluation"):
             new = self._metrics.take(trainer.callback_metrics)
             self._evaluations.add(self._step(), new)
             self._log.evaluate(new)
@@ -231,7 +233,7 @@ class TuningCallback(Callback):
 
     def _look_for_checkpoints(self, trainer: Trainer) -> None:
         if self._saved_at is not None:
-            self._files.look(surroundings.checkpoint_paths(trainer), self._saved_at)
+            self._files.look(trainer_facts.checkpoint_paths(trainer), self._saved_at)
             self._saved_at = None
 
     def _step(self) -> int:

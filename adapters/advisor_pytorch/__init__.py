@@ -29,7 +29,7 @@ What it logs, by the names of `advisor.contract`:
 | `schedule`, `averaging` | JSON of class and kind: of `scheduler`, or found, like averages of the weights (`advisor_pytorch.facts.schedules`, `.bystanders`) |
 | `n_train`, `steps_per_epoch`, `shuffle`, `loader` | of the loader given to `batches` or `loaders` (`advisor_pytorch.facts.data`); a stream's length stays unknown |
 | `n_valid`, `eval_batch_size`, `valid_class_counts` | of `valid_loader` |
-| `classes`, `chance` | number of classes, where given or shown by a data set or model; JSON of what metrics come to by guessing (`advisor_pytorch.facts.chance`) |
+| `classes`, `chance` | number of classes, where given or shown by a data set or model; JSON of what metrics come to by guessing (`advisor_pytorch.facts.chance_level`) |
 | `checkpoints` | JSON: policy, what was kept, and the step chosen |
 | `command`, `config`, `git_commit`, `git_dirty`, `device`, `device_memory_bytes`, `backends`, `libraries` | what it takes to run it again, with the artifacts `reproduce/git.diff` and `reproduce/requirements.txt` |
 | `ranks` | of a distributed training: JSON of every rank's seeds, share of the data, device, ... (`advisor_pytorch.distributed.ranks`) |

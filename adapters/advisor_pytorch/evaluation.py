@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from advisor.contract.redact import one_line
-from advisor_pytorch.steps.device import Value, keep
+from advisor_pytorch.steps.device import Value, read_or_copy
 from advisor_pytorch.validation import is_name
 
 Warn = Callable[[str, str], None]
 """Says one line, once per key."""
 
 
-def loggable(metrics: Mapping[str, object], warn: Warn) -> dict[str, Value]:
+def check_metrics(metrics: Mapping[str, object], warn: Warn) -> dict[str, Value]:
     """The metrics that can be logged, as numbers or scalars of their device; warns of every other one.
 
     Raises TypeError for what is no mapping.
@@ -26,7 +26,7 @@ def _number(name: str, value: object, warn: Warn) -> Value | None:
     try:
         if not is_name(name):
             raise ValueError("MLflow takes letters, digits and _ - . : / in a name")
-        return keep(value)  # type: ignore[arg-type]  # it raises for what is none
+        return read_or_copy(value)  # type: ignore[arg-type]  # it raises for what is none
     except Exception as error:
         warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line(error)}); training goes on")
         return None

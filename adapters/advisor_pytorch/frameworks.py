@@ -16,11 +16,11 @@ import torch
 from advisor.contract.redact import one_line
 from advisor_pytorch.logger import TuningLogger
 from advisor_pytorch.steps.device import Value
-from advisor_pytorch.validation import check_what_is_sought
+from advisor_pytorch.validation import check_objective
 
 logger = logging.getLogger("advisor")
 
-FROM_THE_FRAMEWORK = frozenset(("self", "model", "optimizer", "params", "objective", "direction", "start_step"))
+CALLBACK_ARGUMENTS = frozenset(("self", "model", "optimizer", "params", "objective", "direction", "start_step"))
 """Arguments of `TuningLogger` that a callback gives itself."""
 
 
@@ -32,8 +32,8 @@ def check_settings(
     settings: Mapping[str, Any],
 ) -> None:
     """Raises TypeError or ValueError, before any data is loaded, for what `TuningLogger` would refuse when training starts."""
-    check_what_is_sought({} if params is None else params, objective, direction)
-    known = inspect.signature(TuningLogger.__init__).parameters.keys() - FROM_THE_FRAMEWORK
+    check_objective({} if params is None else params, objective, direction)
+    known = inspect.signature(TuningLogger.__init__).parameters.keys() - CALLBACK_ARGUMENTS
     for name in settings:
         if name not in known:
             raise TypeError(f"{callback} takes no argument {name!r}; it takes params and {', '.join(sorted(known))}")
@@ -59,7 +59,7 @@ def _is_plain(value: object) -> bool:
 
 
 @contextmanager
-def aside(what: str) -> Iterator[None]:
+def guard_training(what: str) -> Iterator[None]:
     """Runs what must never stop a training: whatever goes wrong in it is one line of warning."""
     try:
         yield

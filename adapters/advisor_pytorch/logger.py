@@ -14,19 +14,19 @@ import torch
 
 from advisor import contract
 from advisor.contract.redact import is_secret, one_line
-from advisor_logging.manifest import About
+from advisor_logging.manifest import RunInfo
 from advisor_logging.outcome import Direction, Outcome
 from advisor_logging.recorder import NEW_RUN, Recorder, RunSettings
 from advisor_logging.table import Table
-from advisor_pytorch.checkpoints.checkpointing import CheckpointSettings, Load, Save
+from advisor_pytorch.checkpoints.keeper import CheckpointSettings, Load, Save
 from advisor_pytorch.checkpoints.state import Stateful, TrainingState
-from advisor_pytorch.distributed.facts import of_loader
+from advisor_pytorch.distributed.rank_facts import of_loader
 from advisor_pytorch.distributed.ranks import Ranks
-from advisor_pytorch.endings import Ending, describe_ending, last_exception
-from advisor_pytorch.evaluation import loggable
-from advisor_pytorch.facts import given as facts
+from advisor_pytorch.evaluation import check_metrics
+from advisor_pytorch.exit_status import ExitStatus, exit_status_of, last_exception
+from advisor_pytorch.facts import run_tags
 from advisor_pytorch.facts.observations import Observations
-from advisor_pytorch.facts.optimizers import bare
+from advisor_pytorch.facts.optimizers import unwrap_optimizer
 from advisor_pytorch.steps.capture import StepCapture
 from advisor_pytorch.steps.device import Value
 from advisor_pytorch.steps.loader import MeasuredLoader
@@ -34,9 +34,9 @@ from advisor_pytorch.steps.rows import PendingChunk, evaluation
 from advisor_pytorch.steps.sharding import measure_for
 from advisor_pytorch.validation import (
     check_count,
+    check_objective,
     check_step,
-    check_what_is_sought,
-    check_what_is_trained,
+    check_training,
     count_classes,
 )
 
@@ -155,9 +155,11 @@ class TuningLogger:
             TypeError, ValueError: an argument is not what it must be.
             OSError: the checkpoint folder or the spool cannot be written, or `resume` is a path to no checkpoint.
         """
-        optimizers = [bare(one) for one in (optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,))]
-        check_what_is_trained(model, optimizers)
-        check_what_is_sought(params, objective, direction)
+        optimizers = [
+            unwrap_optimizer(one) for one in (optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,))
+        ]
+        check_training(model, optimizers)
+        check_objective(params, objective, direction)
         check_count("start_step", start_step, 0)
         classes = count_classes(classes)
         self._ranks = Ranks(model, self._note, self.warn)
@@ -170,7 +172,7 @@ class TuningLogger:
         kept = CheckpointSettings(checkpoints, Path(checkpoint_dir).absolute(), save, load, save_on_all_ranks, resume)
         kept.check(model, start_step)
         plain = {name: "***" if is_secret(name) else _plain_text(value) for name, value in params.items()}
-        about, state = About(objective, direction, plain, seed), TrainingState(model, optimizers, scheduler, scaler)
+        about, state = RunInfo(objective, direction, plain, seed), TrainingState(model, optimizers, scheduler, scaler)
         before = kept.find(run_id or os.environ.get("MLFLOW_RUN_ID"), about)
         start_step = kept.restore(before, state) or start_step
         begun_by = None
@@ -197,7 +199,7 @@ class TuningLogger:
             seen = Observations(model, optimizers, self._observed, self.warn, max_train_steps)
             self._recorder.sampler = seen.sample
             self._observations = seen
-            self._recorder.note(tags=facts.as_given(objective, direction, seed, study, given), params=plain)
+            self._recorder.note(tags=run_tags.training_tags(objective, direction, seed, study, given), params=plain)
             seen.surroundings(scheduler, classes)
             seen.loaders(valid=valid_loader)
         self._ranks.begin(seed, checkpoints=checkpoints > 0 and (self._ranks.leads or save_on_all_ranks))
@@ -222,7 +224,7 @@ class TuningLogger:
     @property
     def latest(self) -> Path | None:
         """The last checkpoint kept, from which the training can go on; None if there is none."""
-        last = self._keeper.checkpoints.held.last
+        last = self._keeper.checkpoints.current.last
         return None if last is None else last.path
 
     def batches(self, loader: Iterable[Batch]) -> MeasuredLoader[Batch]:
@@ -271,7 +273,7 @@ class TuningLogger:
         last_step = max(self.steps - 1, 0)
         try:
             step = last_step if step is None else check_step(step)
-            values = loggable(metrics, self.warn)
+            values = check_metrics(metrics, self.warn)
         except Exception as error:
             self.warn("evaluate", f"an evaluation could not be logged ({one_line(error)}); training goes on")
             return
@@ -300,7 +302,7 @@ class TuningLogger:
         """Log facts that the caller knows better than this hook can see: tags by the names of `advisor.contract`."""
         if self._recorder is not None and self._is_active():
             self._given |= facts.keys()
-            self._ranks.know_better(facts)
+            self._ranks.override_tags(facts)
             self._recorder.note(tags=facts)
 
     def close(self, status: str | None = None, *, error: BaseException | None = None) -> None:
@@ -325,9 +327,11 @@ class TuningLogger:
 
     def _end(self, recorder: Recorder, status: str | None, error: BaseException | None) -> None:
         recorder.drain(DRAIN_S)  # the last values decide the status
-        ending = describe_ending(error)
+        ending = exit_status_of(error)
         if ending is None:
-            ending = Ending(self._outcome.ending(self.steps + self._capture.skipped, self._max_train_steps), "FINISHED")
+            ending = ExitStatus(
+                self._outcome.final_status(self.steps + self._capture.skipped, self._max_train_steps), "FINISHED"
+            )
         status = status or ending.status
         if error is None and status != "diverged":
             self._keeper.ended(max(self.steps - 1, 0), self.steps)
@@ -363,9 +367,9 @@ class TuningLogger:
             self._observations.see(table)
         if (values := table.columns.get(self._objective)) is not None:
             for step, value in zip(table.steps, values, strict=True):
-                self._outcome.see(step, self._objective, value)
+                self._outcome.update(step, self._objective, value)
         elif losses := table.columns.get(contract.TRAIN_LOSS):
-            self._outcome.see(table.steps[-1], contract.TRAIN_LOSS, losses[-1])
+            self._outcome.update(table.steps[-1], contract.TRAIN_LOSS, losses[-1])
 
     # For the capture.
 

@@ -20,7 +20,7 @@ def is_name(name: object) -> bool:
     return posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
 
 
-def check_what_is_trained(model: object, optimizers: Sequence[object]) -> None:
+def check_training(model: object, optimizers: Sequence[object]) -> None:
     """Raises TypeError or ValueError unless they are a module and one or more optimizers."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
@@ -31,7 +31,7 @@ def check_what_is_trained(model: object, optimizers: Sequence[object]) -> None:
             raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
 
 
-def check_what_is_sought(params: object, objective: object, direction: object) -> None:
+def check_objective(params: object, objective: object, direction: object) -> None:
     """Raises TypeError or ValueError unless hyperparameters and objective can be logged as they are."""
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a mapping of names to values, such as vars(args), not {type(params).__name__}")

@@ -14,7 +14,7 @@ HYPERPARAMETERS = (
 ).split()
 """Arguments on which depends what is learned, or whether it fits into memory; the others say where things go and how they run."""
 
-NOT_OF_THE_MODEL = frozenset(("transformers_version", "model_type", "torch_dtype", "dtype", "use_cache", "return_dict"))
+EXCLUDED_CONFIG = frozenset(("transformers_version", "model_type", "torch_dtype", "dtype", "use_cache", "return_dict"))
 """Entries of a configuration that say how it was made or is run."""
 
 
@@ -41,5 +41,5 @@ def _of_model(model: Any) -> dict[str, object]:
         if "/" not in name
         and not name.startswith("_")
         and not name.endswith("token_id")
-        and name not in NOT_OF_THE_MODEL
+        and name not in EXCLUDED_CONFIG
     }

@@ -17,8 +17,8 @@ from typing_extensions import override
 from advisor import contract
 from advisor_logging.outcome import Direction
 from advisor_pytorch import TuningLogger
-from advisor_pytorch.frameworks import CheckpointFiles, Evaluations, aside, check_settings
-from advisor_pytorch.steps.device import Value, own_copy
+from advisor_pytorch.frameworks import CheckpointFiles, Evaluations, check_settings, guard_training
+from advisor_pytorch.steps.device import Value, detached_copy
 from advisor_transformers import backward
 from advisor_transformers.arguments import hyperparameters
 
@@ -133,7 +133,7 @@ class TuningCallback(TrainerCallback):
         self._log.loaders(train=loader)
         if micro_batches > 1:
             self._log.note({contract.TAG_MICRO_BATCHES: str(micro_batches)})
-            with aside("the length of an epoch"):
+            with guard_training("the length of an epoch"):
                 self._log.note({contract.TAG_STEPS_PER_EPOCH: str(math.ceil(len(loader) / micro_batches))})
 
     @override
@@ -142,7 +142,7 @@ class TuningCallback(TrainerCallback):
     ) -> None:
         """End the run."""
         if self._log is not None and not self._settings.get("checkpoints"):
-            with aside("the checkpoints"):
+            with guard_training("the checkpoints"):
                 self._note_checkpoints(args, state)
         self._close(None)
 
@@ -155,8 +155,8 @@ class TuningCallback(TrainerCallback):
     # Training.
 
     def _heard(self, loss: torch.Tensor) -> None:
-        with aside("the loss"):
-            self._losses.append(own_copy(loss))
+        with guard_training("the loss"):
+            self._losses.append(detached_copy(loss))
             if self._log is not None:
                 self._log.show(loss)
 
@@ -175,7 +175,7 @@ class TuningCallback(TrainerCallback):
             return
         losses, self._losses = self._losses, []
         if losses:
-            with aside("the loss"):
+            with guard_training("the loss"):
                 examples = args.train_batch_size * len(losses)
                 self._log.step(sum(losses[1:], start=losses[0]), examples=examples)
         self._asked = time.perf_counter()
@@ -192,7 +192,7 @@ class TuningCallback(TrainerCallback):
         metrics = kwargs.get("metrics")
         if self._log is None or not metrics:
             return
-        with aside("an evaluation"):
+        with guard_training("an evaluation"):
             if not self._evaluations:
                 self._log.loaders(valid=kwargs.get("eval_dataloader"))
             results = {name: value for name, value in metrics.items() if name != "epoch"}
@@ -206,7 +206,7 @@ class TuningCallback(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """A checkpoint was written."""
         if self._log is not None:
-            with aside("a checkpoint"):
+            with guard_training("a checkpoint"):
                 self._files.look([_checkpoint(args, state.global_step)], state.global_step)
             self._log.evaluate({})  # saving is no training
         self._asked = time.perf_counter()

@@ -12,7 +12,7 @@ from mlflow.tracking import MlflowClient
 from places import Places
 from torch import nn
 
-from advisor_logging import process
+from advisor_logging import shipper_process
 from advisor_pytorch import TuningLogger
 
 
@@ -35,7 +35,7 @@ def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 @pytest.fixture
 def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Address of a store; the working directory and the spools lie beside it."""
-    monkeypatch.setattr(process, "_OF_ONE_RUN", {*process._OF_ONE_RUN, "PYTEST_CURRENT_TEST"})
+    monkeypatch.setattr(shipper_process, "_RUN_VARIABLES", {*shipper_process._RUN_VARIABLES, "PYTEST_CURRENT_TEST"})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ADVISOR_SPOOL", str(tmp_path / "spool"))
     monkeypatch.setattr("mlflow.tracking._tracking_service.utils._tracking_uri", None)  # what a test sets ends with it

@@ -67,7 +67,7 @@ def test_pytorchs_own_layers(norm_first: bool, layers: int) -> None:
 
 
 class RootMeanSquareNorm(nn.Module):
-    """Written out, as many do."""
+    """SidecarSummary out, as many do."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ from torch.nn.utils import clip_grad_norm_  # bound early, as most people do
 from advisor import contract
 from advisor_pytorch.facts.optimizers import hyperparameters
 from advisor_pytorch.steps.capture import StepCapture
-from advisor_pytorch.steps.device import keep
+from advisor_pytorch.steps.device import read_or_copy
 from advisor_pytorch.steps.gradients import global_norm
 from advisor_pytorch.steps.loader import MeasuredLoader
 from advisor_pytorch.steps.rows import PendingChunk
@@ -42,7 +42,7 @@ class Collector:
 
 
 class Loop:
-    """A small real training whose true norms are kept aside."""
+    """A small real training whose true norms are kept guard_training."""
 
     def __init__(self) -> None:
         self.model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
@@ -228,7 +228,7 @@ def test_a_device_that_failed_does_not_keep_a_capture_from_ending(monkeypatch: p
 
 def test_a_loss_on_a_device_stays_there() -> None:
     loss = torch.nn.functional.mse_loss(torch.ones(2, device="meta", requires_grad=True), torch.ones(2, device="meta"))
-    kept = keep(loss)  # reading it would fail
+    kept = read_or_copy(loss)  # reading it would fail
     assert isinstance(kept, torch.Tensor)
     assert kept.grad_fn is None
 

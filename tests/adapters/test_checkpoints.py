@@ -25,14 +25,14 @@ from torch import nn
 from advisor import analyze, contract
 from advisor_logging import manifest
 from advisor_logging.checkpoints import Checkpoints
-from advisor_logging.manifest import About
+from advisor_logging.manifest import RunInfo
 from advisor_pytorch import TuningLogger
 
 OnlyRun = Callable[[], Run]
 Start = Callable[..., TuningLogger]
 Train = Callable[..., None]
 
-ABOUT = About("val/loss", "minimize")
+ABOUT = RunInfo("val/loss", "minimize")
 
 
 def write(text: str) -> Callable[[Path], object]:
@@ -59,9 +59,9 @@ def test_the_best_and_the_last_are_kept(tmp_path: Path) -> None:
     values = [3.0, 1.0, math.nan, 2.0, 2.0, 5.0]
     offered = [kept.offer(step, step + 1, value, write(f"{step}")) for step, value in enumerate(values)]
     assert offered == [True, True, False, True, True, True]
-    assert [(c.step, c.value) for c in kept.held.best] == [(1, 1.0), (3, 2.0)]  # of equals the earlier
-    assert kept.held.last is not None
-    assert kept.held.last.step == 5
+    assert [(c.step, c.value) for c in kept.current.best] == [(1, 1.0), (3, 2.0)]  # of equals the earlier
+    assert kept.current.last is not None
+    assert kept.current.last.step == 5
     assert names(tmp_path / "run") == {
         "step-000000001.pt",
         "step-000000003.pt",
@@ -79,7 +79,7 @@ def test_higher_is_better_where_the_objective_is_maximized(tmp_path: Path) -> No
     kept = Checkpoints(tmp_path / "run", 1, replace(ABOUT, direction="maximize"))
     for step, value in enumerate([0.1, 0.9, 0.5]):
         kept.offer(step, step + 1, value, write(""))
-    assert [c.step for c in kept.held.all] == [1, 2]
+    assert [c.step for c in kept.current.all] == [1, 2]
 
 
 def test_what_was_kept_before_is_ranked_along(tmp_path: Path) -> None:
@@ -89,17 +89,17 @@ def test_what_was_kept_before_is_ranked_along(tmp_path: Path) -> None:
     (tmp_path / "run" / ".partial").mkdir()
     (tmp_path / "run" / ".partial" / "step-000000039.pt").write_text("torn off")
     again = Checkpoints(tmp_path / "run", 2, ABOUT)
-    assert again.held == first.held
+    assert again.current == first.current
     assert not (tmp_path / "run" / ".partial").exists()
     again.offer(29, 30, 0.2, write("again 29"))  # made again, and better this time
     again.offer(39, 40, 0.4, write("again 39"))
-    assert [(c.step, c.path.read_text()) for c in again.held.all] == [
+    assert [(c.step, c.path.read_text()) for c in again.current.all] == [
         (19, "first 19"),
         (29, "again 29"),
         (39, "again 39"),
     ]
     other = Checkpoints(tmp_path / "run", 2, replace(ABOUT, objective="val/error"))
-    assert other.held.all == ()  # values of another objective do not compare
+    assert other.current.all == ()  # values of another objective do not compare
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_a_list_that_lies_is_not_believed(tmp_path: Path, lie: str) -> None:
     for path in mine:
         path.write_text("mine")
     kept = Checkpoints(folder, 1, ABOUT)
-    assert kept.held.all == ()
+    assert kept.current.all == ()
     for step, value in ((1, 0.5), (2, 0.4), (3, 0.6)):
         assert kept.offer(step, step + 1, value, write("new"))
-    assert [c.step for c in kept.held.all] == [2, 3]
+    assert [c.step for c in kept.current.all] == [2, 3]
     assert [path.read_text() for path in mine] == ["mine"] * 3
 
 
@@ -137,16 +137,16 @@ def test_deleted_files_are_forgotten(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path / "run", 2, ABOUT)
     for step, value in ((1, 0.1), (2, 0.2), (3, 0.3)):
         kept.offer(step, step + 1, value, write(""))
-    kept.held.best[0].path.unlink()
+    kept.current.best[0].path.unlink()
     assert kept.find(1) is None
     assert json.loads(kept.describe())["chosen"] == 2
     kept.offer(4, 5, 0.4, write(""))
-    assert [c.step for c in kept.held.all] == [2, 3, 4]
+    assert [c.step for c in kept.current.all] == [2, 3, 4]
     manifest_of = tmp_path / "run"
     for path in manifest_of.iterdir():
         path.unlink()
     manifest_of.rmdir()
-    assert kept.held.all == ()
+    assert kept.current.all == ()
     kept.offer(5, 6, 0.5, write(""))
     assert names(manifest_of) == {"step-000000005.pt", "checkpoints.json"}
 
@@ -182,7 +182,7 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         kept.offer(3, 4, 0.1, write("unlisted"))
     assert names(tmp_path / "run") == before
-    assert [c.step for c in kept.held.all] == [1]
+    assert [c.step for c in kept.current.all] == [1]
 
 
 def test_killed_at_any_moment_what_is_listed_is_whole(tmp_path: Path) -> None:
@@ -190,13 +190,13 @@ def test_killed_at_any_moment_what_is_listed_is_whole(tmp_path: Path) -> None:
     import sys, time
     from pathlib import Path
     from advisor_logging.checkpoints import Checkpoints
-    from advisor_logging.manifest import About
+    from advisor_logging.manifest import RunInfo
     def save(path):
         path.mkdir()
         for i in range(20):
             (path / str(i)).write_text("x" * 10_000)
-    kept = Checkpoints(Path(sys.argv[1]), 3, About("val/loss", "minimize"), "")
-    first = max((c.step for c in kept.held.all), default=0) + 1
+    kept = Checkpoints(Path(sys.argv[1]), 3, RunInfo("val/loss", "minimize"), "")
+    first = max((c.step for c in kept.current.all), default=0) + 1
     print(first, flush=True)
     for step in range(first, 10**6):
         kept.offer(step, step + 1, (step * 7919) % 101 / 101, save)
@@ -211,14 +211,14 @@ def test_killed_at_any_moment_what_is_listed_is_whole(tmp_path: Path) -> None:
         assert process.stdout is not None
         started = int(process.stdout.readline())
         assert started > reached or last is None
-        while manifest.read_kept(folder, "val/loss")[1] in (None, last):  # a busy machine takes its time
+        while manifest.read_checkpoints(folder, "val/loss")[1] in (None, last):  # a busy machine takes its time
             assert process.poll() is None
             time.sleep(0.005)
         time.sleep(delays.uniform(0.0, 0.15))
         process.kill()
         process.wait()
         process.stdout.close()
-        kept, last = manifest.read_kept(folder, "val/loss")
+        kept, last = manifest.read_checkpoints(folder, "val/loss")
         assert last is not None
         reached = last.step
         for checkpoint in kept:
@@ -345,10 +345,10 @@ def _another_model() -> Work:
 def test_killed_before_it_knew_its_run_it_goes_on_in_it(uri: str, tmp_path: Path, only_run: OnlyRun) -> None:
     run = killed(uri, tmp_path, only_run, knows_its_run=False)
     (folder,) = (tmp_path / "checkpoints").iterdir()
-    about = manifest.read_about(folder)
+    about = manifest.read_run_info(folder)
     assert about is not None
     manifest.write(
-        folder, replace(about, run_id=None), *manifest.read_kept(folder, "val/error")
+        folder, replace(about, run_id=None), *manifest.read_checkpoints(folder, "val/error")
     )  # however fast this machine is
     work = Work()
     with work.log(uri, resume=True) as log:

@@ -108,7 +108,7 @@ def test_a_spool_that_was_left_is_delivered_by_hand(
     command = [sys.executable, "-c", "from advisor.cli import main; main()", "sync", str(folder)]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 1
-    assert "is out of reach" in refused.stderr
+    assert "is unreachable" in refused.stderr
     assert "Traceback" not in refused.stderr
     subprocess.run([*command, "--tracking-uri", uri], check=True, capture_output=True)
     assert only_run().data.tags[contract.TAG_STATUS] == "complete"
@@ -130,7 +130,7 @@ def test_a_database_that_cannot_be_opened_is_named_with_its_error(
     recorder._shipper._process.kill()  # it would go on trying
     recorder._shipper._process.wait()
     said = caplog.messages[-1]
-    assert "did not take everything within 0.5 s" in said
+    assert "did not store everything within 0.5 s" in said
     assert "unable to open database file" in said
     assert "slow" not in said
 

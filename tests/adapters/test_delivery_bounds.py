@@ -132,7 +132,7 @@ def test_what_is_delivered_makes_room_and_the_sidecar_begins_later(
     folder.mkdir(parents=True)
     run = {"spool": "abc", "experiment": "test", "run_id": None, "run_name": None, "ends_run": True, "start_ms": 0}
     spool.write_json(folder / "run.json", {**run, "source_tags": {}, "tracking_uri": uri, "cwd": "/"})
-    bounded = bound.DiskBound(folder, limit)
+    bounded = bound.DiskQuota(folder, limit)
     writer = spool.SpoolWriter(folder, bounded.segment_bytes)
     shipper = Shipper(folder, uri, None)
     noise = random.Random(0)
@@ -141,7 +141,7 @@ def test_what_is_delivered_makes_room_and_the_sidecar_begins_later(
             (s, 1_700_000_000_000 + s, {f"m{i}": noise.random() for i in range(8)}) for s in range(first, first + 100)
         ]
         frames = spool.encode_rows(spool.STEPS, rows)
-        assert bounded.keep_every() == 1
+        assert bounded.row_interval() == 1
         writer.append(frames)
         bounded.wrote(len(frames))
         assert sizes(folder) < limit + 64_000 + spool.RESERVE_BYTES
@@ -222,7 +222,7 @@ def test_a_file_that_may_not_grow_is_left_for_another(tmp_path: Path) -> None:
         with pytest.raises(OSError):  # noqa: PT012
             for step in range(1000):
                 writer.append(spool.encode_rows(spool.STEPS, [(step, 0, {"a": 1.0})]))
-        writer.append(spool.encode_event({"end": {}}), matters=True)
+        writer.append(spool.encode_event({"end": {}}), critical=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     frames = list(spool.read_frames(tmp_path, spool.Position()))

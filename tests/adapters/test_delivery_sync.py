@@ -102,16 +102,17 @@ def test_what_others_deliver_or_still_write_is_left(left: Callable[..., Path], t
     left("trains", steps=3, ended=False, process=os.getpid(), start_ms=NOW + 1000)
     (tmp_path / "spool" / "broken").mkdir()
     (tmp_path / "spool" / "broken" / "run.json").write_text('{"half')
-    descriptor = lock(held)
+    lock_held = lock(held)
     done = run_sync()
-    os.close(descriptor)  # type: ignore[arg-type]
+    assert lock_held is not None
+    lock_held.release()
     assert done.exit_code == 1
     assert "Delivered 0 of 3." in done.output
     reasons = sorted(line.rpartition(": ")[2] for line in done.stderr.splitlines())
     assert reasons == [
-        "another process delivers it; its training's own tries for 10 minutes after its end",
-        "it is not whole, or of another version",
-        "its training is still running, and will deliver it",
+        "another process is delivering it; a training retries for 10 minutes after its end",
+        "it is damaged or has an unknown format",
+        "its training is still running and will deliver it",
     ]
 
 
@@ -119,7 +120,7 @@ def test_a_server_that_does_not_answer_is_said_in_a_few_words(left: Callable[...
     folder = left("run", steps=3)
     done = run_sync("--tracking-uri", "http://127.0.0.1:9")
     assert done.exit_code == 1
-    reason = "http://127.0.0.1:9 is out of reach (connection refused)"
+    reason = "http://127.0.0.1:9 is unreachable (connection refused)"
     assert done.stderr == f"advisor: run is left in {folder}: {reason}\n"
 
 
@@ -152,7 +153,7 @@ def test_a_copy_from_another_machine(
     copy = left("copied", **given)
     refused = run_sync(copy)
     assert refused.exit_code == 1
-    assert "was meant for sqlite:////home/elsewhere/mlflow.db on node7: say where with --tracking-uri" in refused.stderr
+    assert "was meant for sqlite:////home/elsewhere/mlflow.db on node7: give --tracking-uri" in refused.stderr
     assert run_sync(copy, "--tracking-uri", uri).exit_code == 0
     assert list(history(only_run(), "m")) == WHOLE
 
@@ -200,8 +201,8 @@ def test_a_store_out_of_reach_and_a_password_that_was_not_kept(left: Callable[..
     assert done.stdout == ""
     lines = done.stderr.splitlines()
     assert len(lines) == 2
-    assert "the password of http://***@127.0.0.1:9 was not kept: give the whole address with --tracking-uri" in lines[0]
-    assert "http://127.0.0.1:9 is out of reach (" in lines[1]
+    assert "spools do not store the password of http://***@127.0.0.1:9: give the whole address with --tracking-uri" in lines[0]
+    assert "http://127.0.0.1:9 is unreachable (" in lines[1]
 
 
 def test_what_a_killed_process_left_of_a_delivered_spool_is_removed(left: Callable[..., Path], uri: str) -> None:

@@ -26,9 +26,8 @@ from torch.utils.data.distributed import DistributedSampler
 
 from advisor import contract
 from advisor_pytorch import TuningLogger
-from advisor_pytorch.facts import averaging, bystanders, data
-from advisor_pytorch.facts import given as facts
-from advisor_pytorch.facts.chance import ChanceLevels, level
+from advisor_pytorch.facts import averaging, data, discovery, run_tags
+from advisor_pytorch.facts.chance_level import ChanceLevels, level
 from advisor_pytorch.facts.observations import Observations
 
 OnlyRun = Callable[[], Run]
@@ -168,10 +167,10 @@ def test_loaders(shuffles: bool | None, make: Callable[[Any], Any]) -> None:
 
 def test_what_loaders_do_not_say_is_not_guessed() -> None:
     stream = DataLoader(Stream(), batch_size=2, num_workers=0)
-    assert facts.of_training_loader(stream).keys() == {contract.TAG_LOADER}
+    assert run_tags.training_loader_tags(stream).keys() == {contract.TAG_LOADER}
     assert (data.examples(stream), data.batches(stream), data.shuffles(stream)) == (None, None, None)
-    assert facts.of_training_loader(iter([1, 2])) == {}
-    assert facts.of_validation_loader([torch.zeros(2)] * 3) == {}
+    assert run_tags.training_loader_tags(iter([1, 2])) == {}
+    assert run_tags.validation_loader_tags([torch.zeros(2)] * 3) == {}
     assert data.classes(DataLoader(Subset(Digits(20), [1, 2]))) == 10
     assert data.classes(DataLoader(TensorDataset(torch.zeros(3)))) is None
 
@@ -212,9 +211,9 @@ class ModelEma:
 def test_averages_are_found(kind: str, make: Callable[[nn.Module], Any]) -> None:
     model, other = network(), nn.Linear(3, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    assert bystanders.look_for(model, [optimizer], None).averaging is None
+    assert discovery.discover(model, [optimizer], None).averaging is None
     unrelated, average = make(other), make(model)
-    assert bystanders.look_for(model, [optimizer], None).averaging == {"class": type(average).__name__, "kind": kind}
+    assert discovery.discover(model, [optimizer], None).averaging == {"class": type(average).__name__, "kind": kind}
     assert averaging.describe([unrelated], model) is None
 
 
@@ -222,16 +221,16 @@ def test_schedulers_are_found_without_being_told_of() -> None:
     model, other = network(), network()
     optimizer, accelerator = torch.optim.SGD(model.parameters(), lr=0.1), Accelerator(cpu=True)
     of_another = lr_scheduler.StepLR(torch.optim.SGD(other.parameters(), lr=0.1), 3)
-    assert bystanders.look_for(model, [optimizer], 100).schedule is None
+    assert discovery.discover(model, [optimizer], 100).schedule is None
     plateau = lr_scheduler.ReduceLROnPlateau(optimizer)
-    found = bystanders.look_for(model, [optimizer], 100).schedule
+    found = discovery.discover(model, [optimizer], 100).schedule
     assert found == {"class": "ReduceLROnPlateau", "kind": "plateau"}
     plateau.state_dict()  # from now on the garbage collector sees its attributes as a dictionary
-    assert bystanders.look_for(model, [optimizer], 100).schedule == found
+    assert discovery.discover(model, [optimizer], 100).schedule == found
     del plateau
     parts = [lr_scheduler.LinearLR(optimizer, 0.1), lr_scheduler.CosineAnnealingLR(optimizer, 90)]
     sequence = accelerator.prepare(lr_scheduler.SequentialLR(optimizer, parts, [10]))
-    assert bystanders.look_for(model, [accelerator.prepare(optimizer)], 100).schedule == {
+    assert discovery.discover(model, [accelerator.prepare(optimizer)], 100).schedule == {
         "class": "SequentialLR",
         "kind": "warmup+cosine",
     }
@@ -290,16 +289,16 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     config = tmp_path / "run.yaml"
     config.touch()
     monkeypatch.setattr(sys, "orig_argv", ["python", "train.py", f"--config={config}", "--api-key", "abc", "no.yaml"])
-    assert facts.command() == f"python train.py --config={config} --api-key '***' no.yaml"
-    assert facts.config_files(sys.orig_argv) == [str(config)]
+    assert run_tags.command() == f"python train.py --config={config} --api-key '***' no.yaml"
+    assert run_tags.config_files(sys.orig_argv) == [str(config)]
     for name, value in (("TORCHELASTIC_RUN_ID", "none"), ("GROUP_WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "8")):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "orig_argv", ["/usr/bin/python3", "-u", "train.py", "--lr", "1"])
-    assert facts.command() == "torchrun --nnodes=2 --nproc-per-node=8 train.py --lr 1"
+    assert run_tags.command() == "torchrun --nnodes=2 --nproc-per-node=8 train.py --lr 1"
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "ipykernel_launcher", "-f", "kernel-1.json"])
     monkeypatch.setitem(sys.modules, "ipykernel", sys)
     monkeypatch.setenv("JPY_SESSION_NAME", "/work/my study.ipynb")
-    assert facts.command() == "jupyter notebook '/work/my study.ipynb'"
+    assert run_tags.command() == "jupyter notebook '/work/my study.ipynb'"
 
 
 def test_the_command_of_a_process_of_multiprocessing_is_its_parents(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,4 +306,4 @@ def test_the_command_of_a_process_of_multiprocessing_is_its_parents(monkeypatch:
     monkeypatch.setattr(sys, "orig_argv", ["/usr/bin/python", "-c", handed, "--multiprocessing-fork"])
     monkeypatch.setattr(sys, "argv", ["train.py", "--lr", "0.1", "--api-key", "s3cret"])
     monkeypatch.setattr(sys, "executable", "/usr/bin/python")
-    assert facts.command() == "/usr/bin/python train.py --lr 0.1 --api-key '***'"
+    assert run_tags.command() == "/usr/bin/python train.py --lr 0.1 --api-key '***'"

@@ -13,7 +13,7 @@ from torch import nn
 
 from advisor import contract
 from advisor_logging.recorder import Recorder, RunSettings
-from advisor_logging.table import Row, tables_of
+from advisor_logging.table import Row, rows_to_tables
 from advisor_pytorch.facts import machine
 
 History = Callable[[Run, str], dict[int, float]]
@@ -74,7 +74,7 @@ class Chunk:
         return True
 
     def tables(self) -> list[object]:
-        return list(tables_of(self._rows))
+        return list(rows_to_tables(self._rows))
 
 
 def test_samples_are_rows_of_the_last_step(
@@ -98,5 +98,5 @@ def test_samples_are_rows_of_the_last_step(
     run = only_run()
     assert calls == [False, False]
     assert history(run, contract.DEVICE_UTILISATION) == {2: 0.5}
-    assert caplog.text.count("nothing more is sampled (AssertionError: once is enough") == 1
+    assert caplog.text.count("device metrics stop (AssertionError: once is enough") == 1
     assert list(history(run, contract.TRAIN_LOSS)) == [0, 1, 2]

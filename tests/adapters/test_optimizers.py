@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from advisor_pytorch.facts.optimizers import describe_further, hyperparameters
+from advisor_pytorch.facts.optimizers import further_optimizer_tags, hyperparameters
 
 LR, GAMMA, BETA1, BETA2, RHO, EPS = 0.1, 0.9, 0.8, 0.99, 0.95, 1e-2
 GRADIENTS = [0.5, -0.2, 0.7, 0.1, -0.4, 0.3]
@@ -210,7 +210,7 @@ def test_any_optimizer_of_pytorch_can_be_described() -> None:
 def test_further_optimizers_and_groups_are_described_where_they_differ() -> None:
     first = torch.optim.SGD([{"params": weights()}, {"params": weights(), "lr": 0.5}], lr=0.1)
     second = torch.optim.AdamW([{"params": weights()}, {"params": weights(), "weight_decay": 0.0}], lr=0.01)
-    tags = describe_further([first, second])
+    tags = further_optimizer_tags([first, second])
     wanted = {
         "advisor.optimizer.group1.learning_rate": "0.5",
         "advisor.optimizer.optimizer1": "AdamW",

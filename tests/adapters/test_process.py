@@ -17,7 +17,7 @@ from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
 from advisor import contract
-from advisor_logging import process
+from advisor_logging import shipper_process
 from advisor_pytorch import TuningLogger
 
 Start = Callable[..., TuningLogger]
@@ -25,16 +25,16 @@ Train = Callable[..., None]
 
 TRAINER = """
 import os, sys, time, torch
-from advisor_logging import process
+from advisor_logging import shipper_process
 from advisor_pytorch import TuningLogger
 model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 with TuningLogger(model, optimizer, params={}, objective="val/error", experiment="test", tracking_uri=sys.argv[1]):
     optimizer.step()
-(idle,) = process._idle
+(idle,) = shipper_process._idle
 child = os.fork()  # it holds a copy of the pipe to the shipper, and stays
 if child == 0:
-    assert process._idle == []
+    assert shipper_process._idle == []
     time.sleep(600)
 print(idle._process.pid, child, flush=True)
 time.sleep(600)
@@ -60,7 +60,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def _no_idle_shipper() -> None:
     """Each test starts its own."""
-    process._dismiss_idle()
+    shipper_process._stop_idle()
 
 
 def pid(log: TuningLogger) -> int:
@@ -116,7 +116,7 @@ def test_one_process_delivers_runs_in_turn_and_another_those_at_the_same_time(
         second.evaluate({"val/error": 0.5})
         beside = make_run(start, train, uri, steps=200)
     assert pid(first) == pid(second) != pid(beside)
-    assert sorted(one._process.pid for one in process._idle) == sorted([pid(first), pid(beside)])
+    assert sorted(one._process.pid for one in shipper_process._idle) == sorted([pid(first), pid(beside)])
     for run, steps in zip(runs(uri), (400, 300, 200), strict=True):
         check_whole(uri, run, steps)
     assert list((tmp_path / "spool").iterdir()) == []
@@ -153,11 +153,11 @@ def test_what_changes_between_runs_is_honoured(
     assert [run.info.run_id for run in runs(other, "named")] == [third.run_id]
     assert ends(pid(first), 60), "one that does not fit any more is let go"
     assert ends(pid(second), 60)
-    (idle,) = process._idle
-    assert idle.fits(process.Surroundings.now(other))
+    (idle,) = shipper_process._idle
+    assert idle.fits(shipper_process.ShipperSettings.now(other))
     shutil.copy(empty_store, tmp_path / "new.db")
     (tmp_path / "new.db").rename(tmp_path / "other.db")
-    assert not idle.fits(process.Surroundings.now(other))
+    assert not idle.fits(shipper_process.ShipperSettings.now(other))
 
 
 def test_a_shipper_that_died_is_replaced(
@@ -217,7 +217,7 @@ def test_the_shipper_is_of_the_trainers_version_and_imports_nothing_from_its_fol
     names = checkout / "advisor" / "contract" / "__init__.py"
     names.write_text(names.read_text() + '\nTAG_GIT_COMMIT = "commit.of.another.version"\n')
     shipper.write_text(shipper.read_text().replace("def main(", "def start(", 1))
-    process_py = shipper.with_name("process.py")
+    process_py = shipper.with_name("shipper_process.py")
     process_py.write_text(process_py.read_text().replace("import main\nmain(", "import start\nstart("))
     (tmp_path / "mlflow.py").write_text("raise SystemExit('the wrong mlflow')")
     subprocess.run(
@@ -237,16 +237,16 @@ def test_a_shipper_that_dies_is_said_to_have_died(uri: str, tmp_path: Path) -> N
     said = run_script(tmp_path, uri, checkout, checkout / "adapters")
     assert time.monotonic() - began < 150, "nobody waits for the dead"
     (folder,) = (tmp_path / "spool").iterdir()
-    assert "the delivering process ended with exit status 1: ImportError: no http://***@host" in said
+    assert "the shipper process failed with exit status 1: ImportError: no http://***@host" in said
     assert f"points are kept in {folder}" in said
     assert "slow" not in said
-    assert "goes on trying" not in said
+    assert "retries for" not in said
 
 
 def test_an_idle_shipper_leaves_after_a_while_and_is_replaced(
     uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, start: Start, train: Train
 ) -> None:
-    monkeypatch.setattr(process, "STANDBY_S", 0.5)
+    monkeypatch.setattr(shipper_process, "STANDBY_S", 0.5)
     first = make_run(start, train, uri)
     assert ends(pid(first), 60)
     second = make_run(start, train, uri)

@@ -15,8 +15,8 @@ from accelerate.scheduler import AcceleratedScheduler
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.swa_utils import SWALR
 
-from advisor_pytorch.facts.purity import is_pure
 from advisor_pytorch.facts.schedules import describe
+from advisor_pytorch.facts.side_effects import is_pure
 
 STEPS = 1000
 WARMUP = 100

@@ -8,7 +8,7 @@ import pytest
 from advisor.contract.redact import redact
 from advisor_logging import sidecar, spool
 from advisor_logging.outcome import Outcome
-from advisor_logging.spool import Acknowledged, Position
+from advisor_logging.spool import Acknowledgement, Position
 
 
 def test_rows_and_events_come_back(tmp_path: Path) -> None:
@@ -40,9 +40,9 @@ def test_acknowledged_segments_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     frames = list(spool.read_frames(tmp_path, Position()))
     assert [f.rows()[0][0] for f in frames] == list(range(50))
     assert len(list(tmp_path.glob("*.spool"))) > 5
-    done = Acknowledged(frames[-1].start, 49)
+    done = Acknowledgement(frames[-1].start, 49)
     spool.acknowledge(tmp_path, done)
-    assert spool.read_acknowledged(tmp_path) == done
+    assert spool.read_acknowledgement(tmp_path) == done
     assert sidecar.archive(tmp_path, done.position.segment) is None
     assert len(list(tmp_path.glob("*.spool"))) == 1
     assert [p.last_step for p in spool.parts(tmp_path)][-1] < 49
@@ -69,7 +69,7 @@ def test_passwords_are_not_shown() -> None:
 def test_how_a_trial_ended(losses: list[float], objective: list[float], steps: int, status: str) -> None:
     outcome = Outcome("val", "minimize")
     for i, value in enumerate(losses):
-        outcome.see(i, "train/loss", value)
+        outcome.update(i, "train/loss", value)
     for i, value in enumerate(objective):
-        outcome.see(i, "val", value)
-    assert outcome.ending(steps, 10) == status
+        outcome.update(i, "val", value)
+    assert outcome.final_status(steps, 10) == status

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from advisor import contract
 from advisor_logging.table import Row
-from advisor_pytorch.steps.parts import LIMIT, NORM, PART, part_of
+from advisor_pytorch.steps.shard_names import LIMIT, NORM, PART, part_of
 
-PATIENCE_S = 10.0
+WAIT_S = 10.0
 """How long a step waits for the other ranks' word of it."""
 MAX_STEPS = 20_000
 """Steps that are kept of a rank that is ahead of rank 0."""
@@ -21,11 +21,11 @@ Values = Mapping[str, float]
 class Merger:
     """Holds rank 0's steps until the other ranks' have come, and gives them on in order. Times are seconds of any one clock.
 
-    A rank that lets a step wait longer than `patience_s` is not waited for again until it is heard of.
+    A rank that lets a step wait longer than `wait_s` is not waited for again until it is heard of.
     """
 
-    def __init__(self, patience_s: float = PATIENCE_S) -> None:
-        self._patience_s = patience_s
+    def __init__(self, wait_s: float = WAIT_S) -> None:
+        self._wait_s = wait_s
         self._waiting: deque[tuple[float, Row]] = deque()
         self._others: dict[int, dict[int, Values]] = {}
         self._latest: dict[int, int] = {}
@@ -71,7 +71,7 @@ class Merger:
             since, (step, time_ms, values) = self._waiting[0]
             lacking = [r for r, known in self._others.items() if step not in known and self._latest[r] < step]
             lacking = [r for r in lacking if r not in self.silent]
-            if lacking and now - since < self._patience_s:
+            if lacking and now - since < self._wait_s:
                 break
             self.silent.update(lacking)
             self._waiting.popleft()

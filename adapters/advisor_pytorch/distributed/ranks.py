@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping
 import torch
 
 from advisor_logging.recorder import Chunk
-from advisor_pytorch.distributed import facts as ranks
-from advisor_pytorch.distributed.talk import RankListener, RankReporter
+from advisor_pytorch.distributed import rank_facts
+from advisor_pytorch.distributed.channel import RankReceiver, RankSender
 
 
 class Ranks:
@@ -34,28 +34,28 @@ class Ranks:
     ) -> None:
         """`note` takes tags, `warn` a key and a line, on rank 0 only."""
         self._model, self._note = model, note
-        self.rank, self.world_size = ranks.own_rank(), ranks.own_world_size()
+        self.rank, self.world_size = rank_facts.own_rank(), rank_facts.own_world_size()
         self.leads = self.rank == 0
         """Whether the run is logged from here."""
-        self.listener: RankListener | None = None
+        self.listener: RankReceiver | None = None
         """What completes a recorder's rows; None without other ranks, and on them."""
-        self._reporter: RankReporter | None = None
-        self._known_better: set[str] = set()
+        self._reporter: RankSender | None = None
+        self._overridden_tags: set[str] = set()
         if self.world_size == 1 or not torch.distributed.is_available():
             return
         if self.leads:
-            self.listener = RankListener(self.world_size, ranks.parallelism(model), self._note_tags, warn)
+            self.listener = RankReceiver(self.world_size, rank_facts.parallelism(model), self._note_tags, warn)
         else:
-            self._reporter = RankReporter(self.rank, self.world_size)
+            self._reporter = RankSender(self.rank, self.world_size)
 
     def begin(self, seed: int | None, *, checkpoints: bool) -> None:
         """Talk to the other ranks from now on, first of all about this one."""
         for end in (self.listener, self._reporter):
             if end is not None:
-                end.tell(ranks.of_process(self._model, seed, leads=self.leads, checkpoints=checkpoints))
+                end.tell(rank_facts.of_process(self._model, seed, leads=self.leads, checkpoints=checkpoints))
                 end.start()
 
-    def tell(self, facts: ranks.Facts) -> bool:
+    def tell(self, facts: rank_facts.Facts) -> bool:
         """Tell facts of this rank; gives whether there is anyone to tell."""
         for end in (self.listener, self._reporter):
             if end is not None:
@@ -63,9 +63,9 @@ class Ranks:
                 return True
         return False
 
-    def know_better(self, tags: Mapping[str, str]) -> None:
+    def override_tags(self, tags: Mapping[str, str]) -> None:
         """The caller logs these tags: what ranks say of them is not."""
-        self._known_better |= tags.keys()
+        self._overridden_tags |= tags.keys()
 
     def put(self, chunk: Chunk) -> None:
         """Hand over steps of a rank that does not lead."""
@@ -80,7 +80,7 @@ class Ranks:
     def tags(self) -> dict[str, str]:
         """What is known of all ranks by now."""
         known = {} if self.listener is None else self.listener.tags()
-        return {tag: value for tag, value in known.items() if tag not in self._known_better}
+        return {tag: value for tag, value in known.items() if tag not in self._overridden_tags}
 
     def close(self) -> None:
         """Tell the rest, on a rank that does not lead."""
@@ -88,4 +88,4 @@ class Ranks:
             self._reporter.close()
 
     def _note_tags(self, tags: Mapping[str, str]) -> None:
-        self._note({tag: value for tag, value in tags.items() if tag not in self._known_better})
+        self._note({tag: value for tag, value in tags.items() if tag not in self._overridden_tags})

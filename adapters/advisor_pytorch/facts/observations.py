@@ -13,9 +13,8 @@ from torch import nn
 from advisor import contract
 from advisor.contract.redact import one_line
 from advisor_logging.table import Table
-from advisor_pytorch.facts import architecture, bystanders, data, machine, schedules
-from advisor_pytorch.facts import given as facts
-from advisor_pytorch.facts.chance import ChanceLevels
+from advisor_pytorch.facts import architecture, data, discovery, machine, run_tags, schedules
+from advisor_pytorch.facts.chance_level import ChanceLevels
 from advisor_pytorch.facts.residuals import Graph, compute_dtype, norm_order
 
 Note = Callable[[Mapping[str, str]], None]
@@ -50,7 +49,7 @@ class Observations:
         self._found: dict[str, str] = {}
         self._device = machine.sampler_of(model)
         with self._guarded("the model"):
-            self._give(facts.gather(model, optimizers))
+            self._give(run_tags.gather(model, optimizers))
 
     def surroundings(self, scheduler: Any, classes: int | None) -> None:
         """What the training was said to have: a scheduler or several, classes to be told apart; None for what was not said."""
@@ -67,9 +66,9 @@ class Observations:
         with self._guarded("a loader"):
             if train is not None:
                 self._batches = data.batches(train)
-                self._note(facts.of_training_loader(train))
+                self._note(run_tags.training_loader_tags(train))
             if valid is not None:
-                self._note(facts.of_validation_loader(valid))
+                self._note(run_tags.validation_loader_tags(valid))
             found = data.classes(train) or data.classes(valid)
             if found is not None and not self._given_classes:
                 self._count_classes(found)
@@ -97,7 +96,9 @@ class Observations:
         order = norm_order(graph, self._model) or architecture.declared_norm_order(self._model)
         tags = {} if order is None else {contract.TAG_NORM_ORDER: order}
         if (computed := compute_dtype(graph)) is not None:
-            tags[contract.TAG_PRECISION] = json.dumps({"parameters": facts.precision(self._model), "compute": computed})
+            tags[contract.TAG_PRECISION] = json.dumps(
+                {"parameters": run_tags.precision(self._model), "compute": computed}
+            )
         if graph.is_compiled() or architecture.is_compiled(self._model):
             tags[contract.TAG_COMPILED] = "true"
         self._note(tags)
@@ -120,7 +121,7 @@ class Observations:
 
     def _look_around(self) -> None:
         with self._guarded("the training's surroundings"):
-            found = bystanders.look_for(self._model, self._optimizers, self._steps)
+            found = discovery.discover(self._model, self._optimizers, self._steps)
             schedule = None if self._given_scheduler else found.schedule
             tags = _json(contract.TAG_SCHEDULE, schedule) | _json(contract.TAG_AVERAGING, found.averaging)
             if self._batches is not None:

@@ -44,7 +44,7 @@ from advisor import contract
 from advisor_pytorch.steps.rates import MAX_GROUPS, MAX_OPTIMIZERS
 
 _NAMES = {"lr": "learning_rate", "eps": "epsilon"}
-_HOW_NOT_WHAT = frozenset(("params", "foreach", "maximize", "capturable", "differentiable", "fused", "initial_lr"))
+_EXCLUDED_ENTRIES = frozenset(("params", "foreach", "maximize", "capturable", "differentiable", "fused", "initial_lr"))
 """Entries of a parameter group that choose an implementation and not an update rule."""
 
 
@@ -56,7 +56,7 @@ def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> d
         renamed["alpha"] = "rho"
     found = {"update_rule": update_rule(optimizer)}
     for name, value in group.items():
-        if name in _HOW_NOT_WHAT:
+        if name in _EXCLUDED_ENTRIES:
             continue
         if name == "betas" and isinstance(value, (tuple, list)):
             found |= {f"beta{i}": _text(beta) for i, beta in enumerate(value, start=1)}
@@ -75,7 +75,7 @@ def update_rule(optimizer: torch.optim.Optimizer) -> str:
     return "RMSProp" if isinstance(optimizer, torch.optim.RMSprop) else type(optimizer).__name__
 
 
-def describe_further(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
+def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
     """Tags of optimizers after the first, `advisor.optimizer.optimizer<k>` and `advisor.optimizer.optimizer<k>.<name>`.
 
     And `advisor.optimizer.group<j>.<name>`, or `advisor.optimizer.optimizer<k>.group<j>.<name>`, of further parameter groups, where
@@ -94,10 +94,10 @@ def describe_further(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, s
     return tags
 
 
-def bare(optimizer: Any) -> Any:
+def unwrap_optimizer(optimizer: Any) -> Any:
     """The optimizer that a framework's wrapper steps: PyTorch runs the hooks of that one alone."""
     inner = getattr(optimizer, "optimizer", None)
-    return bare(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
+    return unwrap_optimizer(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
 
 
 def _is_plain(value: object) -> bool:

@@ -16,7 +16,7 @@
 | any other class | what its name says |
 
 A kind names how the learning rate falls, also where it is level before (warmup, stable, decay). A function is tried only if
-its code shows that nobody can notice (`advisor_pytorch.facts.purity`).
+its code shows that nobody can notice (`advisor_pytorch.facts.side_effects`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import Any
 
 from torch.optim import lr_scheduler
 
-from advisor_pytorch.facts.purity import is_pure
-from advisor_pytorch.facts.shapes import kind_of_function
+from advisor_pytorch.facts.schedule_shape import kind_of_function
+from advisor_pytorch.facts.side_effects import is_pure
 
 _BY_CLASS = {
     "StepLR": "step",

@@ -12,13 +12,13 @@ import torch
 
 from advisor import contract
 from advisor_pytorch.checkpoints.state import Stateful
-from advisor_pytorch.endings import is_out_of_memory
+from advisor_pytorch.exit_status import is_out_of_memory
 from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functions
-from advisor_pytorch.probes.throughput import FEWEST_BLOCKS, Stopwatch, median_interval, quartiles
+from advisor_pytorch.probes.throughput import MIN_INTERVAL_BLOCKS, Stopwatch, median_interval, quartiles
 
-MATERIAL = 0.1
+MIN_GAIN = 0.1
 """A larger batch must give so much more throughput, as a share, to be worth its size. Our choice."""
-NEARLY_DOUBLE = 1.5
+MIN_DOUBLING_GAIN = 1.5
 """A doubling of the batch that multiplies the throughput by less is no doubling of it."""
 
 
@@ -69,7 +69,7 @@ class BatchSizeSweep:
             return None
         chosen = self.measured[0]
         for size in self.measured[1:]:
-            material = size.examples_per_s >= (1 + MATERIAL) * chosen.examples_per_s
+            material = size.examples_per_s >= (1 + MIN_GAIN) * chosen.examples_per_s
             if material and size.interval[0] > chosen.interval[1]:
                 chosen = size
         return chosen.batch_size
@@ -89,10 +89,10 @@ class BatchSizeSweep:
             yield f"Throughput grows up to batch size {useful}, the largest that fits: use it."
         else:
             yield f"Throughput still grows at batch size {useful}, the largest that was tried: try larger ones."
-        if any(s.blocks < FEWEST_BLOCKS for s in measured):
+        if any(s.blocks < MIN_INTERVAL_BLOCKS for s in measured):
             yield "Some sizes had too little time to say how far noise reaches: raise seconds_per_size."
         growth = [b.examples_per_s / a.examples_per_s for a, b in pairwise(measured) if b.batch_size <= useful]
-        if growth and max(growth) < NEARLY_DOUBLE:
+        if growth and max(growth) < MIN_DOUBLING_GAIN:
             yield (
                 f"No doubling of the batch size nearly doubled the throughput (at most times {max(growth):.2f}): the device is "
                 "busy from the smallest size on, or the step waits for something else, such as the data."
@@ -129,7 +129,7 @@ def batch_size_sweep(
 
         print(batch_size_sweep(make_step, model, optimizer))
 
-    Each size is warmed up, then measured in blocks of steps until the median throughput is known to `precision` or its time is up.
+    Each size is warmup_rate up, then measured in blocks of steps until the median throughput is known to `precision` or its time is up.
     One MLflow run a size: param `batch_size`, the objective `train/examples_per_s` for each block, status infeasible with "out of
     memory" for the size that did not fit, and all that `TuningLogger` logs.
 

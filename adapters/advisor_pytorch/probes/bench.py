@@ -14,11 +14,11 @@ from advisor import contract
 from advisor_logging.outcome import Direction
 from advisor_logging.recorder import NEW_RUN
 from advisor_pytorch.checkpoints.state import Stateful
-from advisor_pytorch.facts.optimizers import bare
+from advisor_pytorch.facts.optimizers import unwrap_optimizer
 from advisor_pytorch.logger import TuningLogger
 from advisor_pytorch.probes.snapshot import Snapshot
 from advisor_pytorch.steps.device import Value
-from advisor_pytorch.validation import check_count, check_what_is_trained
+from advisor_pytorch.validation import check_count, check_training
 
 Step = Callable[[], Value]
 """One step of a training: forward, backward, `optimizer.step()`; gives the loss."""
@@ -40,9 +40,9 @@ class Bench:
     ) -> None:
         """Copy the training's state. Raises TypeError or ValueError, in one line, where the probe cannot be made."""
         given = optimizer if isinstance(optimizer, list | tuple) else (optimizer,)
-        self.optimizers = [bare(one) for one in given]
-        check_what_is_trained(model, self.optimizers)
-        check_alone()
+        self.optimizers = [unwrap_optimizer(one) for one in given]
+        check_training(model, self.optimizers)
+        check_single_process()
         for one in also:
             if not hasattr(one, "state_dict") or not hasattr(one, "load_state_dict"):
                 raise TypeError(f"also: {type(one).__name__} has no state_dict and load_state_dict to be put back by")
@@ -108,7 +108,7 @@ class Bench:
             sys.stderr.write("\r\033[K")
 
 
-def check_alone() -> None:
+def check_single_process() -> None:
     """Raises ValueError in a training of several ranks: their trials would take different numbers of steps, and wait for ever."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
@@ -131,7 +131,7 @@ def check_counts(**counts: int | None) -> None:
             check_count(name, count, 1)
 
 
-def as_number(value: Value) -> float:
+def read_number(value: Value) -> float:
     """The value, once the device has it."""
     return value.detach().item() if isinstance(value, torch.Tensor) else float(value)
 
@@ -165,6 +165,6 @@ class Rates:
         return rate if rate > 0 else float(group.get("initial_lr", 0.0))  # type: ignore[arg-type]
 
 
-def warmed(rate: float, step: int, warmup_steps: int) -> float:
+def warmup_rate(rate: float, step: int, warmup_steps: int) -> float:
     """The learning rate of 0-based `step`, which rises in a straight line to `rate` over the warmup and then stays."""
     return rate * min(1.0, (step + 1) / (warmup_steps + 1))

@@ -11,14 +11,14 @@ import torch
 
 from advisor_pytorch.checkpoints.state import Stateful
 from advisor_pytorch.logger import TuningLogger
-from advisor_pytorch.probes.bench import Bench, Step, as_number, check_counts, check_functions, warmed
+from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functions, read_number, warmup_rate
 from advisor_pytorch.probes.learning_rate import OBJECTIVE
 from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count
 
-LASTING = 10
+AVERAGING_STEPS = 10
 """Steps over which a loss is averaged: what is over sooner, not even the shortest warmup that the playbook tries could mend."""
-GIVEN_UP = 3
+MAX_NONFINITE = 3
 """Evaluations in a row that are not finite."""
 
 
@@ -170,28 +170,30 @@ class _Starts:
         if self.evaluate is not None:
             losses.append(_log(log, self.evaluate()))
         for i in range(self.steps):
-            self.bench.rates.set(warmed(rate, i, self.warmup_steps))
+            self.bench.rates.set(warmup_rate(rate, i, self.warmup_steps))
             loss = self.step()
             log.step(loss)
             losses.append(_log(log, loss if self.evaluate is None else self.evaluate()))
-            if len(losses) >= GIVEN_UP and not any(map(math.isfinite, losses[-GIVEN_UP:])):
+            if len(losses) >= MAX_NONFINITE and not any(map(math.isfinite, losses[-MAX_NONFINITE:])):
                 break
         return losses
 
 
 def _log(log: TuningLogger, loss: Value) -> float:
     log.evaluate({OBJECTIVE: loss})
-    return as_number(loss)
+    return read_number(loss)
 
 
 def _read(rate: float, multiple: float, losses: list[float], gone: bool, first_step: int) -> StartTrial:
     finite = [loss for loss in losses if math.isfinite(loss)]
     if not finite:
         return StartTrial(rate, multiple, math.nan, math.nan, first_step, math.nan, first_step)
-    levels = [statistics.fmean(finite[i : i + LASTING]) for i in range(1, max(len(finite) - LASTING, 1) + 1)]
+    levels = [
+        statistics.fmean(finite[i : i + AVERAGING_STEPS]) for i in range(1, max(len(finite) - AVERAGING_STEPS, 1) + 1)
+    ]
     levels = levels if len(finite) > 1 else finite
     highest = max(range(len(levels)), key=levels.__getitem__)
-    at = min(highest + LASTING, len(finite) - 1) + first_step
+    at = min(highest + AVERAGING_STEPS, len(finite) - 1) + first_step
     diverged_at = len(finite) + first_step if gone else None
     return StartTrial(rate, multiple, finite[0], levels[highest], at, levels[-1], diverged_at)
 

@@ -11,14 +11,14 @@ import torch
 
 from advisor_pytorch.checkpoints.state import Stateful
 from advisor_pytorch.logger import TuningLogger
-from advisor_pytorch.probes.bench import Bench, Step, as_number, check_counts, check_functions, warmed
+from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functions, read_number, warmup_rate
 from advisor_pytorch.validation import check_count
 
 OBJECTIVE = "probe/loss"
 """Mean training loss over the last tenth of the steps, logged every tenth."""
-MATERIAL = 0.1
+MIN_GAIN = 0.1
 """A rate trains if the loss falls by so large a share of the largest fall. Our choice."""
-BLOWN_UP = 4.0
+DIVERGENCE_FACTOR = 4.0
 """A loss, averaged over a tenth of the steps, has diverged at so many times the untrained one, even as a number. Our choice."""
 
 
@@ -50,7 +50,7 @@ class LearningRateRange:
         """The trials that trained: fell beyond twice the standard error and by a tenth of the largest fall."""
         fine = [t for t in self.trials if t.diverged_at is None]
         largest = max((t.fall for t in fine), default=0.0)
-        return tuple(t for t in fine if t.fall > 2 * t.error and t.fall >= MATERIAL * largest)
+        return tuple(t for t in fine if t.fall > 2 * t.error and t.fall >= MIN_GAIN * largest)
 
     @property
     def best(self) -> float | None:
@@ -109,7 +109,7 @@ def learning_rate_range(
 
         print(learning_rate_range(step, model, optimizer, low=1e-4, high=1.0))
 
-    The rates lie evenly on a log scale. A trial that diverges is given up. Before them, the same steps are made at a learning rate
+    The rates lie evenly on a log scale. A trial that diverges is given up. EarlierRun them, the same steps are made at a learning rate
     of 0: what the untrained model loses on these batches is what a fall is measured against. One MLflow run a rate: param
     `learning_rate`, the objective `probe/loss`, status diverged for those that did, and all that `TuningLogger` logs.
 
@@ -199,9 +199,9 @@ class _Sweep:
             self._reset()
         losses: list[float] = []
         for i in range(self._steps):
-            self._bench.rates.set(warmed(rate, i, self._warmup_steps))
+            self._bench.rates.set(warmup_rate(rate, i, self._warmup_steps))
             loss = self._step()
-            losses.append(as_number(loss))
+            losses.append(read_number(loss))
             if log is None:
                 continue
             log.step(loss)
@@ -216,7 +216,11 @@ class _Sweep:
         if not math.isfinite(losses[-1]):
             return True
         start = statistics.fmean(self._untrained)
-        return len(losses) >= self._tenth and start > 0 and statistics.fmean(losses[-self._tenth :]) > BLOWN_UP * start
+        return (
+            len(losses) >= self._tenth
+            and start > 0
+            and statistics.fmean(losses[-self._tenth :]) > DIVERGENCE_FACTOR * start
+        )
 
 
 def _row(trial: RateTrial, works: bool) -> str:

@@ -20,9 +20,9 @@ WARMUP_STEPS = 3
 """Steps before the first block: caches, kernels chosen by trying, compilation."""
 BLOCK_S = 0.1
 """A block of steps lasts about this long: on a device, each ends with a wait for it, which must not weigh."""
-FEWEST_BLOCKS = 6
+MIN_INTERVAL_BLOCKS = 6
 """The range of six values holds the median with 97 %; that of five not with 95 %."""
-AT_LEAST = 3
+MIN_BLOCKS = 3
 """Blocks that are measured whatever they take."""
 
 
@@ -48,10 +48,10 @@ class Stopwatch:
         """Warm up and measure. `after_step` is told each step's loss, `last_step` tells how far the training has come."""
         started = time.perf_counter()
         once = min(self._time(1, after_step) for _ in range(WARMUP_STEPS))
-        steps = max(1, round(min(BLOCK_S, self._seconds / (2 * FEWEST_BLOCKS)) / once))
+        steps = max(1, round(min(BLOCK_S, self._seconds / (2 * MIN_INTERVAL_BLOCKS)) / once))
         while True:
             self.blocks.append(Block(steps, self._time(steps, after_step), last_step()))
-            if self._is_known() or (len(self.blocks) >= AT_LEAST and time.perf_counter() - started > self._seconds):
+            if self._is_known() or (len(self.blocks) >= MIN_BLOCKS and time.perf_counter() - started > self._seconds):
                 return
 
     def _time(self, steps: int, after_step: Stepped) -> float:
@@ -65,7 +65,7 @@ class Stopwatch:
     def _is_known(self) -> bool:
         speeds = [b.steps / b.seconds for b in self.blocks]
         low, high = median_interval(speeds)
-        return len(speeds) >= FEWEST_BLOCKS and high - low <= 2 * self._precision * statistics.median(speeds)
+        return len(speeds) >= MIN_INTERVAL_BLOCKS and high - low <= 2 * self._precision * statistics.median(speeds)
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -74,7 +74,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
     Order statistics: nothing is assumed of how the values scatter but that they do so independently.
     """
     ordered, n = sorted(values), len(values)
-    if n < FEWEST_BLOCKS:
+    if n < MIN_INTERVAL_BLOCKS:
         return ordered[0], ordered[-1]
     outside, cut = 0.0, 0
     while (outside := outside + math.comb(n, cut) / 2**n) <= 0.025:

@@ -17,8 +17,8 @@ import torch
 
 from advisor import contract
 from advisor_pytorch.steps import clipping, scaling
-from advisor_pytorch.steps.clock import TIMES, Clock
-from advisor_pytorch.steps.device import Value, keep, own_copy
+from advisor_pytorch.steps.clock import TIME_METRICS, Clock
+from advisor_pytorch.steps.device import Value, detached_copy, read_or_copy
 from advisor_pytorch.steps.gradients import Measure, norm_of
 from advisor_pytorch.steps.norms import Norms
 from advisor_pytorch.steps.rates import Rates
@@ -119,7 +119,7 @@ class StepCapture:
         if self._drops_loss:
             self._drops_loss = False
             return
-        kept = keep(loss)
+        kept = read_or_copy(loss)
         if isinstance(kept, torch.Tensor):
             self._losses.append(kept)
         else:
@@ -129,7 +129,7 @@ class StepCapture:
         elif self._batch_size is not None:
             self._by_size += self._batch_size
         if grad_norm is not None and self._row is None:  # no hook ran: a replayed CUDA graph
-            self._norms.give(own_copy(torch.as_tensor(grad_norm)))
+            self._norms.give(detached_copy(torch.as_tensor(grad_norm)))
             self._open_row()
         if self._row is not None:
             self._close_row()
@@ -243,7 +243,7 @@ class StepCapture:
             if k == 0:
                 self._close_row()
                 self._scaled = True
-                self._scale = own_copy(scale) if scale is not None else None
+                self._scale = detached_copy(scale) if scale is not None else None
             if scale is not None and not scaling.is_unscaled(scaler, optimizer):
                 self._norms.unscale(k, scale)
         except Exception as error:
@@ -329,7 +329,7 @@ class StepCapture:
     def _lay_out(self, key: Any, timed: bool) -> Layout:
         """Columns in the order in which `_close_row` fills them."""
         times, number_rates, tensor_rates, losses, plain_losses, has_examples, scaled, of_norms = key
-        numbers = [Column(Role.VALUE, name) for name in (*TIMES[:times], *number_rates)]
+        numbers = [Column(Role.VALUE, name) for name in (*TIME_METRICS[:times], *number_rates)]
         numbers += [Column(Role.LOSS)] * plain_losses
         tensors = [Column(Role.LOSS)] * losses + [Column(Role.VALUE, name) for name in tensor_rates]
         if has_examples:

@@ -8,7 +8,7 @@ import torch
 
 from advisor import contract
 
-TIMES = (contract.STEP_TIME, contract.DATA_WAIT, contract.COMPUTE_TIME)
+TIME_METRICS = (contract.STEP_TIME, contract.DATA_WAIT, contract.COMPUTE_TIME)
 
 EventPair = tuple[torch.cuda.Event, torch.cuda.Event]
 
@@ -48,7 +48,7 @@ class Clock:
             self._arrival = _now_on(self._device)
 
     def step(self, row: list[float]) -> int:
-        """A step has been made: append its times to its row, and give how many of TIMES they are."""
+        """A step has been made: append its times to its row, and give how many of TIME_METRICS they are."""
         now, last = time.perf_counter(), self._last
         self._last = now
         self.events = None

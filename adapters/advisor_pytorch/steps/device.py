@@ -12,7 +12,7 @@ Value = float | torch.Tensor
 """A number, or a tensor of one element that may still be computed."""
 
 
-def own_copy(tensor: torch.Tensor) -> torch.Tensor:
+def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
     """A scalar on the tensor's device that keeps neither its graph nor its storage and does not change when it does.
 
     Raises ValueError unless the tensor has one element, and this rank all of it.
@@ -26,16 +26,16 @@ def own_copy(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone()
 
 
-def keep(value: Value) -> Value:
-    """A value that does not change any more: of what is on the CPU the number, which is there already; else `own_copy`.
+def read_or_copy(value: Value) -> Value:
+    """A value that does not change any more: of what is on the CPU the number, which is there already; else `detached_copy`.
 
-    Raises ValueError, TypeError or RuntimeError for what is no number, and as `own_copy` does.
+    Raises ValueError, TypeError or RuntimeError for what is no number, and as `detached_copy` does.
     """
     if not isinstance(value, torch.Tensor):
         return float(value)
     if type(value) is torch.Tensor and value.is_cpu:
         return float(value.item())
-    return own_copy(value)
+    return detached_copy(value)
 
 
 class Transfer:

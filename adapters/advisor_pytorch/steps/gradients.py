@@ -41,7 +41,7 @@ def _norm_one_by_one(gradients: list[torch.Tensor]) -> torch.Tensor:
     return total
 
 
-class Concern(NamedTuple):
+class ClipScope(NamedTuple):
     """What a list of parameters has to do with the optimizers."""
 
     optimizers: tuple[int, ...]
@@ -50,24 +50,24 @@ class Concern(NamedTuple):
     """Whether they are all that these optimizers train, and nothing else."""
 
 
-class Concerns:
+class ClipScopes:
     """Tells whom a clipping concerns; looks closely only at lists of parameters that it has not met."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = optimizers
-        self._known: dict[tuple[int, ...], Concern] = {}
+        self._known: dict[tuple[int, ...], ClipScope] = {}
 
-    def of(self, parameters: Sequence[torch.Tensor]) -> Concern:
+    def of(self, parameters: Sequence[torch.Tensor]) -> ClipScope:
         """Whom they concern."""
         if not parameters:
-            return Concern((), False)
+            return ClipScope((), False)
         groups = (len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups)
         key = (id(parameters[0]), id(parameters[-1]), len(parameters), sum(groups))
         if key not in self._known:
             self._known[key] = self._look(parameters)
         return self._known[key]
 
-    def _look(self, parameters: Sequence[torch.Tensor]) -> Concern:
+    def _look(self, parameters: Sequence[torch.Tensor]) -> ClipScope:
         given = {id(p) for p in parameters}
         trained = [
             {id(p): p.requires_grad for group in optimizer.param_groups for p in group["params"]}
@@ -75,4 +75,4 @@ class Concerns:
         ]
         touched = tuple(k for k, own in enumerate(trained) if not given.isdisjoint(own))
         wanted = {i for k in touched for i, requires_grad in trained[k].items() if requires_grad}
-        return Concern(touched, {id(p) for p in parameters if p.requires_grad} == wanted)
+        return ClipScope(touched, {id(p) for p in parameters if p.requires_grad} == wanted)

@@ -10,7 +10,7 @@ import torch
 from advisor import contract
 from advisor_pytorch.steps.clipping import Clipping
 from advisor_pytorch.steps.device import Value
-from advisor_pytorch.steps.gradients import Concern, Concerns, Measure
+from advisor_pytorch.steps.gradients import ClipScope, ClipScopes, Measure
 from advisor_pytorch.steps.rates import own_names
 from advisor_pytorch.steps.rows import Column, Role
 from advisor_pytorch.steps.sharding import NormPart
@@ -22,7 +22,7 @@ class Norms:
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer], measure: Measure | None) -> None:
         """`measure` takes norms, or this rank's part of them; None: nobody does."""
         self._optimizers, self._measure = optimizers, measure
-        self._concerns = Concerns(optimizers)
+        self._concerns = ClipScopes(optimizers)
         self._own = [(k,) for k in range(len(optimizers))]
         self._names = own_names(contract.GRAD_NORM, len(optimizers))
         self._known: set[int] = set()
@@ -36,11 +36,11 @@ class Norms:
         self._norms: dict[tuple[int, ...], torch.Tensor] = {}
         self._clips: list[tuple[torch.Tensor, Value]] = []
 
-    def concern(self, clipping: Clipping) -> Concern:
+    def concern(self, clipping: Clipping) -> ClipScope:
         """Which optimizers a clipping concerns."""
         return self._concerns.of(clipping.parameters)
 
-    def clipped(self, clipping: Clipping, concern: Concern) -> None:
+    def clipped(self, clipping: Clipping, concern: ClipScope) -> None:
         """The gradients of these optimizers are about to be clipped."""
         if self._measure is None:
             return

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from advisor import contract
-from advisor_pytorch.steps.device import Value, own_copy
+from advisor_pytorch.steps.device import Value, detached_copy
 
 MAX_OPTIMIZERS = 8
 """So many optimizers have metrics of their own: where each parameter has one, theirs would be too many to look at."""
@@ -42,7 +42,7 @@ class Rates:
             self._learn(rates)
         if len(self._in_numbers) == self._count:
             return rates, []
-        return [rates[i] for i in self._in_numbers], [own_copy(rates[i]) for i in self._in_tensors]
+        return [rates[i] for i in self._in_numbers], [detached_copy(rates[i]) for i in self._in_tensors]
 
     def _learn(self, rates: Sequence[Value | None]) -> None:
         self._count = len(rates)

@@ -17,7 +17,7 @@ import torch
 from advisor import contract
 from advisor_logging.table import Row, Table
 from advisor_pytorch.steps.device import Transfer, Value
-from advisor_pytorch.steps.parts import clipped_norm, clipping_limit, part_of
+from advisor_pytorch.steps.shard_names import clipped_norm, clipping_limit, part_of
 
 
 class Role(Enum):

@@ -9,9 +9,9 @@ import pytest
 
 from advisor import contract
 from advisor_logging.table import Row
-from advisor_pytorch.distributed import facts as ranks
+from advisor_pytorch.distributed import rank_facts
 from advisor_pytorch.distributed.merging import MAX_STEPS, Merger, merge
-from advisor_pytorch.steps.parts import clipped_norm, clipping_limit, is_sent, part_of
+from advisor_pytorch.steps.shard_names import clipped_norm, clipping_limit, is_sent, part_of
 
 NORM = part_of(contract.GRAD_NORM)
 TIME, RATE = contract.STEP_TIME, contract.EXAMPLES_PER_SECOND
@@ -26,7 +26,7 @@ def steps(rows: list[Row]) -> list[int]:
 
 
 def two_ranks() -> Merger:
-    merger = Merger(patience_s=10.0)
+    merger = Merger(wait_s=10.0)
     merger.connect(2)
     return merger
 
@@ -136,21 +136,21 @@ def test_memory_is_bounded_where_a_rank_runs_ahead() -> None:
 
 
 def test_the_tag_tells_what_ranks_have_alike_and_what_not() -> None:
-    said = json.loads(ranks.describe("ddp", "gloo", [{"seed": 1, "host": "a"}, {"seed": 2, "host": "a"}, None]))
+    said = json.loads(rank_facts.describe("ddp", "gloo", [{"seed": 1, "host": "a"}, {"seed": 2, "host": "a"}, None]))
     assert said == {
         "world_size": 3,
         "parallel": "ddp",
         "backend": "gloo",
         "facts": {"seed": {"by_rank": [1, 2, None]}, "host": {"by_rank": ["a", "a", None]}},
     }
-    assert json.loads(ranks.describe("ddp", "gloo", [{"seed": 1}] * 2))["facts"] == {"seed": {"same": 1}}
-    assert json.loads(ranks.describe("ddp", "gloo", [{"seed": 1}, {"seed": True}]))["facts"]["seed"] != {"same": 1}
+    assert json.loads(rank_facts.describe("ddp", "gloo", [{"seed": 1}] * 2))["facts"] == {"seed": {"same": 1}}
+    assert json.loads(rank_facts.describe("ddp", "gloo", [{"seed": 1}, {"seed": True}]))["facts"]["seed"] != {"same": 1}
 
 
 def test_the_tag_of_very_many_ranks_still_fits_and_is_whole() -> None:
     facts = [{"host": f"node-{i // 8:04d}.cluster", "seed": i} for i in range(4096)]
-    text = ranks.describe("fsdp", "nccl", facts)
-    assert len(text) <= ranks.MAX_TAG
+    text = rank_facts.describe("fsdp", "nccl", facts)
+    assert len(text) <= rank_facts.MAX_TAG
     said = json.loads(text)
     assert said["world_size"] == 4096
     assert said["facts"]["seed"]["by_rank"][-1] == "..."
@@ -158,6 +158,6 @@ def test_the_tag_of_very_many_ranks_still_fits_and_is_whole() -> None:
 
 
 def test_the_batch_is_that_of_all_ranks() -> None:
-    assert ranks.global_batch([{"batch_size": 8}, {"batch_size": 16}]) == 24
-    assert ranks.global_batch([{"batch_size": 8}, None, {}]) == 24
-    assert ranks.global_batch([{}, None]) is None
+    assert rank_facts.global_batch([{"batch_size": 8}, {"batch_size": 16}]) == 24
+    assert rank_facts.global_batch([{"batch_size": 8}, None, {}]) == 24
+    assert rank_facts.global_batch([{}, None]) is None

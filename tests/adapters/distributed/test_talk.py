@@ -18,10 +18,9 @@ from torch import nn
 
 from advisor import contract
 from advisor_logging.table import Table
-from advisor_pytorch.distributed import facts as ranks
-from advisor_pytorch.distributed import talk
-from advisor_pytorch.distributed.talk import RankListener, RankReporter
-from advisor_pytorch.steps.parts import part_of
+from advisor_pytorch.distributed import channel, rank_facts
+from advisor_pytorch.distributed.channel import RankReceiver, RankSender
+from advisor_pytorch.steps.shard_names import part_of
 
 SERVER = """
 import time
@@ -71,8 +70,8 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     else:
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    monkeypatch.setattr(talk, "_numbers", itertools.repeat(0))
-    monkeypatch.setattr(talk, "LEAST_INTERVAL_S", 0.02)
+    monkeypatch.setattr(channel, "_numbers", itertools.repeat(0))
+    monkeypatch.setattr(channel, "MIN_INTERVAL_S", 0.02)
     yield store
     dist.destroy_process_group()
 
@@ -84,16 +83,16 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def listener(store: dist.Store, said: list[str]) -> Iterator[RankListener]:
-    one = RankListener(2, "fsdp", lambda tags: None, lambda key, message: said.append(message))
+def listener(store: dist.Store, said: list[str]) -> Iterator[RankReceiver]:
+    one = RankReceiver(2, "fsdp", lambda tags: None, lambda key, message: said.append(message))
     one.start()
     yield one
     one.stop(5.0)
 
 
 @pytest.fixture
-def reporter(store: dist.Store) -> Iterator[RankReporter]:
-    one = RankReporter(1, 2)
+def reporter(store: dist.Store) -> Iterator[RankSender]:
+    one = RankSender(1, 2)
     one.start()
     yield one
     one.close()
@@ -102,7 +101,7 @@ def reporter(store: dist.Store) -> Iterator[RankReporter]:
 class Rows(dict[int, dict[str, float]]):
     """Steps that the listener gave on, by number."""
 
-    def __init__(self, listener: RankListener, wait_for: Callable[..., None]) -> None:
+    def __init__(self, listener: RankReceiver, wait_for: Callable[..., None]) -> None:
         self._listener, self._wait_for = listener, wait_for
 
     def hand_over(self, steps: range) -> None:
@@ -121,11 +120,11 @@ class Rows(dict[int, dict[str, float]]):
 
 
 @pytest.fixture
-def rows(listener: RankListener, wait_for: Callable[..., None]) -> Rows:
+def rows(listener: RankReceiver, wait_for: Callable[..., None]) -> Rows:
     return Rows(listener, wait_for)
 
 
-def test_parts_come_together(rows: Rows, reporter: RankReporter) -> None:
+def test_parts_come_together(rows: Rows, reporter: RankSender) -> None:
     for start in range(0, 50, 10):
         reporter.put(Chunk(range(start, start + 10), **{NORM: 4.0, contract.STEP_TIME: 2.0}))
         rows.hand_over(range(start, start + 10))
@@ -142,7 +141,7 @@ def test_parts_come_together(rows: Rows, reporter: RankReporter) -> None:
 
 
 def test_facts_and_warnings_reach_rank_0(
-    listener: RankListener, reporter: RankReporter, said: list[str], wait_for: Callable[..., None]
+    listener: RankReceiver, reporter: RankSender, said: list[str], wait_for: Callable[..., None]
 ) -> None:
     listener.tell({"seed": 1, "batch_size": 8})
     reporter.tell({"seed": 2, "batch_size": 24})
@@ -154,7 +153,7 @@ def test_facts_and_warnings_reach_rank_0(
     assert said == ["rank 1: a step could not be captured"]
 
 
-def test_the_store_stays_small_where_nobody_listens(store: dist.Store, reporter: RankReporter) -> None:
+def test_the_store_stays_small_where_nobody_listens(store: dist.Store, reporter: RankSender) -> None:
     before = store.num_keys()
     for step in range(200):
         reporter.put(Chunk(range(step, step + 1)))
@@ -164,7 +163,7 @@ def test_the_store_stays_small_where_nobody_listens(store: dist.Store, reporter:
 
 
 def test_slots_are_emptied(
-    store: dist.Store, listener: RankListener, rows: Rows, reporter: RankReporter, wait_for: Callable[..., None]
+    store: dist.Store, listener: RankReceiver, rows: Rows, reporter: RankSender, wait_for: Callable[..., None]
 ) -> None:
     before = store.num_keys()
     reporter.put(Chunk(range(20)))
@@ -175,7 +174,7 @@ def test_slots_are_emptied(
     assert store.num_keys() == before
 
 
-def test_the_last_steps_are_told_at_the_end(listener: RankListener, reporter: RankReporter) -> None:
+def test_the_last_steps_are_told_at_the_end(listener: RankReceiver, reporter: RankSender) -> None:
     assert listener.take(Chunk(range(30)).tables()) == []
     reporter.put(Chunk(range(30)))
     reporter.close()
@@ -183,7 +182,7 @@ def test_the_last_steps_are_told_at_the_end(listener: RankListener, reporter: Ra
     assert (len(table), contract.GRAD_NORM in table.columns) == (30, True)
 
 
-def test_steps_leave_without_a_rank_that_never_spoke(listener: RankListener, said: list[str]) -> None:
+def test_steps_leave_without_a_rank_that_never_spoke(listener: RankReceiver, said: list[str]) -> None:
     assert listener.take(Chunk(range(5)).tables()) == []
     (table,) = listener.finish()
     assert set(table.columns) == {contract.STEP_TIME, "train/loss"}
@@ -193,7 +192,7 @@ def test_steps_leave_without_a_rank_that_never_spoke(listener: RankListener, sai
 
 def test_a_store_that_dies_lets_steps_go(
     rows: Rows,
-    reporter: RankReporter,
+    reporter: RankSender,
     server: subprocess.Popen[str],
     said: list[str],
     wait_for: Callable[..., None],
@@ -214,7 +213,7 @@ def test_a_store_that_dies_lets_steps_go(
 
 
 def test_a_store_that_hangs_holds_up_neither_end(
-    listener: RankListener, reporter: RankReporter, server: subprocess.Popen[str]
+    listener: RankReceiver, reporter: RankSender, server: subprocess.Popen[str]
 ) -> None:
     server.send_signal(signal.SIGSTOP)
     try:
@@ -230,11 +229,11 @@ def test_a_store_that_hangs_holds_up_neither_end(
 def test_what_a_rank_tells_of_itself() -> None:
     plain = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     synchronised = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
-    facts = [ranks.of_process(m, 5, leads=True, checkpoints=False) for m in (plain, synchronised, nn.Linear(2, 2))]
+    facts = [rank_facts.of_process(m, 5, leads=True, checkpoints=False) for m in (plain, synchronised, nn.Linear(2, 2))]
     assert [f.get("sync_batch_norm") for f in facts] == [False, True, None]
     assert facts[0]["seed"] == 5
     torch.manual_seed(11)
-    assert ranks.of_process(plain, None, leads=True, checkpoints=False)["seed"] == 11
+    assert rank_facts.of_process(plain, None, leads=True, checkpoints=False)["seed"] == 11
 
 
 def test_what_a_loader_tells_of_its_shuffling() -> None:
@@ -245,8 +244,8 @@ def test_what_a_loader_tells_of_its_shuffling() -> None:
     sampler = torch.utils.data.DistributedSampler(data, num_replicas=2, rank=1, seed=9)
     sharded = torch.utils.data.DataLoader(data, sampler=sampler)
     in_order = torch.utils.data.DataLoader(data)
-    assert ranks.of_loader(by_default) == {"loader_seed": 11, "shard_examples": 10}
-    assert ranks.of_loader(seeded) == {"loader_seed": 5, "shard_examples": 10}
-    assert ranks.of_loader(sharded) == {"loader_seed": 9, "shard_examples": 5}
-    assert ranks.of_loader(in_order) == {"shard_examples": 10}
-    assert ranks.of_loader(iter([])) == {}
+    assert rank_facts.of_loader(by_default) == {"loader_seed": 11, "shard_examples": 10}
+    assert rank_facts.of_loader(seeded) == {"loader_seed": 5, "shard_examples": 10}
+    assert rank_facts.of_loader(sharded) == {"loader_seed": 9, "shard_examples": 5}
+    assert rank_facts.of_loader(in_order) == {"shard_examples": 10}
+    assert rank_facts.of_loader(iter([])) == {}

@@ -12,7 +12,7 @@ from advisor.contract.redact import one_line
 _NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
 
 
-class Ending(NamedTuple):
+class ExitStatus(NamedTuple):
     """How a training ended: `contract.TAG_STATUS`, MLflow's status, and what to say of the exception."""
 
     status: str
@@ -20,16 +20,16 @@ class Ending(NamedTuple):
     message: str = ""
 
 
-def describe_ending(error: BaseException | None) -> Ending | None:
+def exit_status_of(error: BaseException | None) -> ExitStatus | None:
     """What an exception that left the training says of it; None if there was none, or only a clean `sys.exit`."""
     if error is None or (isinstance(error, SystemExit) and not error.code):
         return None
     if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
-        return Ending("stopped", "KILLED")
+        return ExitStatus("stopped", "KILLED")
     message = one_line(error, limit=1000)
     if is_out_of_memory(error):
         message = f"out of memory: {message}"
-    return Ending("infeasible", "FAILED", message)
+    return ExitStatus("infeasible", "FAILED", message)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -18,14 +18,14 @@ from torch.optim import lr_scheduler
 from advisor_pytorch.facts import averaging, schedules
 
 
-class Bystanders(NamedTuple):
+class Discovery(NamedTuple):
     """The values of `contract.TAG_SCHEDULE` and `contract.TAG_AVERAGING`; None for what was not found."""
 
     schedule: dict[str, str] | None
     averaging: dict[str, str] | None
 
 
-def look_for(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], steps: int | None) -> Bystanders:
+def discover(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], steps: int | None) -> Discovery:
     """Find them; `steps` are the optimizer steps planned."""
     held = [inner for o in optimizers if isinstance(inner := getattr(o, "optimizer", None), torch.optim.Optimizer)]
     sought = {id(o): o for o in [*optimizers, *held]}  # Accelerate's optimizer holds the one that the scheduler knows
@@ -35,7 +35,7 @@ def look_for(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], step
     found = [o for o in (*near, *owners) if is_scheduler(o) and id(getattr(o, "optimizer", None)) in sought]
     kinds = tuple(averages)
     average = averaging.describe((o for o in near if isinstance(o, kinds)), model)
-    return Bystanders(schedules.describe(found, steps), average)
+    return Discovery(schedules.describe(found, steps), average)
 
 
 def _owners(attributes: Sequence[dict[str, Any]]) -> list[Any]:

@@ -13,7 +13,7 @@ import torch
 from advisor.contract.redact import one_line
 from advisor_logging import manifest
 from advisor_logging.checkpoints import Checkpoints
-from advisor_logging.manifest import About, Checkpoint
+from advisor_logging.manifest import Checkpoint, RunInfo
 from advisor_pytorch.checkpoints.state import TrainingState
 from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count, make_writable
@@ -29,11 +29,11 @@ Warn = Callable[[str, str], None]
 _INTERRUPTED = (None, "stopped", "infeasible")
 
 
-class Before(NamedTuple):
+class EarlierRun(NamedTuple):
     """An earlier run that is continued: its folder, what is known of it, and the checkpoint to go on from."""
 
     folder: Path
-    about: About
+    about: RunInfo
     checkpoint: Checkpoint | None
 
 
@@ -52,7 +52,7 @@ class CheckpointKeeper:
     @property
     def best(self) -> tuple[int, float] | None:
         """Step and value of the best one kept."""
-        best = next(iter(self.checkpoints.held.best), None)
+        best = next(iter(self.checkpoints.current.best), None)
         return None if best is None or best.value is None else (best.step, best.value)
 
     def evaluated(self, step: int, steps_made: int, value: Value | None) -> bool:
@@ -72,7 +72,7 @@ class CheckpointKeeper:
 
     def ended(self, step: int, steps_made: int) -> None:
         """Keep what was trained since the last evaluation, unless all ranks are needed for that: one of them may be gone."""
-        last = self.checkpoints.held.last
+        last = self.checkpoints.current.last
         if not self.checkpoints.keep or not self._leads or self._together:
             return
         if last is not None and last.steps_made >= steps_made:
@@ -167,11 +167,11 @@ class CheckpointSettings(NamedTuple):
         if self.keep:
             make_writable(self.root)
 
-    def find(self, run_id: str | None, about: About) -> Before | None:
+    def find(self, run_id: str | None, about: RunInfo) -> EarlierRun | None:
         """The run that is continued, if there is one. Raises FileNotFoundError where `resume` is a path to no checkpoint."""
-        return find_before(self.root, self.resume, run_id, about) if self.keep else None
+        return find_earlier_run(self.root, self.resume, run_id, about) if self.keep else None
 
-    def restore(self, before: Before | None, state: TrainingState) -> int:
+    def restore(self, before: EarlierRun | None, state: TrainingState) -> int:
         """Take over the training from where it was saved, where that is wanted; gives the step to make next.
 
         Raises ValueError where the checkpoint does not fit, and whatever the user's `load` raises.
@@ -182,7 +182,7 @@ class CheckpointSettings(NamedTuple):
         return before.checkpoint.steps_made
 
     def keeper(
-        self, before: Before | None, about: About, identity: str, state: TrainingState, *, leads: bool, warn: Warn
+        self, before: EarlierRun | None, about: RunInfo, identity: str, state: TrainingState, *, leads: bool, warn: Warn
     ) -> CheckpointKeeper:
         """The keeper of this run's checkpoints, in the folder of the run that it continues or in one of its own."""
         folder = before.folder if before is not None else self.root / identity
@@ -193,7 +193,9 @@ class CheckpointSettings(NamedTuple):
         return CheckpointKeeper(checkpoints, write, together=self.on_all_ranks, leads=leads, warn=warn)
 
 
-def find_before(root: Path, resume: bool | str | os.PathLike[str], run_id: str | None, about: About) -> Before | None:
+def find_earlier_run(
+    root: Path, resume: bool | str | os.PathLike[str], run_id: str | None, about: RunInfo
+) -> EarlierRun | None:
     """The run that is continued, if there is one: the one named by `resume` or `run_id`, or one like `about` that did not end.
 
     Raises FileNotFoundError where `resume` is a path at which no run keeps checkpoints.
@@ -206,14 +208,14 @@ def find_before(root: Path, resume: bool | str | os.PathLike[str], run_id: str |
     return None if folder is None else _before(folder, about.objective)
 
 
-def _named(path: Path, objective: str) -> Before:
+def _named(path: Path, objective: str) -> EarlierRun:
     for folder in (path, path.parent):
         before = _before(folder, objective)
         if before is None:
             continue
         if folder == path:
             return before
-        kept, _ = manifest.read_kept(folder, objective)
+        kept, _ = manifest.read_checkpoints(folder, objective)
         chosen = next((c for c in kept if c.path.name == path.name), None)
         if chosen is not None:
             return before._replace(checkpoint=chosen)
@@ -223,15 +225,15 @@ def _named(path: Path, objective: str) -> Before:
     )
 
 
-def _before(folder: Path, objective: str) -> Before | None:
-    about = manifest.read_about(folder)
+def _before(folder: Path, objective: str) -> EarlierRun | None:
+    about = manifest.read_run_info(folder)
     if about is None or about.objective != objective:
         return None
-    kept, last = manifest.read_kept(folder, objective)
-    return Before(folder, about, last or max(kept, key=lambda c: c.steps_made, default=None))
+    kept, last = manifest.read_checkpoints(folder, objective)
+    return EarlierRun(folder, about, last or max(kept, key=lambda c: c.steps_made, default=None))
 
 
-def _is_like(known: About, about: About) -> bool:
+def _is_like(known: RunInfo, about: RunInfo) -> bool:
     return (known.objective, known.direction, known.params, known.seed) == (
         about.objective,
         about.direction,

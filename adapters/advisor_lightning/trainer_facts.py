@@ -26,7 +26,7 @@ def max_train_steps(trainer: Trainer) -> int | None:
     return int(steps) if math.isfinite(steps) and steps >= 1 else None
 
 
-def only_one(loaders: Any) -> Any:
+def single_loader(loaders: Any) -> Any:
     """The validation loader, if there is one and no more: several have no size in common."""
     if isinstance(loaders, (list, tuple)):
         return loaders[0] if len(loaders) == 1 else None

@@ -1,6 +1,6 @@
 """How the ranks of a distributed training talk about it: through the key-value store that the job already has.
 
-    rank 1, 2, ...: RankReporter ──► one slot a rank in the store ──► rank 0: RankListener ──► merging ──► spool
+    rank 1, 2, ...: RankSender ──► one slot a rank in the store ──► rank 0: RankReceiver ──► merging ──► spool
 
 Nothing here takes part in a collective, and only threads of our own use the store, over a connection of their own where PyTorch
 can make one: a rank that has died, hangs, or logs nothing costs the others patience at most, and the training nothing. A slot is
@@ -23,20 +23,20 @@ import torch
 from advisor import contract
 from advisor.contract.redact import one_line
 from advisor_logging.recorder import Chunk
-from advisor_logging.table import Row, Table, tables_of
-from advisor_pytorch.distributed import facts as ranks
-from advisor_pytorch.distributed.facts import Facts
-from advisor_pytorch.distributed.merging import PATIENCE_S, Merger, Values
-from advisor_pytorch.steps.parts import is_sent
+from advisor_logging.table import Row, Table, rows_to_tables
+from advisor_pytorch.distributed import rank_facts
+from advisor_pytorch.distributed.merging import WAIT_S, Merger, Values
+from advisor_pytorch.distributed.rank_facts import Facts
+from advisor_pytorch.steps.shard_names import is_sent
 
-LEAST_INTERVAL_S = 0.125
+MIN_INTERVAL_S = 0.125
 MESSAGES_PER_S = 256
 """What all ranks together ask of the store: with more ranks than a quarter of it, each speaks more seldom."""
-MAX_UNSENT = 20_000
+MAX_UNSENT_STEPS = 20_000
 """Steps, and chunks, that a rank keeps for a rank 0 that does not empty the slot; the oldest go first."""
 CLOSING_S = 5.0
 """How long the end of a run waits for the other ranks."""
-FAREWELL_S = 1.0
+FINAL_MESSAGE_S = 1.0
 """How much of that is for what comes after their last steps."""
 
 _numbers = itertools.count()
@@ -74,11 +74,11 @@ def _is_store_up() -> bool:
     return torch.distributed.is_initialized() or held_by_launcher
 
 
-class _Talk:
+class _ChannelThread:
     """A thread that calls `_tick` every so often, from the moment on at which there is a process group, until `_stop`."""
 
     def __init__(self, world_size: int) -> None:
-        self._interval_s = max(LEAST_INTERVAL_S, world_size / MESSAGES_PER_S)
+        self._interval_s = max(MIN_INTERVAL_S, world_size / MESSAGES_PER_S)
         self._backend = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="advisor-ranks", daemon=True)
@@ -119,7 +119,7 @@ class _Talk:
         """The store is gone for good."""
 
 
-class RankReporter(_Talk):
+class RankSender(_ChannelThread):
     """What a rank above 0 has in place of a recorder: tells rank 0 its steps, facts and warnings."""
 
     def __init__(self, rank: int, world_size: int) -> None:
@@ -134,7 +134,7 @@ class RankReporter(_Talk):
 
     def put(self, chunk: Chunk) -> None:
         """Hand over a chunk; evaluations are rank 0's business."""
-        if chunk.windowed and self._chunks.qsize() < MAX_UNSENT and self._thread.is_alive():
+        if chunk.windowed and self._chunks.qsize() < MAX_UNSENT_STEPS and self._thread.is_alive():
             self._chunks.put(chunk)
 
     def tell(self, facts: Facts) -> None:
@@ -154,7 +154,7 @@ class RankReporter(_Talk):
         news = self._facts, len(self._warnings)
         slot = str(self._rank)
         if stopping:
-            slots.write(slot + "/farewell", self._message())
+            slots.write(slot + "/final", self._message())
         elif (self._unsent or news != self._told) and not slots.is_full(slot):
             slots.write(slot, self._message())
             self._unsent, self._told = [], news
@@ -176,7 +176,7 @@ class RankReporter(_Talk):
                 for table in chunk.tables()
                 for step, _, values in table.rows()
             ]
-        del self._unsent[:-MAX_UNSENT]
+        del self._unsent[:-MAX_UNSENT_STEPS]
 
     def _message(self) -> dict[str, Any]:
         names = sorted({name for _, values in self._unsent for name in values})
@@ -189,7 +189,7 @@ def _rows_of(message: Mapping[str, Any]) -> list[tuple[int, Values]]:
     return [(row[0], {n: v for n, v in zip(names, row[1:], strict=True) if v is not None}) for row in message["rows"]]
 
 
-class RankListener(_Talk):
+class RankReceiver(_ChannelThread):
     """On rank 0: hears the other ranks, and holds its own steps until theirs have come. A recorder's `table.Completion`."""
 
     def __init__(
@@ -206,7 +206,7 @@ class RankListener(_Talk):
         self._here = set(range(1, world_size))
         self._facts: list[Facts | None] = [{}] + [None] * (world_size - 1)
         self._noted: dict[str, str] = {}
-        self._note_after = time.monotonic() + PATIENCE_S
+        self._note_after = time.monotonic() + WAIT_S
         self._merger = Merger()
         self._merger.connect(world_size)
 
@@ -219,7 +219,7 @@ class RankListener(_Talk):
         merged = self._merge([row for table in tables for row in table.rows()])
         if tags := self._news():
             self._note(tags)
-        return tables_of(merged)
+        return rows_to_tables(merged)
 
     def finish(self) -> list[Table]:
         """The steps that are left, after waiting for the ranks that are still there, `CLOSING_S` at most. `tags` is final then."""
@@ -227,19 +227,19 @@ class RankListener(_Talk):
         rows = self._merge([])
         while not self._merger.silent >= self._here:
             speaking = any(self._facts[rank] is not None for rank in self._here - self._merger.silent)
-            if time.monotonic() - start > (CLOSING_S if self._merger.holds and speaking else FAREWELL_S):
+            if time.monotonic() - start > (CLOSING_S if self._merger.holds and speaking else FINAL_MESSAGE_S):
                 break
             time.sleep(0.02)
             rows += self._merge([])
-        self.stop(FAREWELL_S)
+        self.stop(FINAL_MESSAGE_S)
         for rank in self._here:
             self._merger.leave(rank)
-        return tables_of(rows + self._merge([]))
+        return rows_to_tables(rows + self._merge([]))
 
     def tags(self) -> dict[str, str]:
         """What is known of all ranks by now, as tags."""
-        tags = {contract.TAG_RANKS: ranks.describe(self._parallel, self._backend, self._facts)}
-        if (examples := ranks.global_batch(self._facts)) is not None:
+        tags = {contract.TAG_RANKS: rank_facts.describe(self._parallel, self._backend, self._facts)}
+        if (examples := rank_facts.global_batch(self._facts)) is not None:
             tags[contract.TAG_BATCH_SIZE] = str(examples)
         return tags
 
@@ -279,10 +279,10 @@ class RankListener(_Talk):
     def _tick(self, slots: _Slots, stopping: bool) -> None:  # noqa: ARG002 - it asks the same to the last
         for rank in sorted(self._here):
             slot = str(rank)
-            left = slots.is_full(slot + "/farewell")  # asked first: what is in the slot was written before it
+            left = slots.is_full(slot + "/final")  # asked first: what is in the slot was written before it
             if (message := slots.empty(slot)) is not None:
                 self._heard.put((rank, message))
-            if left and (message := slots.empty(slot + "/farewell")) is not None:
+            if left and (message := slots.empty(slot + "/final")) is not None:
                 self._heard.put((rank, message))
                 self._heard.put((rank, {}))
                 self._here.discard(rank)

@@ -18,7 +18,7 @@ import torch
 from advisor import contract
 from advisor.contract.redact import redact_arguments
 from advisor_pytorch.facts import architecture, data, machine
-from advisor_pytorch.facts.optimizers import describe_further, hyperparameters
+from advisor_pytorch.facts.optimizers import further_optimizer_tags, hyperparameters
 
 _LIBRARIES = (
     "tuning-advisor torch numpy mlflow mlflow-skinny torchvision torchaudio lightning pytorch-lightning transformers accelerate "
@@ -51,10 +51,10 @@ def gather(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) 
         tags[contract.TAG_DEVICE_MEMORY] = str(memory)
     names = hyperparameters(optimizers[0])
     tags |= {f"{contract.TAG_OPTIMIZER}.{name}": value for name, value in names.items()}
-    return tags | describe_further(optimizers)
+    return tags | further_optimizer_tags(optimizers)
 
 
-def as_given(
+def training_tags(
     objective: str, direction: str, seed: int | None, study: str | None, counts: Mapping[str, int | None]
 ) -> dict[str, str]:
     """Tags of what the training was said to be; `counts` by tag. None: the seed is PyTorch's, the study ADVISOR_STUDY or none."""
@@ -68,7 +68,7 @@ def as_given(
     return {tag: text(value) for tag, value in found.items() if value is not None}
 
 
-def of_training_loader(loader: object) -> dict[str, str]:
+def training_loader_tags(loader: object) -> dict[str, str]:
     """Tags of the loader that the training takes its batches from; what it does not show is left out."""
     settings = data.settings(loader)
     found = {
@@ -79,7 +79,7 @@ def of_training_loader(loader: object) -> dict[str, str]:
     return {tag: text(value) for tag, value in found.items() if value is not None}
 
 
-def of_validation_loader(loader: object) -> dict[str, str]:
+def validation_loader_tags(loader: object) -> dict[str, str]:
     """Tags of the loader that evaluations take their batches from, which is not iterated here."""
     counts = data.class_counts(loader)
     found = {
