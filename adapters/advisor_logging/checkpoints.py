@@ -39,8 +39,8 @@ class CheckpointSet:
 class Checkpoints:
     """The `keep` best checkpoints by the objective and the last one, in `folder` on local or shared disk; none with `keep` 0.
 
-    Checkpoints listed by an earlier process are ranked too. Deleted ones are forgotten; unlisted files are left alone. While saving,
-    the disk needs room for `keep` + 2 checkpoints.
+    Checkpoints listed by an earlier process are ranked too. Deleted ones are forgotten; unlisted files are left alone.
+    While saving, the disk needs room for `keep` + 2 checkpoints.
     """
 
     def __init__(self, folder: Path, keep: int, about: RunInfo, suffix: str = ".pt", *, owner: bool = True) -> None:
@@ -70,9 +70,9 @@ class Checkpoints:
     def offer(self, step: int, steps_made: int, value: float | None, save: Callable[[Path], object]) -> bool:
         """Keep a checkpoint as the last one, and as one of the best if its `value` ranks so. Return whether it was kept.
 
-        Nothing is kept for a non-finite value. None: not evaluated, never among the best. `save` writes a file or folder to the given
-        path, which is moved into place, then listed; only then are surplus checkpoints deleted. Raises OSError or errors of `save`; the
-        earlier checkpoints are then still there.
+        Nothing is kept for a non-finite value. None: not evaluated, never among the best. `save` writes a file or
+        folder to the given path, which is moved into place, then listed; only then are surplus checkpoints deleted.
+        Raises OSError or errors of `save`; the earlier checkpoints are then still there.
         """
         if not self.wants(value):
             return False

@@ -25,8 +25,8 @@ _CODE = tuple(".py .pyx .ipynb .cu .cuh .cpp .h .sh .yaml .yml .toml .ini .cfg .
 class Reproduction(TypedDict):
     """The commit (None outside a git repository), the difference to it, and every installed distribution with its version.
 
-    The difference covers tracked files, submodules, and untracked files of code or configuration that git does not ignore. Unless it
-    was truncated, `git apply` applies it on top of the commit.
+    The difference covers tracked files, submodules, and untracked files of code or configuration that git does not
+    ignore. Unless it was truncated, `git apply` applies it on top of the commit.
     """
 
     git_commit: str | None

@@ -1,4 +1,4 @@
-"""How a training ended, as its exception tells."""
+"""The status of a training, derived from the exception that ended it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory"
 
 
 class ExitStatus(NamedTuple):
-    """How a training ended: `contract.TAG_STATUS`, MLflow's status, and what to say of the exception."""
+    """How a training ended: `contract.TAG_STATUS`, MLflow's status, and a message about the exception."""
 
     status: str
     mlflow_status: str
@@ -21,7 +21,7 @@ class ExitStatus(NamedTuple):
 
 
 def exit_status_of(error: BaseException | None) -> ExitStatus | None:
-    """What an exception that left the training says of it; None if there was none, or only a clean `sys.exit`."""
+    """Return the status for an exception that left the training; None for no exception or a clean `sys.exit`."""
     if error is None or (isinstance(error, SystemExit) and not error.code):
         return None
     if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
@@ -33,12 +33,12 @@ def exit_status_of(error: BaseException | None) -> ExitStatus | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device or the host ran out of memory; not every allocator raises a class of its own."""
-    said = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(words in said for words in _NO_MEMORY)
+    """Return whether a device or the host ran out of memory; some allocators raise no specific class."""
+    text = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(phrase in text for phrase in _NO_MEMORY)
 
 
 def last_exception() -> BaseException | None:
-    """What ended the script whose interpreter is about to exit; None if nothing did."""
-    in_a_session = hasattr(sys, "ps1")  # there, the last exception may be any
-    return None if in_a_session else getattr(sys, "last_value", None)
+    """Return the exception that ended the exiting script; None if there was none."""
+    is_interactive = hasattr(sys, "ps1")  # there, the last exception may be unrelated
+    return None if is_interactive else getattr(sys, "last_value", None)

@@ -187,7 +187,7 @@ class TuningLogger:
         self._given = {tag for tag, number in given.items() if number is not None}
         self._outcome = Outcome(objective, direction)
         settings = RunSettings(experiment, run_name, run_id, tracking_uri, spool, begun_by)
-        self._recorder = Recorder(settings, self._see, self._ranks.listener) if self._ranks.leads else None
+        self._recorder = Recorder(settings, self._see, self._ranks.receiver) if self._ranks.leads else None
         identity = self._recorder.id if self._recorder else "other-rank"
         self._keeper = kept.keeper(before, about, identity, state, leads=self._recorder is not None, warn=self.warn)
         self._keeper.note(run_id=None if run_id == NEW_RUN else run_id, spool=begun_by or identity)
@@ -235,7 +235,7 @@ class TuningLogger:
     def loaders(self, *, train: Iterable[Any] | None = None, valid: Iterable[Any] | None = None) -> None:
         """Tell what training and evaluations take their batches from, for loops that `batches` cannot wrap."""
         if train is not None:
-            self._ranks.tell(of_loader(train))
+            self._ranks.send(of_loader(train))
         if self._observations is not None:
             self._observations.loaders(train, valid)
 
@@ -379,7 +379,7 @@ class TuningLogger:
 
     def noticed(self, tag: str, value: str) -> None:
         """Log a fact that showed itself during training, unless it was given."""
-        if tag == contract.TAG_BATCH_SIZE and self._ranks.tell({"batch_size": int(value)}):
+        if tag == contract.TAG_BATCH_SIZE and self._ranks.send({"batch_size": int(value)}):
             return  # the sum over all ranks is logged
         if self._observations is not None:
             self._observations.noticed(tag, value)

@@ -320,17 +320,21 @@ def test_a_clipping_gives_the_norm_without_a_pass_of_ours(passes: list[int]) -> 
     assert passes == [4]  # the last step's, which was not clipped
 
 
-def test_without_pytorch_s_helpers_clipping_is_heard_just_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As before PyTorch 2.6: what the function holds inside is replaced."""
+def test_without_pytorch_s_helpers_clipping_is_observed_just_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before PyTorch 2.6: the function inside the closure is replaced."""
     heard: list[clipping.Clipping] = []
-    clipping._replace_inside(clip_grad_norm_, clipping._telling_limit)
-    monkeypatch.setattr(clipping, "_listeners", [heard.append])
+    monkeypatch.delattr(nn.utils.clip_grad, "_clip_grads_with_norm_")
+    inside = clip_grad_norm_.__closure__[0]
+    original = inside.cell_contents
+    clipping.listen(heard.append)
     try:
+        monkeypatch.undo()
         weight = nn.Parameter(torch.ones(2))
         weight.grad = torch.ones(2)
-        assert float(clip_grad_norm_([weight], 0.5)) == pytest.approx(math.sqrt(2))
+        assert float(clip_grad_norm_([weight], max_norm=0.5)) == pytest.approx(math.sqrt(2))
     finally:
-        clipping._undo.pop()()
+        clipping.ignore(heard.append)
+    assert inside.cell_contents is original
     assert [(c.limit, c.by, c.norm) for c in heard] == [(0.5, "norm", None)]
     assert float(weight.grad.norm()) == pytest.approx(0.5, rel=1e-3)
 

@@ -23,7 +23,7 @@ from mlflow.tracking import MlflowClient
 
 from advisor import contract
 from advisor.tracking.store import read_experiment
-from advisor_logging import bound, sidecar, spool
+from advisor_logging import disk_quota, sidecar, spool
 from advisor_logging.recorder import Recorder, RunSettings
 from advisor_logging.shipper import Shipper
 from advisor_logging.shipper import lock as spool_lock
@@ -76,7 +76,7 @@ def record(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str,
     made: list[Recorder] = []
 
     def start(megabytes: str, to: str) -> Recorder:
-        monkeypatch.setenv(bound.VARIABLE, megabytes)
+        monkeypatch.setenv(disk_quota.VARIABLE, megabytes)
         made.append(Recorder(RunSettings(experiment="test", tracking_uri=to), lambda table: None))
         return made[-1]
 
@@ -107,8 +107,8 @@ def test_without_a_store_a_curve_grows_coarser_but_goes_on_and_evaluations_stay(
     assert recorder._shipper is not None
     recorder._shipper._process.kill()
     recorder._shipper._process.wait()
-    assert [m for m in caplog.messages if "bound" in m] == [m for m in caplog.messages if bound.VARIABLE in m]
-    assert len([m for m in caplog.messages if bound.VARIABLE in m]) == 1
+    assert [m for m in caplog.messages if "disk quota" in m] == [m for m in caplog.messages if disk_quota.VARIABLE in m]
+    assert len([m for m in caplog.messages if disk_quota.VARIABLE in m]) == 1
     assert Shipper(recorder.folder, uri, None).deliver(0.0)
     run = only_run()
     assert run.data.tags["late"] == "tag"
@@ -132,7 +132,7 @@ def test_what_is_delivered_makes_room_and_the_sidecar_begins_later(
     folder.mkdir(parents=True)
     run = {"spool": "abc", "experiment": "test", "run_id": None, "run_name": None, "ends_run": True, "start_ms": 0}
     spool.write_json(folder / "run.json", {**run, "source_tags": {}, "tracking_uri": uri, "cwd": "/"})
-    bounded = bound.DiskQuota(folder, limit)
+    bounded = disk_quota.DiskQuota(folder, limit)
     writer = spool.SpoolWriter(folder, bounded.segment_bytes)
     shipper = Shipper(folder, uri, None)
     noise = random.Random(0)
@@ -143,7 +143,7 @@ def test_what_is_delivered_makes_room_and_the_sidecar_begins_later(
         frames = spool.encode_rows(spool.STEPS, rows)
         assert bounded.row_interval() == 1
         writer.append(frames)
-        bounded.wrote(len(frames))
+        bounded.add(len(frames))
         assert sizes(folder) < limit + 64_000 + spool.RESERVE_BYTES
         shipper._deliver_more(gone=False)
         assert shipper._store is not None
@@ -166,7 +166,7 @@ def test_a_bound_that_is_none_is_said(
     record: Callable[[str, str], Recorder], uri: str, caplog: pytest.LogCaptureFixture, given: str
 ) -> None:
     recorder = record(given, uri)
-    assert recorder._bound._limit == 1024 * 2**20
+    assert recorder._quota._limit == 1024 * 2**20
     assert caplog.messages == [
         f"advisor: ADVISOR_SPOOL_MB must be a positive number of megabytes, not {given!r}; 1024 is used"
     ]
@@ -248,10 +248,10 @@ def test_a_part_that_cannot_be_written_is_dropped_and_said(tmp_path: Path, monke
 
 
 def is_locked(folder: Path) -> bool:
-    descriptor = spool_lock(folder)
-    if descriptor is not None:
-        os.close(descriptor)
-    return descriptor is None
+    held = spool_lock(folder)
+    if held is not None:
+        held.release()
+    return held is None
 
 
 SECRET_TRAINER = """

@@ -1,4 +1,4 @@
-"""What each rank of a distributed training says about itself, and the tag that is made of it."""
+"""Facts of each rank of a distributed training, and the tag that combines them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,22 @@ from typing import Any
 
 import torch
 
+from advisor_logging.store import MAX_VALUE
 from advisor_pytorch.steps.sharding import is_flattened, is_sharded
 
 Facts = dict[str, Any]
-"""Values of `contract.TAG_RANKS` by fact: JSON's plain ones."""
-
-MAX_TAG = 5000
-"""Characters that every store takes as the value of a tag."""
+"""JSON values of `contract.TAG_RANKS` by fact."""
 
 
 def own_rank() -> int:
-    """This process's rank: the process group's, or the launcher's RANK where there is none yet; 0 where nothing is distributed."""
+    """Return this process's rank: the process group's, before that the launcher's RANK; 0 without either."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank()
     return _number("RANK", 0)
 
 
 def own_world_size() -> int:
-    """How many ranks there are, found like `own_rank`."""
+    """Return the number of ranks, found like `own_rank`."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_world_size()
     return _number("WORLD_SIZE", 1)
@@ -43,7 +41,7 @@ def _number(variable: str, default: int) -> int:
 
 
 def of_process(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpoints: bool) -> Facts:
-    """What is known when the training begins. No seed: PyTorch's; `leads`: the run is logged from this rank."""
+    """Return the facts known before the training. No seed: PyTorch's; `leads`: this rank logs the run."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     facts: Facts = {
         "seed": torch.initial_seed() if seed is None else seed,
@@ -59,11 +57,9 @@ def of_process(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpo
 
 
 def of_loader(loader: object) -> Facts:
-    """What a training loader shows: the seed that it shuffles by, and how many examples this rank sees in an epoch."""
+    """Return the shuffle seed of a training loader and the number of examples that this rank sees per epoch."""
     facts: Facts = {}
-    with contextlib.suppress(
-        Exception
-    ):  # people write samplers of all kinds, and this is none of the training's business
+    with contextlib.suppress(Exception):  # custom samplers may raise anything
         facts["loader_seed"] = _loader_seed(loader)
     with contextlib.suppress(Exception):  # a stream has no length
         facts["shard_examples"] = len(loader.sampler)  # type: ignore[attr-defined]
@@ -78,9 +74,9 @@ def _loader_seed(loader: Any) -> int:
 
 
 def is_logging() -> bool:
-    """Whether this process logs to MLflow or Weights & Biases by itself."""
+    """Return whether this process logs to MLflow or Weights & Biases itself."""
     mlflow, wandb = sys.modules.get("mlflow"), sys.modules.get("wandb")
-    with contextlib.suppress(Exception):  # it is half imported, or cannot reach its server
+    with contextlib.suppress(Exception):  # partially imported, or its server is unreachable
         if mlflow is not None and mlflow.active_run() is not None:
             return True
     run = getattr(wandb, "run", None)
@@ -88,7 +84,7 @@ def is_logging() -> bool:
 
 
 def parallelism(model: torch.nn.Module) -> str:
-    """How the model is spread: "fsdp", "ddp", or "other" where its modules do not show it (DDP's wrapper may not be given)."""
+    """Return how the model is distributed: "fsdp", "ddp", or "other" (also if only the model inside DDP was given)."""
     parameters = list(model.parameters())
     if any(is_sharded(p) for p in parameters) or is_flattened(parameters):
         return "fsdp"
@@ -98,28 +94,28 @@ def parallelism(model: torch.nn.Module) -> str:
 
 
 def describe(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any] | None]) -> str:
-    """The value of `contract.TAG_RANKS`; what a rank did not say, or its None, becomes null. Long lists are cut off to fit."""
-    shortest = len(by_rank)
+    """Return the value of `contract.TAG_RANKS`; missing facts become null, and long lists are truncated to fit."""
+    length = len(by_rank)
     while True:
-        text = _describe(parallel, backend, by_rank, shortest)
-        if len(text) <= MAX_TAG or shortest == 0:
+        text = _describe(parallel, backend, by_rank, length)
+        if len(text) <= MAX_VALUE or length == 0:
             return text
-        shortest //= 2
+        length //= 2
 
 
-def _describe(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any] | None], longest: int) -> str:
+def _describe(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any] | None], length: int) -> str:
     names = sorted({name for facts in by_rank if facts for name in facts})
-    said: dict[str, Any] = {}
+    combined: dict[str, Any] = {}
     for name in names:
         values = [facts.get(name) if facts else None for facts in by_rank]
         if all(v == values[0] and type(v) is type(values[0]) for v in values):
-            said[name] = {"same": values[0]}
+            combined[name] = {"same": values[0]}
         else:
-            said[name] = {"by_rank": values if len(values) <= longest else [*values[:longest], "..."]}
-    return json.dumps({"world_size": len(by_rank), "parallel": parallel, "backend": backend, "facts": said})
+            combined[name] = {"by_rank": values if len(values) <= length else [*values[:length], "..."]}
+    return json.dumps({"world_size": len(by_rank), "parallel": parallel, "backend": backend, "facts": combined})
 
 
 def global_batch(by_rank: Sequence[Mapping[str, Any] | None]) -> int | None:
-    """Examples of one optimizer step over all ranks, those that said nothing taken to be like the mean of the others."""
+    """Return the examples per optimizer step over all ranks; a rank without a batch size counts as the mean of the others."""
     known = [int(facts["batch_size"]) for facts in by_rank if facts and facts.get("batch_size")]
     return round(sum(known) / len(known) * len(by_rank)) if known else None

@@ -1,4 +1,4 @@
-"""The values that metrics have by guessing, for balanced classes."""
+"""Metric values of a classifier that guesses among balanced classes."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import re
 from collections.abc import Mapping
 
 _PERCENT = 1.5
-"""An accuracy or error rate beyond this is in percent."""
+"""Minimum accuracy or error rate that must be in percent."""
 _RATE = re.compile(
     r"(^|[^a-z])(acc|accuracy|top_?\d+|top_?\d+_?acc(uracy)?|err|error|error_rate|top_?\d+_?err(or)?)($|[^a-z])"
 )
 _ENTROPY = re.compile(r"(^|[^a-z])(loss|nll|ce|xent|cross_?entropy|log_?loss|nll_loss|ce_loss)($|[^a-z])")
 _PERPLEXITY = re.compile(r"(^|[^a-z])(ppl|perplexity)($|[^a-z])")
-_OTHERWISE = re.compile("mse|mae|rmse|squared|absolute|angular|relative|pixel|recon")
-"""Errors and losses that have nothing to do with classes."""
+_OTHER_METRICS = re.compile("mse|mae|rmse|squared|absolute|angular|relative|pixel|recon")
+"""Errors and losses that are unrelated to classes."""
 
 
 def level(metric: str, classes: int, *, percent: bool = False) -> float | None:
-    """What `metric` comes to where one of `classes` equally frequent classes is guessed; None for a name that does not tell.
+    """Return the value of `metric` when guessing among `classes` equally frequent classes; None if the name does not identify it.
 
     Accuracy 1/C, error rate 1 - 1/C (within the best k: k/C), cross-entropy in nats ln C, perplexity C.
     """
     name = metric.lower()
-    if _OTHERWISE.search(name):
+    if _OTHER_METRICS.search(name):
         return None
     if found := _RATE.search(name):
         k = int(digits.group(1)) if (digits := re.search(r"top_?(\d+)", name)) else 1
@@ -36,16 +36,16 @@ def level(metric: str, classes: int, *, percent: bool = False) -> float | None:
 
 
 class ChanceLevels:
-    """Follows what metrics are logged; knows the value by guessing of those whose names mean something."""
+    """Computes the values by guessing for the logged metrics with known names."""
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
         self._percent: dict[str, bool] = {}
         self.levels: dict[str, float] = {}
-        """The value of `contract.TAG_CHANCE`."""
+        """Value of `contract.TAG_CHANCE`."""
 
-    def see(self, values: Mapping[str, float]) -> bool:
-        """Take note of an evaluation; whether `levels` changed."""
+    def update(self, values: Mapping[str, float]) -> bool:
+        """Process an evaluation; return whether `levels` changed."""
         changed = False
         for name, value in values.items():
             percent = self._percent.get(name, False) or value > _PERCENT

@@ -1,8 +1,8 @@
-"""Finds what a training holds beside its model and optimizer: schedulers, and averages of the weights.
+"""Find objects that a training holds beside its model and optimizer: schedulers and averages of the weights.
 
-One pass of Python's garbage collector over all objects, about 0.1 µs for each: 30 ms in a process with Transformers loaded; two
-where a scheduler's attributes were ever asked for as a whole, as its `state_dict` does. They are made in the writer thread, once
-when the first steps are through and once at the end, and keep nothing that they find.
+A search is one pass of Python's garbage collector over all objects, about 0.1 µs each (30 ms in a process with Transformers), or
+two if code has accessed a scheduler's `__dict__`, as its `state_dict` does. The writer thread searches once after the first steps
+and once at the end, and keeps no reference to the results.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from advisor_pytorch.facts import averaging, schedules
 
 
 class Discovery(NamedTuple):
-    """The values of `contract.TAG_SCHEDULE` and `contract.TAG_AVERAGING`; None for what was not found."""
+    """Values of `contract.TAG_SCHEDULE` and `contract.TAG_AVERAGING`; None if not found."""
 
     schedule: dict[str, str] | None
     averaging: dict[str, str] | None
 
 
 def discover(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], steps: int | None) -> Discovery:
-    """Find them; `steps` are the optimizer steps planned."""
+    """Search for both; `steps` is the planned number of optimizer steps."""
     held = [inner for o in optimizers if isinstance(inner := getattr(o, "optimizer", None), torch.optim.Optimizer)]
-    sought = {id(o): o for o in [*optimizers, *held]}  # Accelerate's optimizer holds the one that the scheduler knows
+    sought = {id(o): o for o in [*optimizers, *held]}  # Accelerate's optimizer wraps the one that the scheduler has
     averages = averaging.classes()
     near = gc.get_referrers(*sought.values(), *averages)
     owners = _owners([held for held in near if type(held) is dict and id(held.get("optimizer")) in sought])
@@ -39,13 +39,13 @@ def discover(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], step
 
 
 def _owners(attributes: Sequence[dict[str, Any]]) -> list[Any]:
-    """The objects whose `__dict__` these are: once it was asked for, they are seen through it only; a module's has no owner."""
+    """Return the objects with these `__dict__`s: the collector sees an accessed `__dict__` instead of its object. Modules have none."""
     of_objects = [held for held in attributes if "__builtins__" not in held]
     return gc.get_referrers(*of_objects) if of_objects else []
 
 
 def is_scheduler(thing: Any) -> bool:
-    """Whether it sets learning rates: PyTorch's, or of a class that is called a scheduler."""
+    """Return whether it sets learning rates: a PyTorch scheduler, or a class whose name says so."""
     if isinstance(thing, lr_scheduler.LRScheduler):
         return True
     name = type(thing).__name__.lower()

@@ -7,7 +7,7 @@
 | rho | alpha (RMSprop), rho (Adadelta) |
 | beta1, beta2 | betas (Adam, AdamW, NAdam, RAdam, Adamax, ...) |
 | epsilon | eps |
-| weight_decay, nesterov, and all others | the same |
+| weight_decay, nesterov, and all others | the same name |
 
 `update_rule` is the playbook's name of the rule: SGD is "SGD", "momentum" or "Nesterov" by its settings, RMSprop "RMSProp", and
 every other optimizer goes by its class.
@@ -45,11 +45,11 @@ from advisor_pytorch.steps.rates import MAX_GROUPS, MAX_OPTIMIZERS
 
 _NAMES = {"lr": "learning_rate", "eps": "epsilon"}
 _EXCLUDED_ENTRIES = frozenset(("params", "foreach", "maximize", "capturable", "differentiable", "fused", "initial_lr"))
-"""Entries of a parameter group that choose an implementation and not an update rule."""
+"""Entries of a parameter group that choose an implementation, not an update rule."""
 
 
 def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> dict[str, str]:
-    """The hyperparameters of a parameter group by the playbook's names, as text; any optimizer's that are plain values."""
+    """Return the plain-valued hyperparameters of a parameter group by the playbook's names, as text."""
     group: Mapping[str, Any] = optimizer.param_groups[group_index]
     renamed = dict(_NAMES)
     if "alpha" in group and isinstance(optimizer, torch.optim.RMSprop):
@@ -68,7 +68,7 @@ def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> d
 
 
 def update_rule(optimizer: torch.optim.Optimizer) -> str:
-    """What the playbook calls it: "SGD", "momentum", "Nesterov", "RMSProp"; else the class name."""
+    """Return the playbook's name of the rule ("SGD", "momentum", "Nesterov", "RMSProp"), else the class name."""
     group: Mapping[str, Any] = optimizer.param_groups[0]
     if isinstance(optimizer, torch.optim.SGD):
         return "SGD" if not group["momentum"] else "Nesterov" if group["nesterov"] else "momentum"
@@ -76,10 +76,10 @@ def update_rule(optimizer: torch.optim.Optimizer) -> str:
 
 
 def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
-    """Tags of optimizers after the first, `advisor.optimizer.optimizer<k>` and `advisor.optimizer.optimizer<k>.<name>`.
+    """Return tags of optimizers after the first: `advisor.optimizer.optimizer<k>` and `advisor.optimizer.optimizer<k>.<name>`.
 
-    And `advisor.optimizer.group<j>.<name>`, or `advisor.optimizer.optimizer<k>.group<j>.<name>`, of further parameter groups, where
-    they differ from the first one.
+    Further parameter groups have tags for values that differ from the first group: `advisor.optimizer.group<j>.<name>`, or
+    `advisor.optimizer.optimizer<k>.group<j>.<name>`.
     """
     tags: dict[str, str] = {}
     for k, optimizer in enumerate(optimizers[:MAX_OPTIMIZERS]):
@@ -95,7 +95,7 @@ def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[
 
 
 def unwrap_optimizer(optimizer: Any) -> Any:
-    """The optimizer that a framework's wrapper steps: PyTorch runs the hooks of that one alone."""
+    """Return the optimizer inside a framework's wrapper: PyTorch runs the hooks of that one only."""
     inner = getattr(optimizer, "optimizer", None)
     return unwrap_optimizer(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
 

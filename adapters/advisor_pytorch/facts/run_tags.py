@@ -1,4 +1,4 @@
-"""What a run's tags say about the model, the optimizer, the data, the machine and the command."""
+"""A run's tags about the model, the optimizer, the data, the machine and the command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LIBRARIES = (
 
 
 def gather(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
-    """Tags by the names of `advisor.contract`: what is known before the first step."""
+    """Return the tags of `advisor.contract` that are known before the first step."""
     at = next((p.device for p in model.parameters()), torch.device("cpu"))
     tags = {
         contract.TAG_SCHEMA: contract.SCHEMA,
@@ -57,7 +57,7 @@ def gather(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) 
 def training_tags(
     objective: str, direction: str, seed: int | None, study: str | None, counts: Mapping[str, int | None]
 ) -> dict[str, str]:
-    """Tags of what the training was said to be; `counts` by tag. None: the seed is PyTorch's, the study ADVISOR_STUDY or none."""
+    """Return tags of the logger's arguments; `counts` by tag. Defaults: PyTorch's seed; the study in ADVISOR_STUDY, or none."""
     found = {
         contract.TAG_OBJECTIVE: objective,
         contract.TAG_DIRECTION: direction,
@@ -69,7 +69,7 @@ def training_tags(
 
 
 def training_loader_tags(loader: object) -> dict[str, str]:
-    """Tags of the loader that the training takes its batches from; what it does not show is left out."""
+    """Return tags of the training loader; unknown facts are omitted."""
     settings = data.settings(loader)
     found = {
         contract.TAG_N_TRAIN: data.examples(loader),
@@ -80,7 +80,7 @@ def training_loader_tags(loader: object) -> dict[str, str]:
 
 
 def validation_loader_tags(loader: object) -> dict[str, str]:
-    """Tags of the loader that evaluations take their batches from, which is not iterated here."""
+    """Return tags of the validation loader, which is not iterated."""
     counts = data.class_counts(loader)
     found = {
         contract.TAG_N_VALID: data.examples(loader),
@@ -91,12 +91,12 @@ def validation_loader_tags(loader: object) -> dict[str, str]:
 
 
 def text(value: object) -> str:
-    """A fact as a tag has it."""
+    """Return a fact as the text of a tag."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def precision(model: torch.nn.Module) -> str | None:
-    """The type of number that most of the model's parameters are; None without parameters."""
+    """Return the number type of most of the model's parameters; None without parameters."""
     sizes: Counter[torch.dtype] = Counter()
     for parameter in model.parameters():
         sizes[parameter.dtype] += parameter.numel()
@@ -104,17 +104,17 @@ def precision(model: torch.nn.Module) -> str | None:
 
 
 def command() -> str:
-    """The command line that started this process, as one would type it, without passwords and keys; of a notebook, its name."""
+    """Return the command line of this process as one would type it, without secrets; for a notebook, its name."""
     if "ipykernel" in sys.modules and any("ipykernel" in a or a.startswith("-f") for a in sys.orig_argv):
         notebook = os.environ.get("JPY_SESSION_NAME") or getattr(
             sys.modules.get("__main__"), "__vsc_ipynb_file__", None
         )
         return f"jupyter notebook {shlex.quote(str(notebook))}" if notebook else "jupyter notebook"
-    # What a parent hands a process of multiprocessing cannot be typed; the parent's own arguments can.
+    # A multiprocessing child has no command of its own; its parent's arguments are in `sys.argv`.
     if any(a.startswith("from multiprocessing.") for a in sys.orig_argv):
         return shlex.join(redact_arguments([sys.executable, *sys.argv]))
     arguments = redact_arguments(sys.orig_argv)
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # what torchrun gives its workers
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # set by torchrun
         size = {"nnodes": "GROUP_WORLD_SIZE", "nproc-per-node": "LOCAL_WORLD_SIZE"}
         launched_by = [f"--{option}={os.environ.get(variable, '1')}" for option, variable in size.items()]
         arguments = ["torchrun", *launched_by, *(a for a in arguments[1:2] if a != "-u"), *arguments[2:]]
@@ -122,7 +122,7 @@ def command() -> str:
 
 
 def config_files(arguments: Sequence[str]) -> list[str]:
-    """The files of settings that a command line names, by themselves or as `--option=FILE`."""
+    """Return the settings files on a command line, alone or as `--option=FILE`."""
     names = [argument.rpartition("=")[2] for argument in arguments]
     return [
         name
@@ -132,7 +132,7 @@ def config_files(arguments: Sequence[str]) -> list[str]:
 
 
 def device(at: torch.device) -> str:
-    """Where the model is, how many such devices there are, and the host: `cuda: NVIDIA H200 x 8 on node17`."""
+    """Describe the model's device, the number of such devices, and the host: `cuda: NVIDIA H200 x 8 on node17`."""
     if at.type == "cuda":
         name = f"{torch.cuda.get_device_name(at)} x {torch.cuda.device_count()}"
     else:
@@ -142,7 +142,7 @@ def device(at: torch.device) -> str:
 
 @lru_cache(maxsize=1)
 def libraries() -> dict[str, str]:
-    """Versions of Python, CUDA and the libraries that a training usually depends on; the full list is an artifact of the run."""
+    """Return versions of Python, CUDA and common libraries; the full list is an artifact of the run."""
     found = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:

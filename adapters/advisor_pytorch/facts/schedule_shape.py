@@ -7,23 +7,23 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 POINTS = 257
-_ALIKE = 2e-3
-"""Values that differ by less than this share of the peak are the same."""
-_FITS = 0.03
-"""How far a curve may lie from a form, as a share of its fall: half of what a point's place on the grid is worth."""
-_FAR = 1 << 20
-"""Steps to look ahead where nobody said how many the training makes."""
+_EQUAL_SHARE = 2e-3
+"""Maximum difference of equal values, as a share of the peak."""
+_FIT_SHARE = 0.03
+"""Maximum distance of a curve from a form, as a share of its fall: half of a grid point's spacing."""
+_DEFAULT_STEPS = 1 << 20
+"""Number of steps to evaluate if the planned number is unknown."""
 
 
 def kind_of_function(factor: Callable[[int], float], steps: int | None) -> str:
-    """The kind of the schedule whose factor at each step `factor` gives, over `steps` steps; raises whatever `factor` raises.
+    """Return the kind of the schedule with this factor per step, over `steps` steps; raises errors of `factor`.
 
-    It may count epochs while `steps` counts optimizer steps: what is looked at ends where its last change does.
+    `factor` may count epochs while `steps` counts optimizer steps: only the part up to its last change is used.
     """
-    end = steps or _FAR
+    end = steps or _DEFAULT_STEPS
     ahead = [0] + [1 << i for i in range(end.bit_length()) if 1 << i < end] + [end]
     end = _last_change(ahead, [float(factor(i)) for i in ahead])
-    for _ in range(3):  # each time closer to the steps at which anything happens
+    for _ in range(3):  # each time closer to the range that changes
         grid = sorted({round(end * i / (POINTS - 1)) for i in range(POINTS)})
         values = [float(factor(i)) for i in grid]
         nearer = _last_change(grid, values)
@@ -34,13 +34,13 @@ def kind_of_function(factor: Callable[[int], float], steps: int | None) -> str:
 
 
 def kind_of_values(steps: Sequence[int], values: Sequence[float]) -> str:
-    """The kind, as in `contract.TAG_SCHEDULE`, of the learning rates `values` (n,) at `steps` (n,), or of multiples of them."""
+    """Return the kind of the learning rates `values` (n,) at `steps` (n,), or of multiples of them."""
     if not all(math.isfinite(v) for v in values):
         return "other"
     peak = max(values, key=abs)
     if peak <= 0:
         return "constant" if max(values) - min(values) == 0 else "other"
-    top = next(i for i, v in enumerate(values) if v >= peak * (1 - _ALIKE))
+    top = next(i for i, v in enumerate(values) if v >= peak * (1 - _EQUAL_SHARE))
     if top and not _rises(values[: top + 1]):
         return "cyclic" if _turns(values, peak) > 1 else "other"
     kind = _kind_of_fall(steps[top:], values[top:], peak)
@@ -48,16 +48,16 @@ def kind_of_values(steps: Sequence[int], values: Sequence[float]) -> str:
 
 
 def _kind_of_fall(steps: Sequence[int], values: Sequence[float], peak: float) -> str:
-    """The kind of what begins at its peak."""
-    alike = peak * _ALIKE
-    if max(values) - min(values) <= alike:
+    """Return the kind of a curve that begins at its peak."""
+    tolerance = peak * _EQUAL_SHARE
+    if max(values) - min(values) <= tolerance:
         return "constant"
     if _turns(values, peak):
         return "cyclic"
     changes = [not math.isclose(a, b) for a, b in pairwise(values)]
     if len(values) >= 8 and not any(a and b for a, b in pairwise(changes)):
         return "step"
-    first = max(i for i, v in enumerate(values) if v >= peak - alike)  # the fall may follow a level stretch
+    first = max(i for i, v in enumerate(values) if v >= peak - tolerance)  # the fall may follow a constant phase
     last = len(values) - 1
     while values[last - 1] - values[last] == 0:
         last -= 1
@@ -68,10 +68,10 @@ def _kind_of_fall(steps: Sequence[int], values: Sequence[float], peak: float) ->
 
 
 def _form(ts: Sequence[float], down: Sequence[float], values: Sequence[float]) -> str:
-    """The form of a fall from 1 to 0, `down` (n,) over `ts` (n,) from 0 to 1; `values` are the same as they were given."""
+    """Return the form of a fall from 1 to 0, `down` (n,) over `ts` (n,) from 0 to 1; `values` are the unscaled values."""
 
     def fits(form: Callable[[float], float]) -> bool:
-        return all(abs(d - form(t)) <= _FITS for t, d in zip(ts, down, strict=True))
+        return all(abs(d - form(t)) <= _FIT_SHARE for t, d in zip(ts, down, strict=True))
 
     if fits(lambda t: 1 - t):
         return "linear"
@@ -87,10 +87,10 @@ def _form(ts: Sequence[float], down: Sequence[float], values: Sequence[float]) -
 
 
 def _last_change(steps: Sequence[int], values: Sequence[float]) -> int:
-    """The step from which on the values stay as they are."""
+    """Return the step after which the values stay constant."""
     peak = max(abs(v) for v in values)
     for i in range(len(values) - 1, 0, -1):
-        if abs(values[i - 1] - values[-1]) > peak * _ALIKE:
+        if abs(values[i - 1] - values[-1]) > peak * _EQUAL_SHARE:
             return steps[i]
     return steps[min(1, len(steps) - 1)]
 
@@ -100,6 +100,6 @@ def _rises(values: Sequence[float]) -> bool:
 
 
 def _turns(values: Sequence[float], peak: float) -> int:
-    """How often the values rise again after they fell."""
-    signs = [b > a for a, b in pairwise(values) if abs(b - a) > peak * _ALIKE]
+    """Return how often the values rise again after a fall."""
+    signs = [b > a for a, b in pairwise(values) if abs(b - a) > peak * _EQUAL_SHARE]
     return sum(up and not before for before, up in pairwise(signs))

@@ -1,4 +1,4 @@
-"""Whether a function can be called ahead of the training without anyone noticing."""
+"""Whether a function can be called before the training without side effects."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _PURE_NAMES = frozenset(dir(math)) | frozenset(
     "clip cos exp interp linspace log maximum minimum pi power real sin sqrt tanh".split()
 )
 _DEPTH = 3
-"""How many functions deep is looked."""
+"""Maximum depth of nested function calls that are inspected."""
 
 
 def is_pure(function: object, depth: int = _DEPTH) -> bool:
-    """Whether its code shows that it only computes: it writes to nothing but its own variables and calls only mathematics.
+    """Return whether the code shows no side effects: it writes only local variables and calls only mathematics.
 
-    True only for what can be seen through: a plain Python function, or a `functools.partial` of one, whose globals and closure are
-    numbers, texts, settings that hold them, the modules math and numpy, and further functions of that kind.
+    True only for a plain Python function, or a `functools.partial` of one, whose globals and closure are numbers, texts, settings
+    that hold them, the modules math and numpy, and further such functions.
     """
     if isinstance(function, functools.partial):
-        given = [*function.args, *function.keywords.values()]
-        return all(_is_plain(value) for value in given) and is_pure(function.func, depth)
+        bound = [*function.args, *function.keywords.values()]
+        return all(_is_plain(value) for value in bound) and is_pure(function.func, depth)
     if isinstance(function, types.BuiltinFunctionType):
         return function.__module__ == "math" or function in _PURE_BUILTINS
     if not isinstance(function, types.FunctionType) or depth == 0:
@@ -70,7 +70,7 @@ def _may_be_used(value: object, depth: int) -> bool:
 
 
 def _is_setting(name: str, holders: Iterable[object]) -> bool:
-    """Whether `name` is a plain value that one of them holds, and not something that is worked out when asked for."""
+    """Return whether `name` is a plain value in one of the holders, and not a computed attribute."""
     missing = object()
     found = [inspect.getattr_static(holder, name, missing) for holder in holders]
     return all(value is missing or _is_plain(value) for value in found) and any(value is not missing for value in found)

@@ -129,9 +129,9 @@ def batch_size_sweep(
 
         print(batch_size_sweep(make_step, model, optimizer))
 
-    Each size is warmup_rate up, then measured in blocks of steps until the median throughput is known to `precision` or its time is up.
-    One MLflow run a size: param `batch_size`, the objective `train/examples_per_s` for each block, status infeasible with "out of
-    memory" for the size that did not fit, and all that `TuningLogger` logs.
+    Each size is warmup_rate up, then measured in blocks of steps until the median throughput is known to `precision` or
+    its time is up. One MLflow run a size: param `batch_size`, the objective `train/examples_per_s` for each block,
+    status infeasible with "out of memory" for the size that did not fit, and all that `TuningLogger` logs.
 
     Args:
         make_step: gives, for a batch size, a function that makes one whole step on a batch of that size and returns the loss.

@@ -109,9 +109,10 @@ def learning_rate_range(
 
         print(learning_rate_range(step, model, optimizer, low=1e-4, high=1.0))
 
-    The rates lie evenly on a log scale. A trial that diverges is given up. EarlierRun them, the same steps are made at a learning rate
-    of 0: what the untrained model loses on these batches is what a fall is measured against. One MLflow run a rate: param
-    `learning_rate`, the objective `probe/loss`, status diverged for those that did, and all that `TuningLogger` logs.
+    The rates lie evenly on a log scale. A trial that diverges is given up. EarlierRun them, the same steps are made at
+    a learning rate of 0: what the untrained model loses on these batches is what a fall is measured against. One MLflow
+    run a rate: param `learning_rate`, the objective `probe/loss`, status diverged for those that did, and all that
+    `TuningLogger` logs.
 
     The batches are the same where `step` draws them with PyTorch's, Python's or NumPy's global generators; a loader's iterator goes
     on where it was, unless `reset` makes a new one. Reads the loss after every step, which waits for the device.

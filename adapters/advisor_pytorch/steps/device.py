@@ -1,4 +1,4 @@
-"""Values on their way from the device to the host, many at a time and without waiting for the device."""
+"""Batched transfers of values from the device to the host, without waiting for the device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Value = float | torch.Tensor
 
 
 def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A scalar on the tensor's device that keeps neither its graph nor its storage and does not change when it does.
+    """Return a scalar copy on the tensor's device, without graph or shared storage.
 
     Raises ValueError unless the tensor has one element, and this rank all of it.
     """
@@ -27,9 +27,9 @@ def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def read_or_copy(value: Value) -> Value:
-    """A value that does not change any more: of what is on the CPU the number, which is there already; else `detached_copy`.
+    """Return an immutable value: the number for plain and CPU values, which need no wait, else `detached_copy`.
 
-    Raises ValueError, TypeError or RuntimeError for what is no number, and as `detached_copy` does.
+    Raises ValueError, TypeError or RuntimeError for values that are no number.
     """
     if not isinstance(value, torch.Tensor):
         return float(value)
@@ -41,8 +41,8 @@ def read_or_copy(value: Value) -> Value:
 class Transfer:
     """Scalars on their way to the host: sent in the training thread, read in the writer thread.
 
-    Those of a CUDA device become one vector, which is copied to pinned memory behind whatever is computed there, with an event to
-    ask for; those of any other device are read by `numbers`, so that only the writer thread waits if anything has to.
+    Scalars of a CUDA device are stacked and copied to pinned memory behind its queued work, with an event to poll. Scalars of other
+    devices are read in `numbers`, so that only the writer thread may wait.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -53,11 +53,11 @@ class Transfer:
         self._parts = [(at, _OneDevice([tensors[i] for i in at])) for at in by_device.values()]
 
     def ready(self) -> bool:
-        """Whether everything has arrived."""
+        """Return whether everything has arrived."""
         return all(part.ready() for _, part in self._parts)
 
     def numbers(self) -> list[float]:
-        """The values, in the order of the tensors."""
+        """Return the values in the order of the tensors."""
         if len(self._parts) == 1:
             return self._parts[0][1].numbers()
         found = [0.0] * self._count

@@ -1,30 +1,30 @@
-"""Names of values of which each rank has a part: they are put together before anything is logged."""
+"""Names of values of which each rank has a part; they are merged before logging."""
 
 from __future__ import annotations
 
 from advisor import contract
 
 PART = "~part"
-"""Ends the name of a value of which each rank has a part: the squares of all parts add up to the whole's. Never logged."""
+"""Suffix of a value in parts: the squares of all ranks' parts add up to the square of the whole. Never logged."""
 NORM, LIMIT = contract.CLIPPED + "~norm", contract.CLIPPED + "~limit"
-"""Begin the names of a clipping's norm and threshold."""
+"""Prefixes for the norm and the threshold of a clipping."""
 
 
 def part_of(name: str) -> str:
-    """The name under which a rank hands over its part of the metric `name`."""
+    """Return the name for a rank's part of the metric `name`."""
     return name + PART
 
 
 def clipped_norm(clipping: str) -> str:
-    """The name under which a rank hands over its part of the norm that a step's clipping, known by any text, compared."""
+    """Return the name for a rank's part of the norm that a step's clipping compared."""
     return f"{NORM}{clipping}{PART}"
 
 
 def clipping_limit(clipping: str, *, in_parts: bool) -> str:
-    """The name of what it was compared with: the same on all ranks, or in parts as well."""
+    """Return the name of the threshold: the same on all ranks, or in parts as well."""
     return f"{LIMIT}{clipping}{PART if in_parts else ''}"
 
 
 def is_sent(name: str) -> bool:
-    """Whether rank 0 needs this of other ranks' steps."""
+    """Return whether rank 0 needs this value from other ranks."""
     return name.endswith(PART) or name in (contract.STEP_TIME, contract.EXAMPLES_PER_SECOND)

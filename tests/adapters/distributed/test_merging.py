@@ -90,7 +90,7 @@ def test_steps_wait_for_the_other_rank_and_leave_in_order() -> None:
     merger = two_ranks()
     merger.add([row(0), row(1), row(2)], now=0.0)
     assert merger.take(1.0) == []
-    merger.hear(1, [(0, {NORM: 4.0}), (1, {NORM: 4.0})])
+    merger.add_remote(1, [(0, {NORM: 4.0}), (1, {NORM: 4.0})])
     assert [(step, values) for step, _, values in merger.take(1.0)] == [
         (0, {contract.GRAD_NORM: 5.0}),
         (1, {contract.GRAD_NORM: 5.0}),
@@ -107,7 +107,7 @@ def test_a_silent_rank_is_waited_for_once_and_again_when_it_speaks() -> None:
     assert merger.incomplete == 0
     merger.add([row(1)], now=11.0)
     assert steps(merger.take(11.0)) == [1]
-    merger.hear(1, [(2, {NORM: 4.0})])
+    merger.add_remote(1, [(2, {NORM: 4.0})])
     merger.add([row(2), row(3)], now=12.0)
     assert [values for _, _, values in merger.take(12.0)] == [{contract.GRAD_NORM: 5.0}]
     assert merger.holds
@@ -115,14 +115,14 @@ def test_a_silent_rank_is_waited_for_once_and_again_when_it_speaks() -> None:
 
 def test_a_step_that_the_other_rank_left_out_is_not_waited_for() -> None:
     merger = two_ranks()
-    merger.hear(1, [(0, {NORM: 4.0}), (2, {NORM: 4.0})])
+    merger.add_remote(1, [(0, {NORM: 4.0}), (2, {NORM: 4.0})])
     merger.add([row(0), row(1), row(2)], now=0.0)
     assert [contract.GRAD_NORM in values for _, _, values in merger.take(0.0)] == [True, False, True]
 
 
 def test_a_rank_that_left_is_not_waited_for() -> None:
     merger = two_ranks()
-    merger.hear(1, [(0, {NORM: 4.0})])
+    merger.add_remote(1, [(0, {NORM: 4.0})])
     merger.leave(1)
     merger.add([row(0), row(1)], now=0.0)
     assert [values for _, _, values in merger.take(0.0)] == [{contract.GRAD_NORM: 5.0}, {}]
@@ -131,7 +131,7 @@ def test_a_rank_that_left_is_not_waited_for() -> None:
 def test_memory_is_bounded_where_a_rank_runs_ahead() -> None:
     merger = two_ranks()
     for start in range(0, 3 * MAX_STEPS, 1000):
-        merger.hear(1, [(step, {NORM: 4.0}) for step in range(start, start + 1000)])
+        merger.add_remote(1, [(step, {NORM: 4.0}) for step in range(start, start + 1000)])
     assert len(merger._others[1]) == MAX_STEPS
 
 
@@ -150,7 +150,7 @@ def test_the_tag_tells_what_ranks_have_alike_and_what_not() -> None:
 def test_the_tag_of_very_many_ranks_still_fits_and_is_whole() -> None:
     facts = [{"host": f"node-{i // 8:04d}.cluster", "seed": i} for i in range(4096)]
     text = rank_facts.describe("fsdp", "nccl", facts)
-    assert len(text) <= rank_facts.MAX_TAG
+    assert len(text) <= rank_facts.MAX_VALUE
     said = json.loads(text)
     assert said["world_size"] == 4096
     assert said["facts"]["seed"]["by_rank"][-1] == "..."

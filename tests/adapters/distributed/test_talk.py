@@ -143,8 +143,8 @@ def test_parts_come_together(rows: Rows, reporter: RankSender) -> None:
 def test_facts_and_warnings_reach_rank_0(
     listener: RankReceiver, reporter: RankSender, said: list[str], wait_for: Callable[..., None]
 ) -> None:
-    listener.tell({"seed": 1, "batch_size": 8})
-    reporter.tell({"seed": 2, "batch_size": 24})
+    listener.send({"seed": 1, "batch_size": 8})
+    reporter.send({"seed": 2, "batch_size": 24})
     reporter.warn("capture", "a step could not be captured")
     wait_for(lambda: listener.take([]) == [] and "by_rank" in listener.tags()[contract.TAG_RANKS] and bool(said))
     tags = listener.tags()
