@@ -1,4 +1,4 @@
-"""How long the training loop waits for its batches."""
+"""The time for which the training loop waits for its batches."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Callable
 from typing import Any
 
 FETCH = ".train_dataloader_next"
-"""How Lightning's profilers call the wait for a training batch: `[_TrainingEpochLoop].train_dataloader_next`."""
+"""Name of the wait for a training batch in Lightning's profilers: `[_TrainingEpochLoop].train_dataloader_next`."""
 
 
 class FetchTimer:
-    """Listens to what the trainer tells its profiler, from the making of this to `stop`, and tells each wait in seconds.
+    """Intercepts the trainer's calls of its profiler until `stop`, and passes on each wait in seconds.
 
-    The time between two batches would not do: loggers and checkpoints are written in it.
+    The time between two batches would include loggers and checkpoints.
     """
 
     def __init__(self, profiler: Any, begin: Callable[[], None], end: Callable[[float], None]) -> None:
         self._profiler, self._begin, self._end = profiler, begin, end
         self._inner_start, self._inner_stop = profiler.start, profiler.stop
-        self._asked: float | None = None
+        self._started: float | None = None
         profiler.start, profiler.stop = self._start, self._stop
 
     def stop(self) -> None:
-        """Leave the profiler as it was."""
+        """Restore the profiler."""
         for name, own in (("start", self._start), ("stop", self._stop)):
             if vars(self._profiler).get(name) == own:
                 delattr(self._profiler, name)
@@ -31,11 +31,11 @@ class FetchTimer:
     def _start(self, action_name: str) -> None:
         if action_name.endswith(FETCH):
             self._begin()
-            self._asked = time.perf_counter()
+            self._started = time.perf_counter()
         self._inner_start(action_name)
 
     def _stop(self, action_name: str) -> None:
         self._inner_stop(action_name)
-        if self._asked is not None and action_name.endswith(FETCH):
-            self._end(time.perf_counter() - self._asked)
-            self._asked = None
+        if self._started is not None and action_name.endswith(FETCH):
+            self._end(time.perf_counter() - self._started)
+            self._started = None

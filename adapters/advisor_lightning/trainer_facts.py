@@ -1,4 +1,4 @@
-"""What a Lightning trainer knows of the training that a `TuningLogger` wants to know."""
+"""Facts from a Lightning trainer for the `TuningLogger`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from advisor_pytorch.frameworks import plain_values
 
 
 def steps_made(trainer: Trainer) -> int:
-    """Steps that each optimizer has made; Lightning counts those of all together."""
+    """Return the steps per optimizer; Lightning counts those of all together."""
     return trainer.global_step // len(trainer.optimizers)
 
 
 def max_train_steps(trainer: Trainer) -> int | None:
-    """Steps that each optimizer will make; None where the trainer does not know."""
+    """Return the planned steps per optimizer; None if unknown."""
     steps = trainer.estimated_stepping_batches
     if steps == trainer.max_steps:
         steps = steps // len(trainer.optimizers)
@@ -27,25 +27,25 @@ def max_train_steps(trainer: Trainer) -> int | None:
 
 
 def single_loader(loaders: Any) -> Any:
-    """The validation loader, if there is one and no more: several have no size in common."""
+    """Return the validation loader if there is exactly one: several have no common size."""
     if isinstance(loaders, (list, tuple)):
         return loaders[0] if len(loaders) == 1 else None
     return None if isinstance(loaders, dict) else loaders
 
 
 def seed() -> int | None:
-    """What `seed_everything` was given; None if it was not called."""
+    """Return the seed given to `seed_everything`; None without one."""
     text = os.environ.get("PL_GLOBAL_SEED", "")
     return int(text) if text.isdigit() else None
 
 
 def hyperparameters(module: LightningModule) -> dict[str, object]:
-    """What `save_hyperparameters` kept and can be a hyperparameter, under the names that Lightning's own loggers give it."""
+    """Return the plain values of `save_hyperparameters`, under the names that Lightning's loggers use."""
     return plain_values(module.hparams)
 
 
 def mlflow_run(trainer: Trainer) -> dict[str, str]:
-    """`run_id` and `tracking_uri` of the run that an MLFlowLogger of the trainer writes; empty if it has none."""
+    """Return `run_id` and `tracking_uri` of the trainer's MLFlowLogger; empty without one."""
     for logger in trainer.loggers:
         if any(kind.__name__ == "MLFlowLogger" for kind in type(logger).__mro__):
             known: Any = logger
@@ -55,7 +55,7 @@ def mlflow_run(trainer: Trainer) -> dict[str, str]:
 
 
 def facts(trainer: Trainer) -> dict[str, str]:
-    """Tags by the names of `advisor.contract`."""
+    """Return tags by the names of `advisor.contract`."""
     found: dict[str, str] = {}
     batches = trainer.num_training_batches
     if math.isfinite(batches):
@@ -69,7 +69,7 @@ def facts(trainer: Trainer) -> dict[str, str]:
 
 
 def checkpoint_paths(trainer: Trainer) -> Iterator[str]:
-    """The checkpoints that the trainer's callbacks have on disk."""
+    """Yield the checkpoints that the trainer's callbacks have on disk."""
     for callback in trainer.checkpoint_callbacks:
         yield from getattr(callback, "best_k_models", ())
         for name in ("best_model_path", "last_model_path"):
@@ -78,7 +78,7 @@ def checkpoint_paths(trainer: Trainer) -> Iterator[str]:
 
 
 def checkpoint_policy(trainer: Trainer) -> tuple[str, str | None] | None:
-    """What is kept, in the words of `contract.TAG_CHECKPOINTS`, and the path of the best by what is monitored; None for nothing."""
+    """Return the policy as in `contract.TAG_CHECKPOINTS` and the path of the best checkpoint; None without checkpoints."""
     best, last, chosen = "", False, None
     for callback in trainer.checkpoint_callbacks:
         keep = getattr(callback, "save_top_k", 0)

@@ -454,7 +454,7 @@ def test_misuse_is_said_at_once(uri: str, start: Start, tmp_path: Path) -> None:
     wrong: list[tuple[type[Exception], str, dict[str, object]]] = [
         (TypeError, "save must be a function", {"checkpoints": 1, "save": "here"}),
         (ValueError, "checkpoints=3", {"resume": True}),
-        (ValueError, "leave start_step out", {"checkpoints": 1, "resume": True, "start_step": 3}),
+        (ValueError, "omit start_step", {"checkpoints": 1, "resume": True, "start_step": 3}),
         (ValueError, "of your own", {"checkpoints": 1, "save_on_all_ranks": True}),
     ]
     for kind, message, given in wrong:

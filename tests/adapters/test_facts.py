@@ -137,7 +137,7 @@ def test_arguments_are_checked_and_believed(uri: str, start: Callable[..., Tunin
     seen = Seen(model, optimizer, 100)
     found = lr_scheduler.StepLR(optimizer, 10)
     told = [lr_scheduler.ReduceLROnPlateau(optimizer)]
-    seen.by.surroundings(told, 3)
+    seen.by.describe_setup(told, 3)
     seen.by.loaders(train=DataLoader(Digits(8)))
     seen.by.tags()
     assert seen.json(contract.TAG_SCHEDULE)["kind"] == "plateau"
@@ -277,11 +277,11 @@ def test_chance_by_the_name(metric: str, value: float | None) -> None:
 
 def test_chance_in_percent() -> None:
     levels = ChanceLevels(10)
-    assert levels.see({"acc": 0.9, "top5_error": 40.0, "loss": 3.0})
+    assert levels.update({"acc": 0.9, "top5_error": 40.0, "loss": 3.0})
     assert levels.levels == pytest.approx({"acc": 0.1, "top5_error": 50.0, "loss": math.log(10)})
-    assert not levels.see({"acc": 0.95, "loss": 0.1})
-    assert levels.see({"acc": 12.0})
-    assert not levels.see({"acc": 0.5, "top5_error": 0.4})
+    assert not levels.update({"acc": 0.95, "loss": 0.1})
+    assert levels.update({"acc": 12.0})
+    assert not levels.update({"acc": 0.5, "top5_error": 0.4})
     assert levels.levels["acc"] == pytest.approx(10.0)
 
 

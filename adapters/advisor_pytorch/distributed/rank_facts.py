@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from advisor_logging.store import MAX_VALUE
+from advisor_pytorch.steps.device import model_device
 from advisor_pytorch.steps.sharding import is_flattened, is_sharded
 
 Facts = dict[str, Any]
@@ -42,7 +43,7 @@ def _number(variable: str, default: int) -> int:
 
 def of_process(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpoints: bool) -> Facts:
     """Return the facts known before the training. No seed: PyTorch's; `leads`: this rank logs the run."""
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    device = model_device(model)
     facts: Facts = {
         "seed": torch.initial_seed() if seed is None else seed,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,

@@ -39,7 +39,7 @@ def discover(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], step
 
 
 def _owners(attributes: Sequence[dict[str, Any]]) -> list[Any]:
-    """Return the objects with these `__dict__`s: the collector sees an accessed `__dict__` instead of its object. Modules have none."""
+    """Return the objects with these `__dict__`s: once accessed, a `__dict__` hides its object. A module's has no owner."""
     of_objects = [held for held in attributes if "__builtins__" not in held]
     return gc.get_referrers(*of_objects) if of_objects else []
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from advisor import contract
+from advisor_pytorch.steps.device import model_device
 
 SAMPLE_S = 5.0
 """Minimum seconds between rows."""
@@ -80,7 +81,7 @@ class DeviceSampler:
 
 def sampler_of(model: torch.nn.Module) -> DeviceSampler | None:
     """Return a sampler of the model's CUDA device; None for other devices."""
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    device = model_device(model)
     return DeviceSampler(device) if device.type == "cuda" else None
 
 

@@ -1,4 +1,4 @@
-"""Facts that show themselves only once the training runs."""
+"""Facts that become visible only during the training."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from advisor_pytorch.facts.residuals import Graph, compute_dtype, norm_order
 
 Note = Callable[[Mapping[str, str]], None]
 Warn = Callable[[str, str], None]
-"""Takes a key and a line; says it once per key."""
+"""Logs a line, once per key."""
 
 
 class Observations:
-    """Looks at a training as it goes on, and gives `note` what it sees, as tags of `advisor.contract`.
+    """Observes a training and passes facts to `note`, as tags of `advisor.contract`.
 
-    `see` and `sample` are for the writer thread, all others for the training thread. A fault here is one warning.
+    `on_rows` and `sample` run in the writer thread, all other methods in the training thread. An error here becomes one warning.
     """
 
     def __init__(
@@ -36,33 +36,33 @@ class Observations:
         warn: Warn,
         steps: int | None,
     ) -> None:
-        """Note what is known before the first of the `steps` optimizer steps planned."""
+        """Log the facts known before the first of the `steps` planned optimizer steps."""
         self._model, self._optimizers, self._steps = model, optimizers, steps
-        self._give, self._warn = note, warn
-        self._given_classes = self._given_scheduler = False
+        self._log_tags, self._warn = note, warn
+        self._has_classes = self._has_scheduler = False
         self._chance: ChanceLevels | None = None
         self._batches: int | None = None
         self._micro_batches = 1
-        self._looked = False
+        self._has_discovered = False
         self.wants_loss = True
         """Whether `loss` is still to be called."""
-        self._found: dict[str, str] = {}
+        self._tags: dict[str, str] = {}
         self._device = machine.sampler_of(model)
         with self._guarded("the model"):
-            self._give(run_tags.gather(model, optimizers))
+            self._log_tags(run_tags.gather(model, optimizers))
 
-    def surroundings(self, scheduler: Any, classes: int | None) -> None:
-        """What the training was said to have: a scheduler or several, classes to be told apart; None for what was not said."""
-        self._given_classes, self._given_scheduler = classes is not None, scheduler is not None
+    def describe_setup(self, scheduler: Any, classes: int | None) -> None:
+        """Log the schedulers and the number of classes that the user gave, if any."""
+        self._has_classes, self._has_scheduler = classes is not None, scheduler is not None
         with self._guarded("the scheduler"):
             if (known := classes or architecture.classes(self._model)) is not None:
                 self._count_classes(known)
             if scheduler is not None:
-                given = list(scheduler) if isinstance(scheduler, Sequence) else [scheduler]
-                self._note(_json(contract.TAG_SCHEDULE, schedules.describe(given, self._steps)))
+                several = list(scheduler) if isinstance(scheduler, Sequence) else [scheduler]
+                self._note(_json(contract.TAG_SCHEDULE, schedules.describe(several, self._steps)))
 
     def loaders(self, train: object = None, valid: object = None) -> None:
-        """The loaders of the training's and of the evaluations' batches, as far as they are known. They are not iterated."""
+        """Log facts of the loaders of training and evaluations, as far as given. They are not iterated."""
         with self._guarded("a loader"):
             if train is not None:
                 self._batches = data.batches(train)
@@ -70,11 +70,11 @@ class Observations:
             if valid is not None:
                 self._note(run_tags.validation_loader_tags(valid))
             found = data.classes(train) or data.classes(valid)
-            if found is not None and not self._given_classes:
+            if found is not None and not self._has_classes:
                 self._count_classes(found)
 
     def loss(self, loss: object) -> None:
-        """A loss of the training, once: where it is a tensor that leads back to the parameters, the way there is looked at."""
+        """Read the graph of the first loss, if it is a tensor that leads back to the parameters."""
         self.wants_loss = False
         with self._guarded("the order of normalisation"):
             if isinstance(loss, torch.Tensor) and loss.grad_fn is not None:
@@ -83,14 +83,14 @@ class Observations:
                 self._note({contract.TAG_NORM_ORDER: order})
 
     def noticed(self, tag: str, value: str) -> None:
-        """A fact that another part of the hook saw."""
+        """Take a fact from the step capture."""
         if tag == contract.TAG_MICRO_BATCHES:
             self._micro_batches = max(int(value), 1)
 
     def tags(self) -> dict[str, str]:
-        """At the end: all that was seen, after one more look around."""
-        self._look_around()
-        return dict(self._found)
+        """Return all observed facts, after a last search."""
+        self._discover()
+        return dict(self._tags)
 
     def _see_graph(self, graph: Graph) -> None:
         order = norm_order(graph, self._model) or architecture.declared_norm_order(self._model)
@@ -103,26 +103,26 @@ class Observations:
             tags[contract.TAG_COMPILED] = "true"
         self._note(tags)
 
-    # In the writer thread.
+    # Run in the writer thread.
 
-    def see(self, table: Table) -> None:
-        """Rows of metrics."""
-        if self._chance is not None and self._chance.see({name: v[-1] for name, v in table.columns.items()}):
+    def on_rows(self, table: Table) -> None:
+        """Process rows of metrics."""
+        if self._chance is not None and self._chance.update({name: v[-1] for name, v in table.columns.items()}):
             self._note({contract.TAG_CHANCE: json.dumps(self._chance.levels)})
 
     def sample(self, last: bool) -> Mapping[str, float] | None:
-        """To be called about once a second, and once at the end: metrics of the device, when they are due."""
-        if not self._looked and not last:
-            self._looked = True
-            self._look_around()
+        """Return metrics of the device if due. To be called about once a second, and once at the end."""
+        if not self._has_discovered and not last:
+            self._has_discovered = True
+            self._discover()
         if self._device is None:
             return None
         return self._device.read() if last else self._device.sample()
 
-    def _look_around(self) -> None:
-        with self._guarded("the training's surroundings"):
+    def _discover(self) -> None:
+        with self._guarded("the schedule and the averages"):
             found = discovery.discover(self._model, self._optimizers, self._steps)
-            schedule = None if self._given_scheduler else found.schedule
+            schedule = None if self._has_scheduler else found.schedule
             tags = _json(contract.TAG_SCHEDULE, schedule) | _json(contract.TAG_AVERAGING, found.averaging)
             if self._batches is not None:
                 tags[contract.TAG_STEPS_PER_EPOCH] = str(max(self._batches // self._micro_batches, 1))
@@ -133,11 +133,11 @@ class Observations:
         self._note({contract.TAG_CLASSES: str(classes)})
 
     def _note(self, tags: Mapping[str, str]) -> None:
-        """Give on those that are new."""
-        new = {tag: value for tag, value in tags.items() if self._found.get(tag) != value}
-        self._found |= new
+        """Log the tags that are new or changed."""
+        new = {tag: value for tag, value in tags.items() if self._tags.get(tag) != value}
+        self._tags |= new
         if new:
-            self._give(new)
+            self._log_tags(new)
 
     @contextmanager
     def _guarded(self, what: str) -> Iterator[None]:

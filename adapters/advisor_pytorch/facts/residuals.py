@@ -144,7 +144,7 @@ def _residual_additions(graph: Graph, norms: set[Node]) -> dict[Node, tuple[Node
 
 
 def _between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | None, int]:
-    """Return all nodes from `first` to `last`, with the parameters used there, or None if they are not connected; and the visits."""
+    """Return the nodes from `first` to `last` with their parameters, None if these are unconnected; and the number of visits."""
     lowest, seen, stack, reached = graph.rank[first], {last}, [last], False
     while stack:
         for parent in graph.parents[stack.pop()]:
@@ -171,7 +171,7 @@ def _kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, bool]],
 
 
 def _origin(node: Node, graph: Graph, additions: Mapping[Node, Any], norms: set[Node]) -> tuple[Node | None, bool]:
-    """Return the residual addition that this value comes from, through norms and unweighted nodes, and whether a norm was passed."""
+    """Return the residual addition from which this value comes, through unweighted nodes, and whether a norm was passed."""
     met = False
     while node not in additions:
         if node in norms:

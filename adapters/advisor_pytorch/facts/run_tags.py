@@ -19,6 +19,7 @@ from advisor import contract
 from advisor.contract.redact import redact_arguments
 from advisor_pytorch.facts import architecture, data, machine
 from advisor_pytorch.facts.optimizers import further_optimizer_tags, hyperparameters
+from advisor_pytorch.steps.device import model_device
 
 _LIBRARIES = (
     "tuning-advisor torch numpy mlflow mlflow-skinny torchvision torchaudio lightning pytorch-lightning transformers accelerate "
@@ -28,7 +29,7 @@ _LIBRARIES = (
 
 def gather(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
     """Return the tags of `advisor.contract` that are known before the first step."""
-    at = next((p.device for p in model.parameters()), torch.device("cpu"))
+    at = model_device(model)
     tags = {
         contract.TAG_SCHEMA: contract.SCHEMA,
         contract.TAG_OPTIMIZER: type(optimizers[0]).__name__,

@@ -17,7 +17,7 @@ from advisor_pytorch.checkpoints.state import Stateful
 from advisor_pytorch.facts.optimizers import unwrap_optimizer
 from advisor_pytorch.logger import TuningLogger
 from advisor_pytorch.probes.snapshot import Snapshot
-from advisor_pytorch.steps.device import Value
+from advisor_pytorch.steps.device import Value, model_device
 from advisor_pytorch.validation import check_count, check_training
 
 Step = Callable[[], Value]
@@ -49,7 +49,7 @@ class Bench:
         self.model, self._probe, self._params = model, probe, dict(params or {})
         self._experiment, self._tracking_uri = experiment, tracking_uri
         self._snapshot = Snapshot(model, self.optimizers, also)
-        self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self.device = model_device(model)
         self.rates = Rates(self.optimizers)
         self._made, self._shown = 0, False
 

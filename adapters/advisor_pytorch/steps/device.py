@@ -12,6 +12,11 @@ Value = float | torch.Tensor
 """A number, or a tensor of one element that may still be computed."""
 
 
+def model_device(model: torch.nn.Module) -> torch.device:
+    """Return the device of the model's parameters; the CPU without parameters."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
 def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return a scalar copy on the tensor's device, without graph or shared storage.
 
