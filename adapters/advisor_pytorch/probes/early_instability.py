@@ -17,31 +17,31 @@ from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count
 
 AVERAGING_STEPS = 10
-"""Steps over which a loss is averaged: what is over sooner, not even the shortest warmup that the playbook tries could mend."""
+"""Number of steps over which a loss is averaged: even the shortest warmup of the playbook would not affect shorter rises."""
 MAX_NONFINITE = 3
-"""Evaluations in a row that are not finite."""
+"""Number of consecutive non-finite evaluations after which a trial stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTrial:
-    """How training started at one learning rate. Losses are averaged over ten steps, but for the first."""
+    """The first steps at one learning rate. Losses are averaged over ten steps, except the first."""
 
     learning_rate: float
     multiple: float
-    """Of the current best learning rate."""
+    """Multiple of the current best learning rate."""
     first: float
     """Loss before the first step."""
     highest: float
     highest_step: int
-    """Step up to which it was that high."""
+    """Last step of the average that was highest."""
     last: float
     diverged_at: int | None = None
-    """Step from which the loss was not finite."""
+    """First step with a non-finite loss."""
 
 
 @dataclass(frozen=True)
 class EarlyInstability:
-    """The probe's result; prints itself as a table. Whether a rise is more than noise, `advisor analyze` says."""
+    """Result of the probe; prints as a table. `advisor analyze` distinguishes a rise from noise."""
 
     trials: tuple[StartTrial, ...]
     """Lowest learning rate first."""
@@ -49,7 +49,7 @@ class EarlyInstability:
 
     @property
     def diverges_from(self) -> float | None:
-        """The lowest learning rate at which the loss stopped being a number; None if there was none."""
+        """The lowest learning rate with a non-finite loss; None if there was none."""
         return min((t.learning_rate for t in self.trials if t.diverged_at is not None), default=None)
 
     def __str__(self) -> str:
@@ -90,24 +90,25 @@ def early_instability(
 
         print(early_instability(step, model, optimizer, evaluate=loss_on_a_fixed_batch, learning_rate=0.1))
 
-    Some models blow up within the first steps, recover, and train slowly ever after; evaluations far apart do not show it. So as to
-    tell where that begins, a few multiples of the rate are tried, each from the same state and on the same batches (see
-    `learning_rate_range`). One MLflow run a rate: param `learning_rate`, the objective `probe/loss` at every step (step 0: before
-    the first), status diverged where it stopped being a number, and all that `TuningLogger` logs.
+    Some models blow up within the first steps, recover, and train slowly from then on; infrequent evaluations do not
+    show it. To find where that begins, a few multiples of the rate are tried, each from the same state and on the same
+    batches (see `learning_rate_range`). Each rate is one MLflow run with the param `learning_rate`, the objective
+    `probe/loss` at every step (step 0: before the first), the status diverged if it became non-finite, and everything
+    that `TuningLogger` logs.
 
     Args:
-        step: makes one whole step, with `optimizer.step()`, and returns the loss. A scheduler in it is overruled.
-        model, optimizer: what the step trains; put back afterwards.
-        evaluate: gives the loss, on one fixed batch or more; called at every step. None: the training loss of the step.
-        learning_rate: the current best; None: the optimizer's.
-        multiples: of it, to be tried. With fewer than five, that the best lies at the edge cannot be told from chance.
-        steps: optimizer steps a trial.
-        warmup_steps: steps over which the rate rises from 0, to see whether so many mend it.
+        step: makes one training step, with `optimizer.step()`, and returns the loss. The probe overrides a scheduler in it.
+        model, optimizer: what the step trains; restored afterwards.
+        evaluate: returns the loss on one or more fixed batches; called at every step. None: the training loss of the step.
+        learning_rate: current best; None: the optimizer's.
+        multiples: multiples of it to try. With fewer than five, a best value at the edge may be chance.
+        steps: optimizer steps per trial.
+        warmup_steps: steps of a linear warmup from 0, to see whether it removes the instability.
         max_train_steps, reset, params, also, experiment, tracking_uri: as for `learning_rate_range`.
 
     Raises:
-        TypeError, ValueError: an argument is not what it must be.
-        Whatever the steps or `evaluate` raise; everything is put back before.
+        TypeError, ValueError: an argument is invalid.
+        Errors of the steps or `evaluate`; everything is restored first.
 
     Source: the playbook's "How can optimization failures be debugged and mitigated?".
     """
@@ -154,7 +155,7 @@ class _Starts:
             {"learning_rate": rate},
             OBJECTIVE,
             rate=rate,
-            start_step=1,  # 0 is before the first
+            start_step=1,  # step 0 is before the first
             max_train_steps=self.planned,
         ) as log:
             losses = self._losses(log, rate)
@@ -163,7 +164,7 @@ class _Starts:
         return _read(rate, multiple, losses, gone, first_step=0 if self.evaluate is not None else 1)
 
     def _losses(self, log: TuningLogger, rate: float) -> list[float]:
-        """The loss before the first step, where there is a function for it, and after each."""
+        """Return the loss before the first step, if `evaluate` gives it, and after each step."""
         if self.reset is not None:
             self.reset()
         losses: list[float] = []
