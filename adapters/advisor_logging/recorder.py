@@ -290,8 +290,7 @@ class Recorder:
         self._sample(last=False)
         if not self._has_shipper() and self._shipper is not None and (ended := self._shipper.exit_reason()):
             self.warn(
-                "ended",
-                f"the shipper process failed with {ended}; training goes on, points are kept in {self.folder}",
+                "ended", f"the shipper process failed with {ended}; training goes on, points are kept in {self.folder}"
             )
         if error := self._read_status().get("error"):
             self.warn(

@@ -261,11 +261,7 @@ def _table(path: Path, index: bytes | None = None) -> Iterator[_Table]:
         schema,
         compression="zstd",
         use_dictionary=["metric"],
-        column_encoding={
-            "step": "DELTA_BINARY_PACKED",
-            "time_ms": "DELTA_BINARY_PACKED",
-            "value": "BYTE_STREAM_SPLIT",
-        },
+        column_encoding={"step": "DELTA_BINARY_PACKED", "time_ms": "DELTA_BINARY_PACKED", "value": "BYTE_STREAM_SPLIT"},
     ) as writer:
         table = _Table(writer)
         yield table

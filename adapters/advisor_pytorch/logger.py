@@ -32,13 +32,7 @@ from advisor_pytorch.steps.device import Value
 from advisor_pytorch.steps.loader import MeasuredLoader
 from advisor_pytorch.steps.rows import PendingChunk, evaluation
 from advisor_pytorch.steps.sharding import measure_for
-from advisor_pytorch.validation import (
-    check_count,
-    check_objective,
-    check_step,
-    check_training,
-    count_classes,
-)
+from advisor_pytorch.validation import check_count, check_objective, check_step, check_training, count_classes
 
 Batch = TypeVar("Batch")
 

@@ -29,12 +29,7 @@ class Observations:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        optimizers: Sequence[torch.optim.Optimizer],
-        note: Note,
-        warn: Warn,
-        steps: int | None,
+        self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], note: Note, warn: Warn, steps: int | None
     ) -> None:
         """Log the facts known before the first of the `steps` planned optimizer steps."""
         self._model, self._optimizers, self._steps = model, optimizers, steps

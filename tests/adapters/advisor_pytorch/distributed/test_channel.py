@@ -170,7 +170,7 @@ def test_slots_are_emptied(
     rows.hand_over(range(20))
     rows.wait_for(20)
     reporter.close()
-    wait_for(lambda: not listener._here)
+    wait_for(lambda: not listener._connected)
     assert store.num_keys() == before
 
 
@@ -187,15 +187,11 @@ def test_steps_leave_without_a_rank_that_never_spoke(listener: RankReceiver, sai
     (table,) = listener.finish()
     assert set(table.columns) == {contract.STEP_TIME, "train/loss"}
     assert len(said) == 1
-    assert "from step 0 on" in said[0]
+    assert "from step 0 while" in said[0]
 
 
 def test_a_store_that_dies_lets_steps_go(
-    rows: Rows,
-    reporter: RankSender,
-    server: subprocess.Popen[str],
-    said: list[str],
-    wait_for: Callable[..., None],
+    rows: Rows, reporter: RankSender, server: subprocess.Popen[str], said: list[str], wait_for: Callable[..., None]
 ) -> None:
     reporter.put(Chunk(range(5)))
     rows.hand_over(range(5))
@@ -205,7 +201,7 @@ def test_a_store_that_dies_lets_steps_go(
     rows.hand_over(range(5, 10))
     rows.wait_for(10)
     assert [contract.GRAD_NORM in rows[step] for step in range(10)] == [True] * 5 + [False] * 5
-    assert any("cannot be heard any more" in line for line in said)
+    assert any("values are lost from now on" in line for line in said)
     reporter.put(Chunk(range(5, 10)))
     wait_for(lambda: not reporter._thread.is_alive())
     reporter.put(Chunk(range(10, 15)))

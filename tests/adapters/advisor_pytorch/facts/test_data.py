@@ -8,14 +8,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from torch import nn
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    IterableDataset,
-    Subset,
-    TensorDataset,
-    WeightedRandomSampler,
-)
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from advisor import contract

@@ -11,10 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import lr_scheduler, swa_utils
-from torch.utils.data import (
-    DataLoader,
-    TensorDataset,
-)
+from torch.utils.data import DataLoader, TensorDataset
 
 from advisor import contract
 from advisor_pytorch import TuningLogger

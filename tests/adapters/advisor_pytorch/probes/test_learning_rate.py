@@ -107,15 +107,7 @@ def test_groups_keep_their_proportion_and_warmup_rises(uri: str) -> None:
     training.optimizer = optimizer  # type: ignore[assignment]
     training.scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)  # type: ignore[assignment]
     learning_rate_range(
-        training.step,
-        training.model,
-        optimizer,
-        low=0.1,
-        high=1.0,
-        trials=1,
-        steps=6,
-        warmup_steps=4,
-        tracking_uri=uri,
+        training.step, training.model, optimizer, low=0.1, high=1.0, trials=1, steps=6, warmup_steps=4, tracking_uri=uri
     )
     (run,) = runs_of(uri, EXPERIMENT)
     history = {
