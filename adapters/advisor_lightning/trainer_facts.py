@@ -56,16 +56,16 @@ def mlflow_run(trainer: Trainer) -> dict[str, str]:
 
 def facts(trainer: Trainer) -> dict[str, str]:
     """Return tags by the names of `advisor.contract`."""
-    found: dict[str, str] = {}
+    tags: dict[str, str] = {}
     batches = trainer.num_training_batches
     if math.isfinite(batches):
-        found[contract.TAG_STEPS_PER_EPOCH] = str(math.ceil(batches / trainer.accumulate_grad_batches))
+        tags[contract.TAG_STEPS_PER_EPOCH] = str(math.ceil(batches / trainer.accumulate_grad_batches))
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         name = type(callback).__name__
         if "WeightAveraging" in name:
             kind = "ema" if "EMA" in name else "swa" if "Stochastic" in name else "other"
-            found[contract.TAG_AVERAGING] = json.dumps({"class": name, "kind": kind})
-    return found
+            tags[contract.TAG_AVERAGING] = json.dumps({"class": name, "kind": kind})
+    return tags
 
 
 def checkpoint_paths(trainer: Trainer) -> Iterator[str]:

@@ -140,8 +140,8 @@ class Checkpoints:
             }
         )
 
-    def _rank(self, found: list[Checkpoint], last: Checkpoint | None) -> CheckpointSet:
-        valued = [(self._sign * c.value, c.step, c) for c in found if c.value is not None]
+    def _rank(self, candidates: list[Checkpoint], last: Checkpoint | None) -> CheckpointSet:
+        valued = [(self._sign * c.value, c.step, c) for c in candidates if c.value is not None]
         return CheckpointSet(tuple(c for *_, c in sorted(valued, key=lambda v: v[:2])[: self.keep]), last)
 
     def _free_name(self, step: int, folder: Path) -> Path:

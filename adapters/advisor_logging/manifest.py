@@ -47,13 +47,13 @@ class RunInfo:
     """One of `contract.STATUSES`; None while it runs or after a kill."""
 
 
-def write(folder: Path, about: RunInfo, kept: Sequence[Checkpoint], last: Checkpoint | None) -> None:
+def write(folder: Path, about: RunInfo, checkpoints: Sequence[Checkpoint], last: Checkpoint | None) -> None:
     """Replace the folder's list. Raises OSError and then keeps the old list."""
     content = {
         "run": asdict(about),
         "last": last.path.name if last else None,
         "checkpoints": [
-            {"file": c.path.name, "step": c.step, "steps_made": c.steps_made, "value": c.value} for c in kept
+            {"file": c.path.name, "step": c.step, "steps_made": c.steps_made, "value": c.value} for c in checkpoints
         ],
     }
     temporary = folder / f".{NAME}.new"
@@ -89,9 +89,9 @@ def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Ch
     listed = content.get("checkpoints")
     if about is None or about.objective != objective or not isinstance(listed, list):
         return [], None
-    found = {c.path.name: c for entry in listed if (c := _checkpoint(folder, entry)) is not None}
+    by_name = {c.path.name: c for entry in listed if (c := _checkpoint(folder, entry)) is not None}
     last = content.get("last")
-    return list(found.values()), found.get(last) if isinstance(last, str) else None
+    return list(by_name.values()), by_name.get(last) if isinstance(last, str) else None
 
 
 def find(root: Path, matches: Callable[[RunInfo], bool]) -> Path | None:

@@ -87,8 +87,8 @@ def _untracked(root: Path) -> tuple[list[str], list[str]]:
     """Return the untracked files of code or configuration to include, and those that are too large or too many."""
     listed = (_git(root, "ls-files", "--others", "--exclude-standard", "-z") or "").split("\0")
     code = [name for name in listed if name.endswith(_CODE)]
-    kept = [name for name in code if _size(root / name) <= UNTRACKED_BYTES][:UNTRACKED_FILES]
-    return kept, sorted(set(code) - set(kept))
+    included = [name for name in code if _size(root / name) <= UNTRACKED_BYTES][:UNTRACKED_FILES]
+    return included, sorted(set(code) - set(included))
 
 
 def _size(path: Path) -> float:

@@ -85,15 +85,15 @@ class Shipper:
 
     def deliver(self, retry_s: float = RETRY_S) -> bool:
         """Return True once the run has ended and is delivered, False if the trainer has exited and `retry_s` is over."""
-        back_off, gone_since = POLL_S, None
+        back_off, exited_at = POLL_S, None
         while True:
             # Checked before reading, so that everything an exited trainer wrote is read.
-            gone = self._is_trainer_gone()
-            if gone and gone_since is None:
-                gone_since = time.monotonic()
+            has_exited = self._has_trainer_exited()
+            if has_exited and exited_at is None:
+                exited_at = time.monotonic()
             opened, done = self._store is not None, self._done
             try:
-                if self._deliver_more(gone):
+                if self._deliver_more(has_exited):
                     self._report(error=None, delivered=True)
                     return True
                 self._report(error=None)
@@ -103,15 +103,15 @@ class Shipper:
                 if (self._store is not None, self._done) != (opened, done):
                     back_off = POLL_S  # some data arrived: the server fails at times, but is not down
                 self._rewind()
-                if gone_since is not None and time.monotonic() - gone_since > retry_s:
+                if exited_at is not None and time.monotonic() - exited_at > retry_s:
                     return False
                 back_off = min(2 * back_off, MAX_BACK_OFF_S)
             time.sleep(back_off)
 
-    def _is_trainer_gone(self) -> bool:
+    def _has_trainer_exited(self) -> bool:
         return self._trainer is None or _has_exited(self._trainer)
 
-    def _deliver_more(self, gone: bool) -> bool:
+    def _deliver_more(self, has_exited: bool) -> bool:
         """Send new points; return whether the run has ended and is delivered."""
         store = self._open()
         for frame in read_frames(self._folder, self._position):
@@ -120,7 +120,7 @@ class Shipper:
             if len(self._points) >= MAX_METRICS:
                 self._send(store)
         ending = self._ending or (
-            {"status": "KILLED", "time_ms": self._last_written_ms(), "tags": {}} if gone else None
+            {"status": "KILLED", "time_ms": self._last_written_ms(), "tags": {}} if has_exited else None
         )
         if ending is None:
             if time.monotonic() - self._sent_at > SEND_EVERY_S:

@@ -292,11 +292,11 @@ class Part:
 
 def parts(folder: Path) -> list[Part]:
     """Return the existing parts, oldest first."""
-    found = []
+    result = []
     for path in sorted(folder.glob("*.part")):
         segment, _, last_step = path.stem.partition("-")
-        found.append(Part(path, int(segment), int(last_step)))
-    return found
+        result.append(Part(path, int(segment), int(last_step)))
+    return result
 
 
 def part_path(folder: Path, segment: int, last_step: int) -> Path:

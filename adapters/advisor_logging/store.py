@@ -58,50 +58,50 @@ class Store:
             self._run_id = str(known)
             return self._run_id
         experiment = self._experiment(run)
-        found = self._find_by_spool(experiment, run)
-        if not found:
+        match = self._find_by_spool(experiment, run)
+        if not match:
             tags = {contract.TAG_SPOOL: run["spool"], **run["source_tags"]}
-            found = [self._client.create_run(experiment, run["start_ms"], tags=tags, run_name=run["run_name"])]
-        self._run_id = str(found[0].info.run_id)
+            match = [self._client.create_run(experiment, run["start_ms"], tags=tags, run_name=run["run_name"])]
+        self._run_id = str(match[0].info.run_id)
         return self._run_id
 
     def find_run(self, run: Mapping[str, Any]) -> StoredRun | None:
         """Return the state of the run that `run.json` describes; None if it was never created."""
         known = run.get("run_id")
         if known:
-            found = self._client.get_run(known)
+            match = self._client.get_run(known)
         else:
             id = _experiment_id(run)
             if id is None and (named := self._client.get_experiment_by_name(_experiment_name(run))) is not None:
                 id = str(named.experiment_id)
-            begun = self._find_by_spool(id, run) if id is not None else []
-            if not begun:
+            matches = self._find_by_spool(id, run) if id is not None else []
+            if not matches:
                 return None
-            found = begun[0]
-        newest = max((metric.timestamp for metric in found.data._metric_objs), default=0)
-        return StoredRun(newest, found.info.end_time, found.data.tags.get(contract.TAG_SIDECAR, ""))
+            match = matches[0]
+        newest = max((metric.timestamp for metric in match.data._metric_objs), default=0)
+        return StoredRun(newest, match.info.end_time, match.data.tags.get(contract.TAG_SIDECAR, ""))
 
     def _find_by_spool(self, experiment: str, run: Mapping[str, Any]) -> list[Any]:
         mark = f"tags.`{contract.TAG_SPOOL}` = '{run['spool']}'"
         return list(self._client.search_runs([experiment], mark, max_results=1))
 
     def _experiment(self, run: Mapping[str, Any]) -> str:
-        given = _experiment_id(run)
-        if given is not None:
-            return given
+        experiment_id = _experiment_id(run)
+        if experiment_id is not None:
+            return experiment_id
         name = _experiment_name(run)
-        found = self._client.get_experiment_by_name(name)
-        if found is not None:
-            return str(found.experiment_id)
+        match = self._client.get_experiment_by_name(name)
+        if match is not None:
+            return str(match.experiment_id)
         from mlflow.exceptions import MlflowException
 
         try:
             return str(self._client.create_experiment(name))
         except MlflowException:
-            found = self._client.get_experiment_by_name(name)  # another trial created it in the meantime
-            if found is None:
+            match = self._client.get_experiment_by_name(name)  # another trial created it in the meantime
+            if match is None:
                 raise
-            return str(found.experiment_id)
+            return str(match.experiment_id)
 
     def log_points(self, points: Sequence[Point]) -> None:
         """Store points; points that are already stored stay unchanged."""
@@ -133,7 +133,7 @@ class Store:
         self._client.log_batch(self._run_id, metrics=[Metric(p.name, p.value, p.time_ms, p.step) for p in points])
 
     def log_params(self, params: Mapping[str, str]) -> list[str]:
-        """Store hyperparameters; return the names whose stored values differ and were kept."""
+        """Store hyperparameters; return the names whose stored values differ and stay."""
         from mlflow.entities import Param
         from mlflow.exceptions import MlflowException
 

@@ -42,7 +42,7 @@ RETRY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """What `inspect` reads from a spool folder."""
+    """A description of a spool, made by `inspect`."""
 
     folder: Path
     state: State
@@ -68,7 +68,7 @@ class NotDelivered(Exception):  # noqa: N818 - its text is the reason, in one li
 
 def find(paths: Sequence[Path]) -> list[Path]:
     """Return the spools at or in `paths`, sorted by name within each path. Raises ValueError for a path without one."""
-    found: list[Path] = []
+    folders: list[Path] = []
     for path in paths:
         for emptied in path.glob(DELIVERED_PATTERN):
             with contextlib.suppress(OSError):
@@ -76,8 +76,8 @@ def find(paths: Sequence[Path]) -> list[Path]:
         here = [path] if (path / "run.json").is_file() else sorted(p.parent for p in path.glob("*/run.json"))
         if not here:
             raise ValueError(f"{path} holds no spool" if path.exists() else f"there is no folder {path}")
-        found += [folder.absolute() for folder in here if folder.absolute() not in found]
-    return found
+        folders += [folder.absolute() for folder in here if folder.absolute() not in folders]
+    return folders
 
 
 def find_mine() -> list[Path]:

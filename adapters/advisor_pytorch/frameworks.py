@@ -102,14 +102,14 @@ def check_settings(
 
 def plain_values(nested: Mapping[Any, Any], prefix: str = "") -> dict[str, object]:
     """Return the numbers, texts and lists of them in a nested mapping, by name or by path such as `optimizer/lr`."""
-    found: dict[str, object] = {}
+    result: dict[str, object] = {}
     for key, value in nested.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            found |= plain_values(value, f"{name}/")
+            result |= plain_values(value, f"{name}/")
         elif _is_plain(value):
-            found[name] = value
-    return found
+            result[name] = value
+    return result
 
 
 def _is_plain(value: object) -> bool:

@@ -25,7 +25,7 @@ def name(model: nn.Module) -> str:
 
 
 def norm_layers(model: nn.Module) -> dict[str, int]:
-    """Return the number of normalisation layers by class: every module whose class name says norm, custom ones too."""
+    """Return the number of normalisation layers by class: every module with such a class name, custom ones too."""
     return dict(sorted(Counter(type(m).__name__ for m in model.modules() if is_norm(m)).items()))
 
 
@@ -46,8 +46,8 @@ def batch_norm(model: nn.Module) -> dict[str, Any] | None:
 def declared_norm_order(model: nn.Module) -> str | None:
     """Return the value of `contract.TAG_NORM_ORDER` from PyTorch's own transformer layers; None without such layers."""
     layers = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
-    found = {"pre-norm" if m.norm_first else "post-norm" for m in model.modules() if isinstance(m, layers)}
-    return None if not found else found.pop() if len(found) == 1 else "mixed"
+    orders = {"pre-norm" if m.norm_first else "post-norm" for m in model.modules() if isinstance(m, layers)}
+    return None if not orders else orders.pop() if len(orders) == 1 else "mixed"
 
 
 def classes(model: nn.Module) -> int | None:
@@ -63,13 +63,13 @@ def classes(model: nn.Module) -> int | None:
 
 def regularisers(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, float]:
     """Return the regularisation visible in modules and optimizers: the maximum positive strength by name."""
-    found: dict[str, float] = {}
+    strengths: dict[str, float] = {}
 
     def add(name: str, strength: object) -> None:
         if isinstance(strength, torch.Tensor) and strength.numel() == 1:
             strength = strength.item() if strength.device.type == "cpu" else 0.0
         if isinstance(strength, (int, float)) and strength > 0:
-            found[name] = max(found.get(name, 0.0), float(strength))
+            strengths[name] = max(strengths.get(name, 0.0), float(strength))
 
     for module in model.modules():
         name = type(module).__name__.lower()
@@ -84,7 +84,7 @@ def regularisers(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) 
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             add("weight_decay", group.get("weight_decay", 0.0))
-    return found
+    return strengths
 
 
 def is_compiled(model: nn.Module) -> bool:

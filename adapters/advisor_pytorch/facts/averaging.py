@@ -1,4 +1,4 @@
-"""Averages of the model's weights kept beside the training."""
+"""Averages of the model's weights beside the training."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _KINDS = (("ema|exponential|movingaverage", "ema"), ("swa|stochasticweight", "sw
 
 
 def classes() -> list[type]:
-    """Return the classes in this process whose names say average of weights, including PyTorch's own."""
-    found = [c for base in (object, nn.Module) for c in base.__subclasses__() if _NAMES.search(c.__name__)]
-    return list({c for base in [*found, swa_utils.AveragedModel] for c in _with_subclasses(base)})
+    """Return the classes in this process with the names of averages of weights, including PyTorch's own."""
+    bases = [c for base in (object, nn.Module) for c in base.__subclasses__() if _NAMES.search(c.__name__)]
+    return list({c for base in [*bases, swa_utils.AveragedModel] for c in _with_subclasses(base)})
 
 
 def describe(candidates: Iterable[Any], model: nn.Module) -> dict[str, str] | None:

@@ -25,10 +25,10 @@ def level(metric: str, classes: int, *, percent: bool = False) -> float | None:
     name = metric.lower()
     if _OTHER_METRICS.search(name):
         return None
-    if found := _RATE.search(name):
+    if match := _RATE.search(name):
         k = int(digits.group(1)) if (digits := re.search(r"top_?(\d+)", name)) else 1
         right = min(k / classes, 1.0)
-        share = 1 - right if "err" in name[found.start() :] else right
+        share = 1 - right if "err" in name[match.start() :] else right
         return 100 * share if percent else share
     if _PERPLEXITY.search(name):
         return float(classes)
@@ -52,7 +52,7 @@ class ChanceLevels:
             if self._percent.get(name) is percent:
                 continue
             self._percent[name] = percent
-            found = level(name, self._classes, percent=percent)
-            if found is not None and self.levels.get(name) != found:
-                self.levels[name], changed = found, True
+            chance = level(name, self._classes, percent=percent)
+            if chance is not None and self.levels.get(name) != chance:
+                self.levels[name], changed = chance, True
         return changed

@@ -52,9 +52,9 @@ def batches(loader: object) -> int | None:
 
 def batch_size(loader: object) -> int | None:
     """Return the examples per batch on this rank; None if the loader does not form batches itself."""
-    found = unwrap(loader)
-    size = getattr(found, "batch_size", None)
-    size = getattr(getattr(found, "batch_sampler", None), "batch_size", None) if size is None else size
+    inner = unwrap(loader)
+    size = getattr(inner, "batch_size", None)
+    size = getattr(getattr(inner, "batch_sampler", None), "batch_size", None) if size is None else size
     return size if isinstance(size, int) and size > 0 else None
 
 
@@ -71,17 +71,17 @@ def shuffles(loader: object) -> bool | None:
 
 def settings(loader: object) -> dict[str, Any] | None:
     """Return the value of `contract.TAG_LOADER`; None for other objects than a `DataLoader`."""
-    found = unwrap(loader)
-    if not isinstance(found, DataLoader):
+    inner = unwrap(loader)
+    if not isinstance(inner, DataLoader):
         return None
-    sampler = _sampler(found)
+    sampler = _sampler(inner)
     return {
-        "workers": found.num_workers,
-        "prefetch_factor": found.prefetch_factor,
-        "pin_memory": found.pin_memory,
-        "persistent_workers": found.persistent_workers,
-        "drop_last": bool(found.drop_last or getattr(found.batch_sampler, "drop_last", False)),
-        "dataset": type(found.dataset).__name__,
+        "workers": inner.num_workers,
+        "prefetch_factor": inner.prefetch_factor,
+        "pin_memory": inner.pin_memory,
+        "persistent_workers": inner.persistent_workers,
+        "drop_last": bool(inner.drop_last or getattr(inner.batch_sampler, "drop_last", False)),
+        "dataset": type(inner.dataset).__name__,
         "sampler": None if sampler is None else type(sampler).__name__,
     }
 
@@ -113,9 +113,9 @@ def _classes_of(dataset: object) -> int | None:
             dataset = dataset.dataset
         elif isinstance(dataset, ConcatDataset):
             dataset = dataset.datasets[0]
-    found = getattr(dataset, "classes", None)
-    if isinstance(found, (list, tuple)) and len(found) >= 2:
-        return len(found)
+    names = getattr(dataset, "classes", None)
+    if isinstance(names, (list, tuple)) and len(names) >= 2:
+        return len(names)
     features = getattr(dataset, "features", None)
     if isinstance(features, dict):
         named = [n for f in features.values() if isinstance(n := getattr(f, "num_classes", None), int)]
@@ -125,11 +125,11 @@ def _classes_of(dataset: object) -> int | None:
 
 def _sampler(loader: object) -> object:
     """Return the sampler that orders the examples: the loader's, or that of its batch sampler."""
-    found = unwrap(loader)
-    if not isinstance(found, DataLoader) or isinstance(found.dataset, IterableDataset):
+    inner = unwrap(loader)
+    if not isinstance(inner, DataLoader) or isinstance(inner.dataset, IterableDataset):
         return None
-    sampler: object = found.sampler
-    batch_sampler: object = found.batch_sampler
+    sampler: object = inner.sampler
+    batch_sampler: object = inner.batch_sampler
     for _ in range(4):  # Accelerate's shards wrap the batch sampler
         held = getattr(batch_sampler, "batch_sampler", None)
         batch_sampler = batch_sampler if held is None else held

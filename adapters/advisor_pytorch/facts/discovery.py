@@ -32,10 +32,10 @@ def discover(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], step
     averages = averaging.classes()
     near = gc.get_referrers(*sought.values(), *averages)
     owners = _owners([held for held in near if type(held) is dict and id(held.get("optimizer")) in sought])
-    found = [o for o in (*near, *owners) if is_scheduler(o) and id(getattr(o, "optimizer", None)) in sought]
+    schedulers = [o for o in (*near, *owners) if is_scheduler(o) and id(getattr(o, "optimizer", None)) in sought]
     kinds = tuple(averages)
     average = averaging.describe((o for o in near if isinstance(o, kinds)), model)
-    return Discovery(schedules.describe(found, steps), average)
+    return Discovery(schedules.describe(schedulers, steps), average)
 
 
 def _owners(attributes: Sequence[dict[str, Any]]) -> list[Any]:
@@ -45,7 +45,7 @@ def _owners(attributes: Sequence[dict[str, Any]]) -> list[Any]:
 
 
 def is_scheduler(thing: Any) -> bool:
-    """Return whether it sets learning rates: a PyTorch scheduler, or a class whose name says so."""
+    """Return whether it sets learning rates: a PyTorch scheduler, or a class with such a name."""
     if isinstance(thing, lr_scheduler.LRScheduler):
         return True
     name = type(thing).__name__.lower()

@@ -64,9 +64,9 @@ class Observations:
                 self._note(run_tags.training_loader_tags(train))
             if valid is not None:
                 self._note(run_tags.validation_loader_tags(valid))
-            found = data.classes(train) or data.classes(valid)
-            if found is not None and not self._has_classes:
-                self._count_classes(found)
+            classes = data.classes(train) or data.classes(valid)
+            if classes is not None and not self._has_classes:
+                self._count_classes(classes)
 
     def loss(self, loss: object) -> None:
         """Read the graph of the first loss, if it is a tensor that leads back to the parameters."""
@@ -116,9 +116,9 @@ class Observations:
 
     def _discover(self) -> None:
         with self._guarded("the schedule and the averages"):
-            found = discovery.discover(self._model, self._optimizers, self._steps)
-            schedule = None if self._has_scheduler else found.schedule
-            tags = _json(contract.TAG_SCHEDULE, schedule) | _json(contract.TAG_AVERAGING, found.averaging)
+            objects = discovery.discover(self._model, self._optimizers, self._steps)
+            schedule = None if self._has_scheduler else objects.schedule
+            tags = _json(contract.TAG_SCHEDULE, schedule) | _json(contract.TAG_AVERAGING, objects.averaging)
             if self._batches is not None:
                 tags[contract.TAG_STEPS_PER_EPOCH] = str(max(self._batches // self._micro_batches, 1))
             self._note(tags)

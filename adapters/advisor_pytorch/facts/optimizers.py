@@ -54,17 +54,17 @@ def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> d
     renamed = dict(_NAMES)
     if "alpha" in group and isinstance(optimizer, torch.optim.RMSprop):
         renamed["alpha"] = "rho"
-    found = {"update_rule": update_rule(optimizer)}
+    values = {"update_rule": update_rule(optimizer)}
     for name, value in group.items():
         if name in _EXCLUDED_ENTRIES:
             continue
         if name == "betas" and isinstance(value, (tuple, list)):
-            found |= {f"beta{i}": _text(beta) for i, beta in enumerate(value, start=1)}
+            values |= {f"beta{i}": _text(beta) for i, beta in enumerate(value, start=1)}
             continue
         chosen = group.get("initial_lr", value) if name == "lr" else value
         if _is_plain(chosen):
-            found[renamed.get(name, name)] = _text(chosen)
-    return found
+            values[renamed.get(name, name)] = _text(chosen)
+    return values
 
 
 def update_rule(optimizer: torch.optim.Optimizer) -> str:
@@ -89,8 +89,8 @@ def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[
             tags[name] = type(optimizer).__name__
             tags |= {f"{name}.{key}": value for key, value in first.items()}
         for j in range(1, min(len(optimizer.param_groups), MAX_GROUPS)):
-            found = hyperparameters(optimizer, j)
-            tags |= {f"{name}{contract.GROUP_SUFFIX}{j}.{key}": v for key, v in found.items() if first.get(key) != v}
+            values = hyperparameters(optimizer, j)
+            tags |= {f"{name}{contract.GROUP_SUFFIX}{j}.{key}": v for key, v in values.items() if first.get(key) != v}
     return tags
 
 

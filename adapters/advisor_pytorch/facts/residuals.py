@@ -101,15 +101,15 @@ def norm_order(graph: Graph, model: torch.nn.Module) -> str | None:
 
 def compute_dtype(graph: Graph) -> str | None:
     """Return the number type of most matrix products and convolutions, such as `bfloat16` under autocast; None without any."""
-    found: Counter[torch.dtype] = Counter()
+    dtypes: Counter[torch.dtype] = Counter()
     for node, name in graph.names.items():
         if name.startswith(_MULTIPLIES) and (inputs := getattr(node, "_input_metadata", ())):
-            found[inputs[0].dtype] += 1
-    return str(found.most_common(1)[0][0]).removeprefix("torch.") if found else None
+            dtypes[inputs[0].dtype] += 1
+    return str(dtypes.most_common(1)[0][0]).removeprefix("torch.") if dtypes else None
 
 
 def is_norm(module: torch.nn.Module) -> bool:
-    """Return whether the module's class name says norm."""
+    """Return whether the module's class name contains "norm"."""
     name = type(module).__name__.lower()
     return "norm" in name and "normal" not in name
 
@@ -127,7 +127,7 @@ def _norm_nodes(graph: Graph, model: torch.nn.Module) -> set[Node]:
 
 def _residual_additions(graph: Graph, norms: set[Node]) -> dict[Node, tuple[Node, bool]] | None:
     """Return the skip input of each residual addition and whether its branch normalises; None if that takes too long."""
-    found = {}
+    additions = {}
     looks = 0
     for node, name in graph.names.items():
         parents = graph.parents[node]
@@ -139,8 +139,8 @@ def _residual_additions(graph: Graph, norms: set[Node]) -> dict[Node, tuple[Node
         if looks > MAX_LOOKS:
             return None
         if branch is not None and any(graph.parameters[n].dim() >= 2 for n in branch if n in graph.parameters):
-            found[node] = (skip, any(n in norms and graph.rank[n] > graph.rank[skip] for n in branch))
-    return found
+            additions[node] = (skip, any(n in norms and graph.rank[n] > graph.rank[skip] for n in branch))
+    return additions
 
 
 def _between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | None, int]:

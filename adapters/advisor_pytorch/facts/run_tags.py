@@ -59,36 +59,36 @@ def training_tags(
     objective: str, direction: str, seed: int | None, study: str | None, counts: Mapping[str, int | None]
 ) -> dict[str, str]:
     """Return tags of the logger's arguments; `counts` by tag. Defaults: PyTorch's seed; the study in ADVISOR_STUDY, or none."""
-    found = {
+    facts = {
         contract.TAG_OBJECTIVE: objective,
         contract.TAG_DIRECTION: direction,
         contract.TAG_SEED: torch.initial_seed() if seed is None else seed,
         contract.TAG_STUDY: study or os.environ.get("ADVISOR_STUDY") or None,
         **counts,
     }
-    return {tag: text(value) for tag, value in found.items() if value is not None}
+    return {tag: text(value) for tag, value in facts.items() if value is not None}
 
 
 def training_loader_tags(loader: object) -> dict[str, str]:
     """Return tags of the training loader; unknown facts are omitted."""
     settings = data.settings(loader)
-    found = {
+    facts = {
         contract.TAG_N_TRAIN: data.examples(loader),
         contract.TAG_SHUFFLE: data.shuffles(loader),
         contract.TAG_LOADER: None if settings is None else json.dumps(settings),
     }
-    return {tag: text(value) for tag, value in found.items() if value is not None}
+    return {tag: text(value) for tag, value in facts.items() if value is not None}
 
 
 def validation_loader_tags(loader: object) -> dict[str, str]:
     """Return tags of the validation loader, which is not iterated."""
     counts = data.class_counts(loader)
-    found = {
+    facts = {
         contract.TAG_N_VALID: data.examples(loader),
         contract.TAG_EVAL_BATCH_SIZE: data.batch_size(loader),
         contract.TAG_VALID_COUNTS: None if counts is None else json.dumps(counts),
     }
-    return {tag: text(value) for tag, value in found.items() if value is not None}
+    return {tag: text(value) for tag, value in facts.items() if value is not None}
 
 
 def text(value: object) -> str:
@@ -144,13 +144,13 @@ def device(at: torch.device) -> str:
 @lru_cache(maxsize=1)
 def libraries() -> dict[str, str]:
     """Return versions of Python, CUDA and common libraries; the full list is an artifact of the run."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
     if torch.version.cuda:
-        found["cuda"] = torch.version.cuda
-        found["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
-    return found
+        versions["cuda"] = torch.version.cuda
+        versions["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
+    return versions

@@ -79,9 +79,9 @@ def kind(scheduler: Any, steps: int | None) -> str:
             return kind_of(scheduler, steps)
     except Exception:  # an incomplete subclass, or a function not defined at every step
         return "other"
-    found = _kind_of_name(type(scheduler).__name__)
-    warms_up = bool(getattr(scheduler, "warmup_t", 0)) and not found.startswith("warmup+")  # timm's
-    return "warmup+" + found if warms_up else found
+    base = _kind_of_name(type(scheduler).__name__)
+    warms_up = bool(getattr(scheduler, "warmup_t", 0)) and not base.startswith("warmup+")  # timm's
+    return "warmup+" + base if warms_up else base
 
 
 def _torch_class(scheduler: Any) -> str:
@@ -158,8 +158,8 @@ def _together(kinds: Sequence[str]) -> str:
 
 def _kind_of_name(name: str) -> str:
     lower = name.lower()
-    found = next((k for pattern, k in _BY_NAME if re.search(pattern, lower)), "other")
-    return "warmup+" + found if "warmup" in lower and found != "other" else found
+    base = next((k for pattern, k in _BY_NAME if re.search(pattern, lower)), "other")
+    return "warmup+" + base if "warmup" in lower and base != "other" else base
 
 
 def _name_of(function: Any) -> str:

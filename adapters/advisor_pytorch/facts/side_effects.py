@@ -72,8 +72,10 @@ def _may_be_used(value: object, depth: int) -> bool:
 def _is_setting(name: str, holders: Iterable[object]) -> bool:
     """Return whether `name` is a plain value in one of the holders, and not a computed attribute."""
     missing = object()
-    found = [inspect.getattr_static(holder, name, missing) for holder in holders]
-    return all(value is missing or _is_plain(value) for value in found) and any(value is not missing for value in found)
+    values = [inspect.getattr_static(holder, name, missing) for holder in holders]
+    return all(value is missing or _is_plain(value) for value in values) and any(
+        value is not missing for value in values
+    )
 
 
 def _is_plain(value: object) -> bool:

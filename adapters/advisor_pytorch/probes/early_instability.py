@@ -66,7 +66,7 @@ class EarlyInstability:
             yield f"At {trial.learning_rate:.3g} it stood at {trial.highest:.4g} for ten steps, above {trial.first:.4g} at first."
         if not higher and self.diverges_from is None:
             yield "At none of these learning rates did the loss rise above its first value for ten steps."
-        yield f"Logged as the study {self.experiment!r}: `advisor analyze` tells a rise from noise and says what to do."
+        yield f"Logged as the study {self.experiment!r}: `advisor analyze` distinguishes a rise from noise and recommends changes."
 
 
 def early_instability(
@@ -159,9 +159,9 @@ class _Starts:
             max_train_steps=self.planned,
         ) as log:
             losses = self._losses(log, rate)
-            gone = not math.isfinite(losses[-1])
-            log.close("diverged" if gone else "complete")
-        return _read(rate, multiple, losses, gone, first_step=0 if self.evaluate is not None else 1)
+            diverged = not math.isfinite(losses[-1])
+            log.close("diverged" if diverged else "complete")
+        return _read(rate, multiple, losses, diverged, first_step=0 if self.evaluate is not None else 1)
 
     def _losses(self, log: TuningLogger, rate: float) -> list[float]:
         """Return the loss before the first step, if `evaluate` gives it, and after each step."""
@@ -185,7 +185,7 @@ def _log(log: TuningLogger, loss: Value) -> float:
     return read_number(loss)
 
 
-def _read(rate: float, multiple: float, losses: list[float], gone: bool, first_step: int) -> StartTrial:
+def _read(rate: float, multiple: float, losses: list[float], diverged: bool, first_step: int) -> StartTrial:
     finite = [loss for loss in losses if math.isfinite(loss)]
     if not finite:
         return StartTrial(rate, multiple, math.nan, math.nan, first_step, math.nan, first_step)
@@ -195,7 +195,7 @@ def _read(rate: float, multiple: float, losses: list[float], gone: bool, first_s
     levels = levels if len(finite) > 1 else finite
     highest = max(range(len(levels)), key=levels.__getitem__)
     at = min(highest + AVERAGING_STEPS, len(finite) - 1) + first_step
-    diverged_at = len(finite) + first_step if gone else None
+    diverged_at = len(finite) + first_step if diverged else None
     return StartTrial(rate, multiple, finite[0], levels[highest], at, levels[-1], diverged_at)
 
 

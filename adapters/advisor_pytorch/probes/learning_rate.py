@@ -60,12 +60,12 @@ class LearningRateRange:
     @property
     def diverges_from(self) -> float | None:
         """The lowest learning rate from which all diverged; None if the highest one did not."""
-        found = None
+        lowest = None
         for trial in reversed(self.trials):
             if trial.diverged_at is None:
                 break
-            found = trial.learning_rate
-        return found
+            lowest = trial.learning_rate
+        return lowest
 
     def __str__(self) -> str:
         head = f"{'learning rate':>13}  {'loss':>11}  {'fall':>11}"

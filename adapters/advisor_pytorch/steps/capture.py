@@ -119,11 +119,11 @@ class StepCapture:
         if self._drops_loss:
             self._drops_loss = False
             return
-        kept = read_or_copy(loss)
-        if isinstance(kept, torch.Tensor):
-            self._losses.append(kept)
+        value = read_or_copy(loss)
+        if isinstance(value, torch.Tensor):
+            self._losses.append(value)
         else:
-            self._plain_losses.append(kept)
+            self._plain_losses.append(value)
         if examples is not None:
             self._explicit_examples += examples
         elif self._batch_size is not None:

@@ -65,11 +65,11 @@ class Transfer:
         """Return the values in the order of the tensors."""
         if len(self._parts) == 1:
             return self._parts[0][1].numbers()
-        found = [0.0] * self._count
+        result = [0.0] * self._count
         for at, part in self._parts:
             for i, number in zip(at, part.numbers(), strict=True):
-                found[i] = number
-        return found
+                result[i] = number
+        return result
 
 
 class _OneDevice:

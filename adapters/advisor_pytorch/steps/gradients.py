@@ -65,11 +65,11 @@ class ClipScopes:
         return self._known[key]
 
     def _look(self, parameters: Sequence[torch.Tensor]) -> ClipScope:
-        given = {id(p) for p in parameters}
+        ids = {id(p) for p in parameters}
         trained = [
             {id(p): p.requires_grad for group in optimizer.param_groups for p in group["params"]}
             for optimizer in self._optimizers
         ]
-        touched = tuple(k for k, own in enumerate(trained) if not given.isdisjoint(own))
+        touched = tuple(k for k, own in enumerate(trained) if not ids.isdisjoint(own))
         wanted = {i for k in touched for i, requires_grad in trained[k].items() if requires_grad}
         return ClipScope(touched, {id(p) for p in parameters if p.requires_grad} == wanted)

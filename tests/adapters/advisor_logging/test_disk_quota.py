@@ -124,7 +124,7 @@ def test_what_is_delivered_makes_room_and_the_sidecar_begins_later(
         writer.append(frames)
         bounded.add(len(frames))
         assert sizes(folder) < limit + 64_000 + spool.RESERVE_BYTES
-        shipper._deliver_more(gone=False)
+        shipper._deliver_more(has_exited=False)
         assert shipper._store is not None
         shipper._send(shipper._store)
     writer.append(spool.encode_event({"end": {"status": "FINISHED", "time_ms": 1, "tags": {}}}))
