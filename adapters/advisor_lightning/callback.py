@@ -42,7 +42,6 @@ class TuningCallback(FrameworkCallback, Callback):
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin to record."""
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return  # Lightning's loggers are off as well
         if not trainer.optimizers:
@@ -90,17 +89,14 @@ class TuningCallback(FrameworkCallback, Callback):
 
     @override
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """End the run."""
         self._end(trainer, None)
 
     @override
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """End the run with the status of the exception."""
         self._end(trainer, exception)
 
     @override
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """End the run if no other hook did."""
         self._end(trainer, None)
 
     def _end(self, trainer: Trainer, error: BaseException | None) -> None:
@@ -128,7 +124,6 @@ class TuningCallback(FrameworkCallback, Callback):
 
     @override
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Look for a checkpoint that was saved after the last batch."""
         if self._log is not None and self._saved_at is not None:
             with guard_training("a checkpoint"):
                 self._look_for_checkpoints(trainer)
@@ -137,7 +132,6 @@ class TuningCallback(FrameworkCallback, Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Log the loss of a batch."""
         if self._log is None:
             return
         with guard_training("the loss"):
@@ -150,19 +144,16 @@ class TuningCallback(FrameworkCallback, Callback):
 
     @override
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log the metrics logged by epoch."""
         self._evaluate(trainer)
 
     @override
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Metrics logged from here belong to the validation."""
         if self._log is not None:
             with guard_training("an evaluation"):
                 self._metrics.mark(trainer.callback_metrics)
 
     @override
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log the metrics of the validation."""
         if not trainer.sanity_checking:
             self._evaluate(trainer)
 

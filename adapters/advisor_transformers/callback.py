@@ -65,7 +65,6 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Begin to record before the first epoch."""
         self._begin(args, state, kwargs)
         self._waiting_since = time.perf_counter()
 
@@ -95,7 +94,6 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """End the run."""
         if self._log is not None:
             with guard_training("the checkpoints"):
                 self._log_remaining_checkpoints(args, state)
@@ -117,13 +115,11 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """The batches of the next optimizer step have arrived."""
         if self._log is not None and self._waiting_since is not None:
             self._log.add_batch(time.perf_counter() - self._waiting_since)
 
     @override
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Log the loss of an optimizer step."""
         if self._log is None:
             return
         losses, self._losses = self._losses, []
@@ -140,7 +136,6 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
 
     @override
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Log the results of an evaluation."""
         self._begin(args, state, kwargs)
         metrics = kwargs.get("metrics")
         if self._log is None or not metrics:
@@ -155,7 +150,6 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
 
     @override
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Record a checkpoint that was written."""
         if self._log is not None:
             with guard_training("a checkpoint"):
                 path = os.path.join(args.output_dir or "", f"checkpoint-{state.global_step}")

@@ -92,25 +92,37 @@ class StepCapture:
         self._begin_row()
         self._handles = []
         for k, optimizer in enumerate(self._optimizers):
-            self._handles.append(optimizer.register_step_pre_hook(partial(self._before_step, k)))
-            self._handles.append(optimizer.register_step_post_hook(partial(self._after_step, k)))
-        clipping.listen(self._on_clip)
-        scaling.patches.listen(self)
+            self._handles.append(optimizer.register_step_pre_hook(self._guard(partial(self._before_step, k))))
+            self._handles.append(optimizer.register_step_post_hook(self._guard(partial(self._after_step, k))))
+        self._clip_listener, self._scaler_listener = self._guard(self._on_clip), self._guard(self._on_scaler)
+        clipping.listen(self._clip_listener)
+        scaling.patches.listen(self._scaler_listener)
         _live.add(self)
 
     def stop(self) -> None:
         """Remove the hooks and hand over the remaining rows."""
         for handle in self._handles:
             handle.remove()
-        clipping.ignore(self._on_clip)
-        scaling.patches.ignore(self)
-        if self.alive:
-            try:
-                self._close_row()
-                self.flush()
-            except Exception as error:  # a failed device returns no data
-                self._fail(error)
+        clipping.ignore(self._clip_listener)
+        scaling.patches.ignore(self._scaler_listener)
+        self._guard(self._close_row)()
+        self._guard(self.flush)()
         self.alive = False
+
+    def _guard(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a hook: it does nothing after `stop` or in a forked process, and an error in it becomes a warning."""
+
+        def guarded(*args: Any) -> Any:
+            if not self.alive:
+                return None
+            try:
+                return function(*args)
+            except Exception as error:
+                text = f"a step could not be captured ({type(error).__name__}: {error}); training goes on"
+                self._owner.warn("capture", text)
+                return None
+
+        return guarded
 
     # Called by the loop.
 
@@ -160,32 +172,22 @@ class StepCapture:
     # Called by PyTorch.
 
     def _before_step(
-        self, k: int, _optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, k: int, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        if not self.alive:
+        self._hook_ran = True
+        if k == 0:
+            self._drops_loss = False
+            if self._row is not None:
+                self._close_row()
+            if self._scaled:
+                self._overflowed = getattr(optimizer, "found_inf", None)
+        if self._is_capturing():
             return None
-        try:
-            self._hook_ran = True
-            if k == 0:
-                self._drops_loss = False
-                if self._row is not None:
-                    self._close_row()
-                if self._scaled:
-                    self._overflowed = getattr(_optimizer, "found_inf", None)
-            if self._is_capturing():
-                return None
-            if len(args) > 1 or kwargs:
-                closure = args[1] if len(args) > 1 else kwargs.get("closure")
-                if callable(closure):
-                    wrapped = self._wrap_closure(k, closure)
-                    return (
-                        ((args[0], wrapped, *args[2:]), kwargs)
-                        if len(args) > 1
-                        else (args, kwargs | {"closure": wrapped})
-                    )
-            self._norms.before_step(k)
-        except Exception as error:
-            self._fail(error)
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], self._wrap_closure(k, args[1]), *args[2:]), kwargs
+        if len(args) <= 1 and callable(kwargs.get("closure")):
+            return args, kwargs | {"closure": self._wrap_closure(k, kwargs["closure"])}
+        self._norms.before_step(k)
         return None
 
     def _wrap_closure(self, k: int, closure: Callable[[], Any]) -> Callable[[], Any]:
@@ -197,74 +199,55 @@ class StepCapture:
             loss = closure()
             if not evaluated:
                 evaluated = True
-                try:
-                    self._norms.before_step(k)
-                except Exception as error:
-                    self._fail(error)
+                self._guard(self._norms.before_step)(k)
             return loss
 
         return wrapped
 
     def _after_step(self, k: int, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if not self.alive:
-            return
-        try:
-            self._norms.after_step(k)
-            if k == 0 and not self._is_capturing():
-                self._open_row()
-        except Exception as error:
-            self._fail(error)
+        self._norms.after_step(k)
+        if k == 0 and not self._is_capturing():
+            self._open_row()
 
     def _on_clip(self, event: clipping.Clipping) -> None:
-        if not self.alive:
+        scope = self._norms.scope(event)
+        if not scope.optimizers:
             return
-        try:
-            scope = self._norms.scope(event)
-            if not scope.optimizers:
-                return
-            if 0 in scope.optimizers:
-                self._close_row()
-            tag = contract.TAG_GRAD_CLIP if event.by == "norm" else contract.TAG_GRAD_CLIP_VALUE
-            if tag not in self._noticed:
-                self._notice(tag, str(event.limit))
-            if not self._is_capturing():
-                self._norms.clipped(event, scope)
-        except Exception as error:
-            self._fail(error)
+        if 0 in scope.optimizers:
+            self._close_row()
+        tag = contract.TAG_GRAD_CLIP if event.by == "norm" else contract.TAG_GRAD_CLIP_VALUE
+        if tag not in self._noticed:
+            self._notice(tag, str(event.limit))
+        if not self._is_capturing():
+            self._norms.clipped(event, scope)
 
-    def scaler_begins(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
-        """A gradient scaler is about to make or skip a step."""
+    def _on_scaler(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, begins: bool) -> None:
         k = self._index.get(id(optimizer))
-        if k is None or not self.alive or not scaler.is_enabled():
-            return
-        try:
-            self._hook_ran = False
-            scale = getattr(scaler, "_scale", None)  # `get_scale` would wait for the device
-            if k == 0:
-                self._close_row()
-                self._scaled = True
-                self._scale = detached_copy(scale) if scale is not None else None
-            if scale is not None and not scaling.is_unscaled(scaler, optimizer):
-                self._norms.unscale(k, scale)
-        except Exception as error:
-            self._fail(error)
+        if k is not None and scaler.is_enabled():
+            if begins:
+                self._before_scaled_step(k, scaler, optimizer)
+            elif not self._hook_ran:
+                self._after_skipped_step(k)
 
-    def scaler_ended(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
-        """The scaler has made or skipped the step."""
-        k = self._index.get(id(optimizer))
-        if k is None or self._hook_ran or not self.alive or not scaler.is_enabled():
-            return
-        try:
-            self._norms.drop(k)
-            if k == 0:
-                self.skipped += 1
-                self._pending_skips += 1
-                self._begin_row()
-                self._clock.restart()
-                self._clock.forget_batches()
-                self._drops_loss = True  # the loss of the batch that overflowed
-        except Exception as error:
-            self._fail(error)
+    def _before_scaled_step(self, k: int, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+        self._hook_ran = False
+        scale = getattr(scaler, "_scale", None)  # `get_scale` would wait for the device
+        if k == 0:
+            self._close_row()
+            self._scaled = True
+            self._scale = detached_copy(scale) if scale is not None else None
+        if scale is not None and not scaling.is_unscaled(scaler, optimizer):
+            self._norms.unscale(k, scale)
+
+    def _after_skipped_step(self, k: int) -> None:
+        self._norms.drop(k)
+        if k == 0:
+            self.skipped += 1
+            self._pending_skips += 1
+            self._begin_row()
+            self._clock.restart()
+            self._clock.forget_batches()
+            self._drops_loss = True  # the loss of the batch that overflowed
 
     # Rows.
 
@@ -356,9 +339,6 @@ class StepCapture:
         if self._noticed.get(tag) != value:
             self._noticed[tag] = value
             self._owner.noticed(tag, value)
-
-    def _fail(self, error: Exception) -> None:
-        self._owner.warn("capture", f"a step could not be captured ({type(error).__name__}: {error}); training goes on")
 
 
 _live: weakref.WeakSet[StepCapture] = weakref.WeakSet()

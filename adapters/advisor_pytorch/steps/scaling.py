@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from advisor_pytorch.steps.patches import Patches
 
+Listener = Callable[[torch.amp.GradScaler, torch.optim.Optimizer, bool], None]
+"""Called with True before and with False after each step of any gradient scaler, also a disabled one. Must not raise."""
 
-class ScalerListener(Protocol):
-    """Observes the steps of all gradient scalers, also disabled ones. Must not raise."""
-
-    def scaler_begins(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
-        """Called before a scaler's step of any optimizer."""
-
-    def scaler_ended(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
-        """Called after it."""
-
-
-patches: Patches[ScalerListener] = Patches(lambda: patches.replace(torch.amp.GradScaler, "step", _observe_step))
+patches: Patches[Listener] = Patches(lambda: patches.replace(torch.amp.GradScaler, "step", _observe_step))
 
 
 def is_unscaled(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> bool:
@@ -32,10 +25,10 @@ def _observe_step(original: Any) -> Any:
     def step(self: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         listeners = list(patches.listeners)
         for listener in listeners:
-            listener.scaler_begins(self, optimizer)
+            listener(self, optimizer, True)
         made = original(self, optimizer, *args, **kwargs)
         for listener in listeners:
-            listener.scaler_ended(self, optimizer)
+            listener(self, optimizer, False)
         return made
 
     step.__doc__ = original.__doc__
