@@ -18,10 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from io import RawIOBase
 from pathlib import Path
-from typing import Any
-
-import psutil
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING, Any
 
 from advisor import contract
 from advisor.contract.redact import one_line, reason
@@ -42,6 +39,9 @@ from advisor_logging.spool import (
 )
 from advisor_logging.store import MAX_METRICS, Store
 from advisor_logging.windows import Point, Windows
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 POLL_S = 0.05
 SEND_EVERY_S = 2.0
@@ -256,6 +256,8 @@ class Shipper:
 
 def lock(folder: Path) -> FileLock | None:
     """Return the lock of the one process that delivers the spool in `folder`, held; None if another process holds it."""
+    from filelock import FileLock, Timeout  # a slow import, which the trainer does not need
+
     held = FileLock(folder / "lock", mode=0o600)
     try:
         held.acquire(blocking=False)
@@ -305,7 +307,11 @@ def _next_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[s
 
 def _has_exited(parent: int) -> bool:
     """Return whether the process that started this one has exited; Windows keeps the parent's id."""
-    return os.getppid() != parent or (sys.platform == "win32" and not psutil.pid_exists(parent))
+    if os.name != "nt":
+        return os.getppid() != parent
+    import psutil
+
+    return not psutil.pid_exists(parent)
 
 
 def _ship(folder: Path, script_folder: Path, trainer: Mapping[str, Any]) -> None:

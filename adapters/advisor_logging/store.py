@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from filelock import FileLock
-
 from advisor import contract
 from advisor_logging.spool import user_id
 from advisor_logging.windows import Point
@@ -198,6 +196,8 @@ def one_at_a_time(tracking_uri: str) -> Iterator[None]:
     if not tracking_uri.startswith("sqlite:"):
         yield
         return
+    from filelock import FileLock  # a slow import, which the trainer does not need
+
     name = hashlib.sha256(tracking_uri.encode()).hexdigest()[0]  # at most 16 lock files for any number of stores
     with FileLock(Path(tempfile.gettempdir()) / f"advisor-{user_id()}-{name}.lock", mode=0o600):
         yield
