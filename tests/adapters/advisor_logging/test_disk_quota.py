@@ -17,29 +17,7 @@ from advisor_logging.recorder import Recorder, RunSettings
 from advisor_logging.shipper import Shipper
 from advisor_logging.table import Table
 from tests.adapters.fixture_types import History, OnlyRun
-
-
-class Chunk:
-    """Rows that are there."""
-
-    def __init__(self, table: Table, windowed: bool) -> None:
-        self.table, self.windowed = table, windowed
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def ready(self) -> bool:
-        return True
-
-    def tables(self) -> list[Table]:
-        return [self.table]
-
-
-def steps(first: int, count: int) -> Chunk:
-    at = list(range(first, first + count))
-    return Chunk(
-        Table(at, [1_700_000_000_000 + s for s in at], {f"m{i}": [float(s) for s in at] for i in range(8)}), True
-    )
+from tests.adapters.samples import Chunk, steps
 
 
 def evaluation(step: int) -> Chunk:

@@ -19,6 +19,7 @@ from advisor import contract
 from advisor_logging import spool
 from advisor_logging.shipper import Shipper
 from tests.adapters.fixture_types import History, OnlyRun, Start, Train
+from tests.adapters.samples import kill_shipper
 
 TRAINER = """
 import sys, time, torch
@@ -100,11 +101,7 @@ def test_a_database_that_cannot_be_opened_is_named_with_its_error(
         log.evaluate({"val/error": 0.5})
         (status,) = [folder / "status.json" for folder in spools(tmp_path)]
         until(lambda: status.exists() and spool.read_json(status).get("error"), 120)
-    recorder = log._recorder
-    assert recorder is not None
-    assert recorder._shipper is not None
-    recorder._shipper._process.kill()  # it would go on trying
-    recorder._shipper._process.wait()
+    kill_shipper(log)
     said = caplog.messages[-1]
     assert "did not store everything within 0.5 s" in said
     assert "unable to open database file" in said

@@ -22,6 +22,7 @@ from advisor.cli.main import cli
 from advisor_logging import spool, sync
 from advisor_logging.shipper import Shipper, lock
 from tests.adapters.fixture_types import History, OnlyRun, Start, Train
+from tests.adapters.samples import kill_shipper
 
 NOW = int(time.time() * 1000)
 
@@ -251,10 +252,7 @@ def test_a_spool_that_was_left_is_delivered_by_hand(
     with start("sqlite:////proc/nowhere/mlflow.db", close_timeout_s=0.5, max_train_steps=5) as log:
         train(log, 5)
         log.evaluate({"val/error": 0.5})
-    assert log._recorder is not None
-    assert log._recorder._shipper is not None
-    log._recorder._shipper._process.kill()
-    log._recorder._shipper._process.wait()
+    kill_shipper(log)
     (folder,) = spools(tmp_path)
     command = [sys.executable, "-c", "from advisor.cli import main; main()", "sync", str(folder)]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)

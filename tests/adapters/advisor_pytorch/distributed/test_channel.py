@@ -19,6 +19,7 @@ from advisor_logging.table import Table
 from advisor_pytorch.distributed import channel
 from advisor_pytorch.distributed.channel import RankReceiver, RankSender
 from advisor_pytorch.steps.shard_names import part_of
+from tests.adapters.samples import Chunk
 
 SERVER = """
 import time
@@ -32,24 +33,9 @@ time.sleep(600)
 NORM = part_of(contract.GRAD_NORM)
 
 
-class Chunk:
-    """Steps that are there at once."""
-
-    windowed = True
-
-    def __init__(self, steps: range, **values: float) -> None:
-        columns = {NORM: 3.0, contract.STEP_TIME: 1.0, "train/loss": 7.0, **values}
-        rows = {name: [value] * len(steps) for name, value in columns.items()}
-        self._table = Table(list(steps), [0] * len(steps), rows)
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def ready(self) -> bool:
-        return True
-
-    def tables(self) -> list[Table]:
-        return [self._table]
+def chunk(steps: range, **values: float) -> Chunk:
+    columns = {NORM: 3.0, contract.STEP_TIME: 1.0, "train/loss": 7.0, **values}
+    return Chunk(Table(list(steps), [0] * len(steps), {name: [value] * len(steps) for name, value in columns.items()}))
 
 
 @pytest.fixture
@@ -105,7 +91,7 @@ class Rows(dict[int, dict[str, float]]):
         self._listener, self._wait_for = listener, wait_for
 
     def hand_over(self, steps: range) -> None:
-        self._add(self._listener.take(Chunk(steps).tables()))
+        self._add(self._listener.take(chunk(steps).tables()))
 
     def wait_for(self, steps: int) -> None:
         def came() -> bool:
@@ -126,7 +112,7 @@ def rows(listener: RankReceiver, wait_for: Callable[..., None]) -> Rows:
 
 def test_parts_come_together(rows: Rows, reporter: RankSender) -> None:
     for start in range(0, 50, 10):
-        reporter.put(Chunk(range(start, start + 10), **{NORM: 4.0, contract.STEP_TIME: 2.0}))
+        reporter.put(chunk(range(start, start + 10), **{NORM: 4.0, contract.STEP_TIME: 2.0}))
         rows.hand_over(range(start, start + 10))
         time.sleep(0.03)
     rows.wait_for(50)
@@ -156,7 +142,7 @@ def test_facts_and_warnings_reach_rank_0(
 def test_the_store_stays_small_where_nobody_listens(store: dist.Store, reporter: RankSender) -> None:
     before = store.num_keys()
     for step in range(200):
-        reporter.put(Chunk(range(step, step + 1)))
+        reporter.put(chunk(range(step, step + 1)))
         time.sleep(0.002)
     reporter.close()
     assert store.num_keys() <= before + 2
@@ -166,7 +152,7 @@ def test_slots_are_emptied(
     store: dist.Store, listener: RankReceiver, rows: Rows, reporter: RankSender, wait_for: Callable[..., None]
 ) -> None:
     before = store.num_keys()
-    reporter.put(Chunk(range(20)))
+    reporter.put(chunk(range(20)))
     rows.hand_over(range(20))
     rows.wait_for(20)
     reporter.close()
@@ -175,15 +161,15 @@ def test_slots_are_emptied(
 
 
 def test_the_last_steps_are_told_at_the_end(listener: RankReceiver, reporter: RankSender) -> None:
-    assert listener.take(Chunk(range(30)).tables()) == []
-    reporter.put(Chunk(range(30)))
+    assert listener.take(chunk(range(30)).tables()) == []
+    reporter.put(chunk(range(30)))
     reporter.close()
     (table,) = listener.finish()
     assert (len(table), contract.GRAD_NORM in table.columns) == (30, True)
 
 
 def test_steps_leave_without_a_rank_that_never_spoke(listener: RankReceiver, said: list[str]) -> None:
-    assert listener.take(Chunk(range(5)).tables()) == []
+    assert listener.take(chunk(range(5)).tables()) == []
     (table,) = listener.finish()
     assert set(table.columns) == {contract.STEP_TIME, "train/loss"}
     assert len(said) == 1
@@ -193,7 +179,7 @@ def test_steps_leave_without_a_rank_that_never_spoke(listener: RankReceiver, sai
 def test_a_store_that_dies_lets_steps_go(
     rows: Rows, reporter: RankSender, server: subprocess.Popen[str], said: list[str], wait_for: Callable[..., None]
 ) -> None:
-    reporter.put(Chunk(range(5)))
+    reporter.put(chunk(range(5)))
     rows.hand_over(range(5))
     rows.wait_for(5)
     server.kill()
@@ -202,9 +188,9 @@ def test_a_store_that_dies_lets_steps_go(
     rows.wait_for(10)
     assert [contract.GRAD_NORM in rows[step] for step in range(10)] == [True] * 5 + [False] * 5
     assert any("values are lost from now on" in line for line in said)
-    reporter.put(Chunk(range(5, 10)))
+    reporter.put(chunk(range(5, 10)))
     wait_for(lambda: not reporter._thread.is_alive())
-    reporter.put(Chunk(range(10, 15)))
+    reporter.put(chunk(range(10, 15)))
     assert reporter._chunks.qsize() == 0  # what goes nowhere is not kept
 
 
@@ -213,8 +199,8 @@ def test_a_store_that_hangs_holds_up_neither_end(
 ) -> None:
     server.send_signal(signal.SIGSTOP)
     try:
-        reporter.put(Chunk(range(5)))
-        listener.take(Chunk(range(5)).tables())
+        reporter.put(chunk(range(5)))
+        listener.take(chunk(range(5)).tables())
         reporter.close(timeout_s=0.2)
         rows = [step for table in listener.finish() for step in table.steps]
         assert rows == list(range(5))

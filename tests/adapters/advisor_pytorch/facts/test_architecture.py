@@ -5,19 +5,9 @@ import transformers
 from torch import nn
 
 from advisor_pytorch.facts import architecture
+from tests.adapters.samples import RootMeanSquareNorm
 
 SMALL = {"vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
-
-
-class RootMeanSquareNorm(nn.Module):
-    """SidecarSummary out, as many do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(8))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
 
 
 def test_batch_norm() -> None:

@@ -1,26 +1,17 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from accelerate import Accelerator
-from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from advisor import contract
 from advisor_pytorch.facts import data, run_tags
-from advisor_pytorch.facts.observations import Observations
-
-
-class Digits(TensorDataset):
-    classes = tuple("0123456789")
-
-    def __init__(self, n: int) -> None:
-        super().__init__(torch.randn(n, 4), torch.randint(10, (n,)))
+from tests.adapters.samples import Digits, Seen, network
 
 
 class Stream(IterableDataset[torch.Tensor]):
@@ -29,24 +20,6 @@ class Stream(IterableDataset[torch.Tensor]):
 
     def __len__(self) -> int:  # a guess
         return 1_000_000
-
-
-def network() -> nn.Sequential:
-    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.1), nn.Linear(8, 10))
-
-
-class Seen:
-    """Takes what observations note, as a logger does."""
-
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, steps: int | None = None) -> None:
-        self.tags: dict[str, str] = {}
-        self.warnings: list[str] = []
-        self.by = Observations(
-            model, [optimizer], self.tags.update, lambda key, text: self.warnings.append(text), steps
-        )
-
-    def json(self, tag: str) -> Any:
-        return json.loads(self.tags[tag])
 
 
 @pytest.mark.parametrize(

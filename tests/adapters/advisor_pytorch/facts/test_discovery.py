@@ -10,10 +10,7 @@ from torch import nn
 from torch.optim import lr_scheduler, swa_utils
 
 from advisor_pytorch.facts import averaging, discovery
-
-
-def network() -> nn.Sequential:
-    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.1), nn.Linear(8, 10))
+from tests.adapters.samples import network
 
 
 class ModelEma:

@@ -13,9 +13,10 @@ from torch import nn
 
 from advisor import contract
 from advisor_logging.recorder import Recorder, RunSettings
-from advisor_logging.table import Row, rows_to_tables
+from advisor_logging.table import Table
 from advisor_pytorch.facts import machine
 from tests.adapters.fixture_types import History
+from tests.adapters.samples import Chunk
 
 
 def test_without_a_gpu_there_is_nothing_and_no_word(recwarn: pytest.WarningsRecorder) -> None:
@@ -60,22 +61,6 @@ def test_rows_come_further_apart_as_the_training_lasts() -> None:
     assert 2_000 < len(times) < 3_500
 
 
-class Chunk:
-    windowed = True
-
-    def __init__(self, rows: list[Row]) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def ready(self) -> bool:
-        return True
-
-    def tables(self) -> list[object]:
-        return list(rows_to_tables(self._rows))
-
-
 def test_samples_are_rows_of_the_last_step(
     uri: str, only_run: Callable[[], Run], history: History, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -88,7 +73,7 @@ def test_samples_are_rows_of_the_last_step(
         return {contract.DEVICE_UTILISATION: 0.5, contract.DEVICE_MEMORY_USED: float(os.getpid())}
 
     recorder.sampler = sample
-    recorder.put(Chunk([(step, int(time.time() * 1000), {contract.TRAIN_LOSS: 1.0}) for step in range(3)]))  # type: ignore[arg-type]
+    recorder.put(Chunk(Table([0, 1, 2], [int(time.time() * 1000)] * 3, {contract.TRAIN_LOSS: [1.0] * 3})))
     deadline = time.monotonic() + 20
     while len(calls) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -5,43 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.optim import lr_scheduler, swa_utils
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 from advisor import contract
 from advisor_pytorch import TuningLogger
-from advisor_pytorch.facts.observations import Observations
 from tests.adapters.fixture_types import OnlyRun
-
-
-class Digits(TensorDataset):
-    classes = tuple("0123456789")
-
-    def __init__(self, n: int) -> None:
-        super().__init__(torch.randn(n, 4), torch.randint(10, (n,)))
-
-
-def network() -> nn.Sequential:
-    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.1), nn.Linear(8, 10))
-
-
-class Seen:
-    """Takes what observations note, as a logger does."""
-
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, steps: int | None = None) -> None:
-        self.tags: dict[str, str] = {}
-        self.warnings: list[str] = []
-        self.by = Observations(
-            model, [optimizer], self.tags.update, lambda key, text: self.warnings.append(text), steps
-        )
-
-    def json(self, tag: str) -> Any:
-        return json.loads(self.tags[tag])
+from tests.adapters.samples import Digits, Seen, network
 
 
 def test_a_run_says_all_of_it(uri: str, only_run: OnlyRun) -> None:

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from advisor_pytorch.facts import architecture
 from advisor_pytorch.facts.residuals import Graph, compute_dtype, norm_order
+from tests.adapters.samples import RootMeanSquareNorm
 
 SMALL = {"vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
 
@@ -77,17 +78,6 @@ def test_pytorchs_own_layers(norm_first: bool, layers: int) -> None:
     expected = "pre-norm" if norm_first else "post-norm"
     assert order(model, model(torch.randn(2, 5, 16)).sum()) == expected
     assert architecture.declared_norm_order(model) == expected
-
-
-class RootMeanSquareNorm(nn.Module):
-    """SidecarSummary out, as many do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(8))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
 
 
 class Block(nn.Module):
