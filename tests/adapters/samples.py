@@ -63,7 +63,7 @@ class Seen:
 
 
 class RootMeanSquareNorm(nn.Module):
-    """SidecarSummary out, as many do."""
+    """Written out in elementary operations."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ Points = tuple[torch.Tensor, torch.Tensor]
 
 
 class Module(pl.LightningModule):
-    """Learns to tell two classes apart, and notes what it computed."""
+    """Learns to distinguish two classes, and records its losses and gradient norms."""
 
     def __init__(self, lr: float = 0.1, optimizer: str = "sgd", more: dict[str, Any] | None = None) -> None:
         super().__init__()
@@ -61,8 +61,8 @@ class Module(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-def trainer(callback: Any, *more: Any, **given: Any) -> pl.Trainer:
-    known = {"max_epochs": 3, "logger": False, "enable_checkpointing": False, **given}
+def trainer(callback: Any, *more: Any, **settings: Any) -> pl.Trainer:
+    known = {"max_epochs": 3, "logger": False, "enable_checkpointing": False, **settings}
     if any(isinstance(c, ModelCheckpoint) for c in more):
         known["enable_checkpointing"] = True
     return pl.Trainer(
@@ -82,7 +82,7 @@ def loaders(points: Points) -> tuple[DataLoader[Any], DataLoader[Any]]:
 
 @pytest.fixture
 def start(uri: str) -> Callable[..., TuningCallback]:
-    return lambda **given: TuningCallback("val_loss", **{"experiment": "test", "tracking_uri": uri, **given})
+    return lambda **settings: TuningCallback("val_loss", **{"experiment": "test", "tracking_uri": uri, **settings})
 
 
 def test_a_whole_run(
@@ -148,7 +148,7 @@ def test_the_norm_is_of_the_step_where_nothing_is_clipped(
 
 
 class Adversaries(Module):
-    """Two optimizers that step by turns within a batch."""
+    """Two optimizers that step in turn within a batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ def test_one_run_with_lightnings_own_logger_and_a_second_fit_goes_on_in_it(
     assert run.info.run_id == logger.run_id
     client = MlflowClient(uri)
     assert client.get_experiment_by_name("another") is None
-    for metric in ("val_loss", "train_loss_epoch"):  # by both, at the same steps
+    for metric in ("val_loss", "train_loss_epoch"):  # logged by both, at the same steps
         found = client.get_metric_history(run.info.run_id, metric)
         assert sorted({(p.step, round(p.value, 5)) for p in found}) == sorted(
             {p.step: round(p.value, 5) for p in found}.items()
@@ -277,9 +277,9 @@ def test_what_can_be_a_hyperparameter() -> None:
 
 
 def test_misuse_is_said_before_any_training() -> None:
-    for message, given in (("direction", {"direction": "up"}), ("no argument 'experimnt'", {"experimnt": "x"})):
+    for message, settings in (("direction", {"direction": "up"}), ("no argument 'experimnt'", {"experimnt": "x"})):
         with pytest.raises((TypeError, ValueError), match=message) as caught:
-            TuningCallback("val_loss", **given)  # type: ignore[arg-type]
+            TuningCallback("val_loss", **settings)  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
 
 
@@ -315,7 +315,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(
-    ("imports", "given", "absent", "steps"),
+    ("imports", "settings", "absent", "steps"),
     [
         pytest.param(
             *("import lightning.pytorch as pl", 'strategy="ddp", devices=2', "pytorch_lightning", 4), id="two ranks"
@@ -326,10 +326,10 @@ if __name__ == "__main__":
     ],
 )
 def test_scripts(
-    imports: str, given: str, absent: str, steps: int, uri: str, only_run: OnlyRun, history: History, tmp_path: Path
+    imports: str, settings: str, absent: str, steps: int, uri: str, only_run: OnlyRun, history: History, tmp_path: Path
 ) -> None:
     script = tmp_path / "train.py"
-    script.write_text(SCRIPT.format(imports=imports, trainer=given, absent=absent))
+    script.write_text(SCRIPT.format(imports=imports, trainer=settings, absent=absent))
     done = subprocess.run([sys.executable, str(script), uri], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     run = only_run()

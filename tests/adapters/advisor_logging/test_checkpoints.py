@@ -33,7 +33,7 @@ def test_the_best_and_the_last_are_kept(tmp_path: Path) -> None:
     values = [3.0, 1.0, math.nan, 2.0, 2.0, 5.0]
     offered = [kept.offer(step, step + 1, value, write(f"{step}")) for step, value in enumerate(values)]
     assert offered == [True, True, False, True, True, True]
-    assert [(c.step, c.value) for c in kept.current.best] == [(1, 1.0), (3, 2.0)]  # of equals the earlier
+    assert [(c.step, c.value) for c in kept.current.best] == [(1, 1.0), (3, 2.0)]  # of equal values the earlier one
     assert kept.current.last is not None
     assert kept.current.last.step == 5
     assert names(tmp_path / "run") == {
@@ -43,8 +43,8 @@ def test_the_best_and_the_last_are_kept(tmp_path: Path) -> None:
         "checkpoints.json",
     }
     assert (tmp_path / "run" / "step-000000003.pt").read_text() == "3"
-    told = json.loads(kept.describe())
-    assert (told["policy"], told["chosen"], [c["step"] for c in told["kept"]]) == ("best-2+last", 1, [1, 3, 5])
+    tag = json.loads(kept.describe())
+    assert (tag["policy"], tag["chosen"], [c["step"] for c in tag["kept"]]) == ("best-2+last", 1, [1, 3, 5])
     assert not Checkpoints(tmp_path / "none", 0, ABOUT).offer(1, 2, 0.0, write(""))
     assert not (tmp_path / "none").exists()
 
@@ -65,7 +65,7 @@ def test_what_was_kept_before_is_ranked_along(tmp_path: Path) -> None:
     again = Checkpoints(tmp_path / "run", 2, ABOUT)
     assert again.current == first.current
     assert not (tmp_path / "run" / ".partial").exists()
-    again.offer(29, 30, 0.2, write("again 29"))  # made again, and better this time
+    again.offer(29, 30, 0.2, write("again 29"))  # saved again, with a better value
     again.offer(39, 40, 0.4, write("again 39"))
     assert [(c.step, c.path.read_text()) for c in again.current.all] == [
         (19, "first 19"),
@@ -185,7 +185,7 @@ def test_killed_at_any_moment_what_is_listed_is_whole(tmp_path: Path) -> None:
         assert process.stdout is not None
         started = int(process.stdout.readline())
         assert started > reached or last is None
-        while manifest.read_checkpoints(folder, "val/loss")[1] in (None, last):  # a busy machine takes its time
+        while manifest.read_checkpoints(folder, "val/loss")[1] in (None, last):  # may take long on a busy machine
             assert process.poll() is None
             time.sleep(0.005)
         time.sleep(delays.uniform(0.0, 0.15))

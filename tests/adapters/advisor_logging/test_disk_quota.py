@@ -118,12 +118,12 @@ def test_what_is_delivered_makes_room_and_the_sidecar_begins_later(
     assert sorted(read.points["m0"].steps.tolist()) == [*in_store, *range(part["from_step"], made)]
 
 
-@pytest.mark.parametrize("given", ["much", "-1", "nan", "inf"])
+@pytest.mark.parametrize("settings", ["much", "-1", "nan", "inf"])
 def test_a_bound_that_is_none_is_said(
-    record: Callable[[str, str], Recorder], uri: str, caplog: pytest.LogCaptureFixture, given: str
+    record: Callable[[str, str], Recorder], uri: str, caplog: pytest.LogCaptureFixture, settings: str
 ) -> None:
-    recorder = record(given, uri)
+    recorder = record(settings, uri)
     assert recorder._quota._limit == 1024 * 2**20
     assert caplog.messages == [
-        f"advisor: ADVISOR_SPOOL_MB must be a positive number of megabytes, not {given!r}; 1024 is used"
+        f"advisor: ADVISOR_SPOOL_MB must be a positive number of megabytes, not {settings!r}; 1024 is used"
     ]

@@ -1,4 +1,4 @@
-"""What is kept of a repository's state is what it takes to get it back, and no secret."""
+"""The recorded state of a repository suffices to restore it, and contains no secret."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def repository(tmp_path: Path) -> Path:
 
 def test_the_diff_leads_back_to_the_state(repository: Path, tmp_path: Path) -> None:
     (repository / "train.py").write_text("import model\nrun()\n \n")
-    (repository / "module with space.py").write_text("x = 1")  # imported, and never added; no newline at its end
+    (repository / "module with space.py").write_text("x = 1")  # untracked, and without a final newline
     (repository / "data").mkdir()
     (repository / "data" / "own.py").write_text("ignored\n")
     (repository / "weights.bin").write_bytes(b"\0" * 100)
@@ -105,7 +105,7 @@ def test_secrets_in_code_are_not_kept(repository: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("settings", "kept"),
     [
         ("--api-key X", "--api-key ***"),
         ("--token=abc", "--token=***"),
@@ -117,8 +117,8 @@ def test_secrets_in_code_are_not_kept(repository: Path) -> None:
         ("--db postgresql://me:pw@host/x", "--db postgresql://***@host/x"),
     ],
 )
-def test_secrets_on_the_command_line_are_not_kept(given: str, kept: str) -> None:
-    assert redact_arguments(given.split()) == kept.split()
+def test_secrets_on_the_command_line_are_not_kept(settings: str, kept: str) -> None:
+    assert redact_arguments(settings.split()) == kept.split()
 
 
 def test_what_is_called_a_secret() -> None:

@@ -57,7 +57,7 @@ def test_a_killed_trainer_loses_a_second_at_most(uri: str, tmp_path: Path, only_
                 break
         os.kill(trainer.pid, signal.SIGKILL)
         printed = [int(line), *map(int, trainer.stdout)][-1]
-    until(lambda: not spools(tmp_path), 30)  # tidied up: everything is delivered
+    until(lambda: not spools(tmp_path), 30)  # removed: everything is delivered
     run = only_run()
     assert run.info.status == "KILLED"
     assert contract.TAG_STATUS not in run.data.tags
@@ -81,9 +81,9 @@ def test_a_delivery_that_was_cut_off_is_repeated_without_doubles(
         writer.append(spool.encode_rows(spool.STEPS, rows[i : i + 101]))
     writer.append(spool.encode_rows(spool.EVALUATION, [(9, 9, {"val": float("nan")})]))
     assert Shipper(folder, uri, None).deliver(0.0)
-    (folder / "acknowledged.json").unlink()  # as if it had been killed before it noted anything
+    (folder / "acknowledged.json").unlink()  # like a kill before the first acknowledgement
     assert Shipper(folder, uri, None).deliver(0.0)
-    assert Shipper(folder, uri, None).deliver(0.0)  # and before it noted the last batch, in the middle of a window
+    assert Shipper(folder, uri, None).deliver(0.0)  # and before the last acknowledgement, in the middle of a window
     run = only_run()
     assert list(history(run, "m"))[:500] == list(range(500))
     assert history(run, "m")[1003] == 1001.5
@@ -142,7 +142,7 @@ def check(result: Result, status: str | None = "complete") -> None:
 
 
 def test_sqlite_behind_a_server_that_fails_and_dies(sqlite: Stage) -> None:
-    """30 % of the answers are errors, resets, or late, also after the server has done its work; meanwhile it is killed."""
+    """30 % of the answers are errors, resets or late, also after the server has stored the data; in between it is killed."""
     with sqlite.behind_proxy(share=0.3) as proxy:
         training = sqlite.train("together", proxy.uri)
         training.until(300)

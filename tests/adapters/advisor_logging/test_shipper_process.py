@@ -1,4 +1,4 @@
-"""Who delivers which run: a shipper stays for the next run of its trainer, as long as nothing has changed, and ends with it."""
+"""A shipper serves the next run of its trainer if no setting has changed, and exits with its trainer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 with TuningLogger(model, optimizer, params={}, objective="val/error", experiment="test", tracking_uri=sys.argv[1]):
     optimizer.step()
 (idle,) = shipper_process._idle
-child = os.fork()  # it holds a copy of the pipe to the shipper, and stays
+child = os.fork()  # holds a copy of the pipe to the shipper, and keeps running
 if child == 0:
     assert shipper_process._idle == []
     time.sleep(600)
@@ -40,7 +40,7 @@ time.sleep(600)
 
 ONE_RUN = """
 import sys
-sys.path[:0] = sys.argv[2:]  # over what is installed
+sys.path[:0] = sys.argv[2:]  # takes precedence over the installed packages
 import torch
 from advisor_pytorch import TuningLogger
 model = torch.nn.Linear(2, 1)
@@ -56,7 +56,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(autouse=True)
 def _no_idle_shipper() -> None:
-    """Each test starts its own."""
+    """Each test starts its own shipper."""
     shipper_process._stop_idle()
 
 
@@ -95,8 +95,8 @@ def ends(pid: int, within_s: float) -> bool:
     return not is_running(pid)
 
 
-def make_run(start: Start, train: Train, uri: str | None, steps: int = 5, **given: object) -> TuningLogger:
-    with start(uri, max_train_steps=steps, **given) as log:
+def make_run(start: Start, train: Train, uri: str | None, steps: int = 5, **settings: object) -> TuningLogger:
+    with start(uri, max_train_steps=steps, **settings) as log:
         train(log, steps)
         log.evaluate({"val/error": 0.5})
     return log
@@ -107,7 +107,7 @@ def test_one_process_delivers_runs_in_turn_and_another_those_at_the_same_time(
 ) -> None:
     first = make_run(start, train, uri, steps=400)
     with sqlite3.connect(tmp_path / "mlflow.db", timeout=0.0) as database:
-        database.execute("BEGIN EXCLUSIVE")  # it stands by without a lock
+        database.execute("BEGIN EXCLUSIVE")  # an idle shipper holds no lock
     with start(uri, max_train_steps=300) as second:
         train(second, 300)
         second.evaluate({"val/error": 0.5})
@@ -195,14 +195,14 @@ def test_an_idle_shipper_ends_with_its_trainer_and_never_serves_a_fork(uri: str,
 
 
 def run_script(folder: Path, *arguments: object, options: tuple[str, ...] = ()) -> str:
-    """What a training script in `folder` says on standard error."""
+    """Run a training script in `folder` and return its standard error."""
     (folder / "one_run.py").write_text(ONE_RUN)
     command = [sys.executable, *options, str(folder / "one_run.py"), *map(str, arguments)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stderr
 
 
 def copy_of_packages(folder: Path) -> Path:
-    """Another checkout, to be changed."""
+    """Return another checkout, to be modified."""
     shutil.copytree(ROOT / "advisor", folder / "advisor")
     shutil.copytree(ROOT / "adapters", folder / "adapters")
     return folder

@@ -1,4 +1,4 @@
-"""Frames that are written come back, also after crashes and on a full disk."""
+"""Frames can be read again, also after crashes and on a full disk."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_acknowledged_segments_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_file_that_may_not_grow_is_left_for_another(tmp_path: Path) -> None:
-    """A limit on the size of files, as clusters set it, stops a segment, but neither the training nor the end of its run."""
+    """A file size limit, as clusters set it, ends a segment, but not the training or the end of its run."""
     writer = spool.SpoolWriter(tmp_path)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))

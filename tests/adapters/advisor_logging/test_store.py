@@ -14,7 +14,7 @@ from advisor_logging import store
 
 
 def test_trials_that_start_together_make_one_whole_store(tmp_path):
-    """Two processes that open a store that is not there yet must not create its tables at the same time."""
+    """Two processes that open a missing store must not create its tables at the same time."""
     script = (
         "import sys; from advisor_logging.store import Store; "
         "store = Store(sys.argv[1]); "

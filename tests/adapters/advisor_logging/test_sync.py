@@ -29,17 +29,17 @@ NOW = int(time.time() * 1000)
 
 @pytest.fixture
 def left(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Leaves a spool as a training does that never reached its store."""
+    """Leave a spool like a training that never reached its store."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
 
-    def make(name: str, *, steps: int = 700, ended: bool = True, at: Path | None = None, **given: object) -> Path:
+    def make(name: str, *, steps: int = 700, ended: bool = True, at: Path | None = None, **settings: object) -> Path:
         folder = (at or tmp_path / "spool") / name
         folder.mkdir(parents=True)
         run = {"spool": os.urandom(6).hex(), "experiment": "test", "run_id": None, "run_name": name, "ends_run": True}
         run |= {"start_ms": NOW - 10**7, "source_tags": {}, "tracking_uri": uri, "cwd": str(tmp_path)}
-        spool.write_json(folder / "run.json", {**run, "host": socket.gethostname(), "process": 2**22 + 1, **given})
+        spool.write_json(folder / "run.json", {**run, "host": socket.gethostname(), "process": 2**22 + 1, **settings})
         write(folder, range(steps), ended=ended)
         return folder
 
@@ -122,9 +122,9 @@ def test_a_server_that_does_not_answer_is_said_in_a_few_words(left: Callable[...
     assert done.stderr == f"advisor: run is left in {folder}: {reason}\n"
 
 
-@pytest.mark.parametrize("given", ["nowhere", "."])
-def test_a_folder_without_spools_is_said(left: Callable[..., Path], tmp_path: Path, given: str) -> None:
-    command = [sys.executable, "-c", "from advisor.cli import main; main()", "sync", given]
+@pytest.mark.parametrize("settings", ["nowhere", "."])
+def test_a_folder_without_spools_is_said(left: Callable[..., Path], tmp_path: Path, settings: str) -> None:
+    command = [sys.executable, "-c", "from advisor.cli import main; main()", "sync", settings]
     (tmp_path / "empty").mkdir()
     refused = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path / "empty")
     assert refused.returncode == 2
@@ -134,8 +134,8 @@ def test_a_folder_without_spools_is_said(left: Callable[..., Path], tmp_path: Pa
 def test_a_copy_from_another_machine(
     left: Callable[..., Path], uri: str, tmp_path: Path, only_run: OnlyRun, history: History
 ) -> None:
-    given = {"host": "node7", "cwd": "/home/elsewhere", "tracking_uri": "sqlite:////home/elsewhere/mlflow.db"}
-    copy = left("copied", **given)
+    settings = {"host": "node7", "cwd": "/home/elsewhere", "tracking_uri": "sqlite:////home/elsewhere/mlflow.db"}
+    copy = left("copied", **settings)
     refused = run_sync(copy)
     assert refused.exit_code == 1
     assert "was meant for sqlite:////home/elsewhere/mlflow.db on node7: give --tracking-uri" in refused.stderr
@@ -146,7 +146,7 @@ def test_a_copy_from_another_machine(
 def test_nothing_is_doubled_by_a_copy(
     left: Callable[..., Path], uri: str, tmp_path: Path, only_run: OnlyRun, history: History
 ) -> None:
-    """One machine has delivered all of it, or goes on; another one has an older copy."""
+    """One machine has delivered everything; another one has an older copy."""
     original = left("run", host="node7")
     late = shutil.copytree(original, tmp_path / "copies" / "late")
     assert Shipper(original, uri, None).deliver(0.0)
@@ -159,14 +159,14 @@ def test_a_training_that_goes_on_elsewhere_is_not_ended_by_a_copy(
     left: Callable[..., Path], uri: str, tmp_path: Path, only_run: OnlyRun, history: History
 ) -> None:
     early = left("early", host="node7", steps=600, ended=False)
-    first = run_sync(early, "--tracking-uri", uri)  # the other machine died: nobody else has this
+    first = run_sync(early, "--tracking-uri", uri)  # the other machine is down: this is the only copy
     assert (first.exit_code, first.stderr) == (0, "")
     assert only_run().info.status == "KILLED"
     run = only_run()
     again = left("again", host="node7", steps=300, ended=False)
     description = spool.read_json(again / "run.json") | {"spool": run.data.tags[contract.TAG_SPOOL]}
     spool.write_json(again / "run.json", description)
-    MlflowClient(uri).update_run(run.info.run_id, status="RUNNING")  # it came back, and is ahead of the copy
+    MlflowClient(uri).update_run(run.info.run_id, status="RUNNING")  # it is up again, and ahead of the copy
     with sqlite3.connect(tmp_path / "mlflow.db") as connection:
         connection.execute("UPDATE runs SET end_time = NULL")
     connection.close()

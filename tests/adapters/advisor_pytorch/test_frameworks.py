@@ -1,4 +1,4 @@
-"""Studies that frameworks' own loggers wrote, without our hook, are understood."""
+"""Studies written by the frameworks' own loggers, without our hook, are read correctly; the examples run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Points = tuple[torch.Tensor, torch.Tensor]
 
 @pytest.fixture
 def store(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The store is also MLflow's own, with the experiment "e"."""
+    """The store is MLflow's default, with the experiment "e"."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "e")
     mlflow.create_experiment("e", artifact_location=str(tmp_path / "artifacts"))
@@ -39,7 +39,7 @@ def store(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 def read(store: str) -> Study:
-    """The study, after a whole analysis in which no rule broke."""
+    """Return the study after an analysis without broken rules."""
     report = analyze("e", tracking_uri=store)
     assert [v.rule for v in report.verdicts if v.status == "broken"] == []
     return read_study("e", tracking_uri=store)
@@ -175,7 +175,7 @@ def test_transformers_mlflow_callback(store: str, tmp_path: Path) -> None:
     assert study.signals["valid_loss"] == "eval_loss"
     assert study.signals["grad_norm"] == "grad_norm"
     assert study.signals["learning_rate"] == "learning_rate"
-    assert study.signals.get("train_eval_loss") != "train_loss"  # which is one number a run
+    assert study.signals.get("train_eval_loss") != "train_loss"  # which has one value per run
     assert not study.signals.get("examples_per_second", "").startswith("eval")
     assert list(study.searched) == ["learning_rate"]
     assert study.spec.max_train_steps == 12

@@ -36,7 +36,7 @@ def test_a_whole_run(
             if step == 200:
                 best = {k: v.clone() for k, v in log._model.state_dict().items()}
             log.evaluate({"val/error": torch.tensor(error), "val/loss": error})
-        child = os.fork()  # what a loader's worker is
+        child = os.fork()  # like a loader's worker
         if child == 0:
             train(log, 3)
             log.evaluate({"val/error": 0.0})
@@ -96,7 +96,7 @@ def test_exceptions_end_a_run_and_reach_the_user(uri: str, start: Start, train: 
     logs = []
     for error, *_ in endings:
         log = start(uri, experiment=type(error).__name__)
-        log._close_timeout_s = 0.0  # let the three deliver side by side
+        log._close_timeout_s = 0.0  # let the three deliver at the same time
         train(log, 5)
         with pytest.raises(type(error)), log:
             raise error
@@ -193,9 +193,9 @@ def test_misuse_is_said_at_once_in_one_line(uri: str, tmp_path: Path, start: Sta
         (ValueError, "max_train_steps", {"max_train_steps": 0}),
         (OSError, "checkpoint_dir", {"checkpoints": 1, "checkpoint_dir": tmp_path / "file" / "x"}),
     ]
-    for kind, message, given in wrong:
+    for kind, message, settings in wrong:
         with pytest.raises(kind, match=message) as caught:
-            start(uri, **given)
+            start(uri, **settings)
         assert "\n" not in str(caught.value)
     model = nn.Linear(1, 1)
     with pytest.raises(TypeError, match="optimizer"):
@@ -229,9 +229,9 @@ def test_importing_the_hook_does_not_import_mlflow() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def logger(model: nn.Module, optimizer: object, uri: str, **given: object) -> TuningLogger:
+def logger(model: nn.Module, optimizer: object, uri: str, **settings: object) -> TuningLogger:
     known: dict[str, object] = {"params": {}, "objective": "val/error", "experiment": "test", "tracking_uri": uri}
-    return TuningLogger(model, optimizer, **{**known, **given})  # type: ignore[arg-type]
+    return TuningLogger(model, optimizer, **{**known, **settings})  # type: ignore[arg-type]
 
 
 def test_two_optimizers_under_a_scaler_with_micro_batches(
@@ -272,7 +272,7 @@ def test_two_optimizers_under_a_scaler_with_micro_batches(
     assert list(history(run, contract.COMPUTE_TIME)) == steps[1:]
     tags = run.data.tags
     wanted = {
-        contract.TAG_STATUS: "complete",  # a step that was left out was still one of the loop's
+        contract.TAG_STATUS: "complete",  # a skipped step counts as a step of the loop
         contract.TAG_BATCH_SIZE: "16",
         contract.TAG_MICRO_BATCHES: "2",
         contract.TAG_GRAD_CLIP_VALUE: "0.001",

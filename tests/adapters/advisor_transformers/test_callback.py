@@ -45,7 +45,7 @@ def start(uri: str) -> Callable[..., TuningCallback]:
 
 
 class Told(TrainerCallback):
-    """What the Trainer itself says of its loss and gradient norm, every `logging_steps`."""
+    """Records the Trainer's own loss and gradient norm, every `logging_steps`."""
 
     def __init__(self) -> None:
         self.logs: dict[int, dict[str, float]] = {}
@@ -61,11 +61,11 @@ class Told(TrainerCallback):
 def test_loss_and_norm_are_the_trainers_own(
     given: dict[str, Any], arguments: Any, model: Any, data: Any, start: Any, only_run: OnlyRun, history: History
 ) -> None:
-    told = Told()
+    tag = Told()
     settings = arguments(logging_steps=1, gradient_accumulation_steps=3, logging_nan_inf_filter=False, **given)
-    Trainer(model, settings, train_dataset=data, callbacks=[start(), told]).train()
+    Trainer(model, settings, train_dataset=data, callbacks=[start(), tag]).train()
     run = only_run()
-    logs = {step - 1: line for step, line in told.logs.items() if "loss" in line}
+    logs = {step - 1: line for step, line in tag.logs.items() if "loss" in line}
     assert list(logs) == list(range(8))
     for metric, name in ((contract.TRAIN_LOSS, "loss"), (contract.GRAD_NORM, "grad_norm")):
         assert history(run, metric) == pytest.approx({i: line[name] for i, line in logs.items()}, rel=1e-3)
@@ -152,7 +152,7 @@ def test_the_hyperparameters_are_params(arguments: Any, model: Any, data: Any, s
     settings = arguments(adam_beta2=0.95, warmup_steps=3)
     trainer = Trainer(model, settings, train_dataset=data, eval_dataset=data[:8], callbacks=[start()])
     trainer.train()
-    trainer.evaluate()  # after the training: none of it
+    trainer.evaluate()  # after the training: not part of it
     assert "eval_loss" not in only_run().data.metrics
     params = only_run().data.params
     wanted = {"learning_rate": "0.01", "adam_beta2": "0.95", "warmup_steps": "3", "max_steps": "8", "hidden_size": "8"}

@@ -34,7 +34,7 @@ def names(folder: Path) -> set[str]:
 
 @contextmanager
 def full_disk(bytes_left: int) -> Iterator[None]:
-    """No file of this process grows beyond so many bytes, as on a disk with no more room."""
+    """Limit the size of files that this process writes, like a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_left, before[1]))
     try:
@@ -44,7 +44,7 @@ def full_disk(bytes_left: int) -> Iterator[None]:
 
 
 class Work:
-    """A training that draws from three generators and has all the state there is."""
+    """A training with three random generators and every kind of state."""
 
     def __init__(self) -> None:
         torch.manual_seed(1)
@@ -55,10 +55,10 @@ class Work:
         self.scheduler = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 0.1, total_steps=100)
         self.scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=3)
 
-    def log(self, uri: str, **given: object) -> TuningLogger:
+    def log(self, uri: str, **settings: object) -> TuningLogger:
         known = {"params": {"learning_rate": 0.01}, "objective": "val/error", "experiment": "test", "tracking_uri": uri}
         state = {"scaler": self.scaler, "scheduler": self.scheduler, "checkpoints": 2}
-        return TuningLogger(self.model, self.optimizer, **{**known, **state, **given})  # type: ignore[arg-type]
+        return TuningLogger(self.model, self.optimizer, **{**known, **state, **settings})  # type: ignore[arg-type]
 
     def train(self, log: TuningLogger, until: int) -> None:
         while log.steps < until:
@@ -76,7 +76,7 @@ class Work:
 
 
 def killed(uri: str, tmp_path: Path, only_run: OnlyRun, *, knows_its_run: bool) -> Run:
-    """A run of `Work` in a process that is killed at step 30, after evaluations at 10, 20 and 30, once all of it is delivered."""
+    """Return a run of `Work` that was evaluated at steps 10, 20 and 30, killed later, and then delivered."""
     code = f"""
     import os, signal, sys, time
     import torch
@@ -91,7 +91,7 @@ def killed(uri: str, tmp_path: Path, only_run: OnlyRun, *, knows_its_run: bool) 
             time.sleep(0.02)
         log.evaluate({{"val/error": error}})
     work.train(log, 35)
-    time.sleep(1.0)  # what is younger may be lost
+    time.sleep(1.0)  # later points may be lost
     os.kill(os.getpid(), signal.SIGKILL)
     """
     done = subprocess.run(
@@ -111,14 +111,14 @@ def killed(uri: str, tmp_path: Path, only_run: OnlyRun, *, knows_its_run: bool) 
 def test_an_interrupted_run_goes_on_as_if_it_had_not_been(uri: str, tmp_path: Path, only_run: OnlyRun) -> None:
     run = killed(uri, tmp_path, only_run, knows_its_run=True)
     run_id = run.info.run_id
-    told = json.loads(run.data.tags[contract.TAG_CHECKPOINTS])  # told on the way, since nobody closed it
-    assert (told["chosen"], [c["step"] for c in told["kept"]]) == (19, [19, 29])
+    tag = json.loads(run.data.tags[contract.TAG_CHECKPOINTS])  # logged during the run, which was never closed
+    assert (tag["chosen"], [c["step"] for c in tag["kept"]]) == (19, [19, 29])
 
     whole = Work()
     with whole.log(uri, experiment="whole") as log:
         whole.train(log, 50)
     work = Work()
-    work.train(log := work.log(uri, experiment="noise", checkpoints=0), 3)  # whatever came before is forgotten
+    work.train(log := work.log(uri, experiment="noise", checkpoints=0), 3)  # `resume` discards this state
     log.close()
     with work.log(uri, resume=True) as log:
         assert log.steps == 30
@@ -132,20 +132,20 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(uri: str, tmp_path: Pa
     assert work.scaler.state_dict() == whole.scaler.state_dict()
     assert log.run_id == run_id
     run = only_run()
-    told = json.loads(run.data.tags[contract.TAG_CHECKPOINTS])
-    assert [(c["step"], c["value"]) for c in told["kept"]] == [(19, 0.1), (39, pytest.approx(0.15)), (49, None)]
-    assert log.latest == Path(told["kept"][2]["path"])
+    tag = json.loads(run.data.tags[contract.TAG_CHECKPOINTS])
+    assert [(c["step"], c["value"]) for c in tag["kept"]] == [(19, 0.1), (39, pytest.approx(0.15)), (49, None)]
+    assert log.latest == Path(tag["kept"][2]["path"])
     assert log.best is not None
-    assert log.best.path == Path(told["kept"][0]["path"])
+    assert log.best.path == Path(tag["kept"][0]["path"])
     assert torch.load(log.latest, weights_only=True)["steps_made"] == 50
 
     fresh = Work()
-    with fresh.log(uri, experiment="again", resume=True) as log:  # that run is over: this is another one
+    with fresh.log(uri, experiment="again", resume=True) as log:  # that run has ended: this is a new one
         assert log.steps == 0
-    with fresh.log(uri, experiment="again", resume=told["kept"][0]["path"]) as log:
+    with fresh.log(uri, experiment="again", resume=tag["kept"][0]["path"]) as log:
         assert log.steps == 20
     with pytest.raises(ValueError, match="does not fit this training") as caught:
-        Work.log(_another_model(), uri, resume=told["kept"][0]["path"])
+        Work.log(_another_model(), uri, resume=tag["kept"][0]["path"])
     assert "\n" not in str(caught.value)
     with pytest.raises(FileNotFoundError, match="nor one of them"):
         Work().log(uri, resume=tmp_path / "nothing")
@@ -164,7 +164,7 @@ def test_killed_before_it_knew_its_run_it_goes_on_in_it(uri: str, tmp_path: Path
     assert about is not None
     manifest.write(
         folder, replace(about, run_id=None), *manifest.read_checkpoints(folder, "val/error")
-    )  # however fast this machine is
+    )  # independent of the machine's speed
     work = Work()
     with work.log(uri, resume=True) as log:
         work.train(log, 40)
@@ -190,14 +190,14 @@ def test_the_users_own_save_and_load(uri: str, start: Start, train: Train) -> No
         path.mkdir()
         torch.save(log._model.state_dict(), path / "model.pt")
 
-    given = {"checkpoints": 1, "save": save, "load": loaded.append, "resume": True}
-    log = start(uri, **given)
+    settings = {"checkpoints": 1, "save": save, "load": loaded.append, "resume": True}
+    log = start(uri, **settings)
     train(log, 5)
     log.evaluate({"val/error": 0.5})
     log.close("stopped")
     assert log.latest is not None
     assert names(log.latest) == {"model.pt"}
-    with start(uri, **given) as again:
+    with start(uri, **settings) as again:
         assert again.steps == 5
     assert loaded == [log.latest]
     with pytest.raises(ValueError, match="give `load`"):
@@ -222,10 +222,10 @@ def test_a_full_disk_stops_no_training(
         log.evaluate({"val/error": 0.3})
     assert [m for m in caplog.messages if "checkpoint" in m] == caplog.messages
     assert len(caplog.messages) == 1
-    told = json.loads(only_run().data.tags[contract.TAG_CHECKPOINTS])
-    assert [c["step"] for c in told["kept"]] == [24, 4]
+    tag = json.loads(only_run().data.tags[contract.TAG_CHECKPOINTS])
+    assert [c["step"] for c in tag["kept"]] == [24, 4]
     assert log.best is not None
-    assert log.best[1:] == (pytest.approx(0.1), None)  # the best was seen, and could not be kept
+    assert log.best[1:] == (pytest.approx(0.1), None)  # the best was evaluated but not saved
 
 
 def test_no_checkpoint_of_a_training_that_is_gone(
@@ -234,9 +234,9 @@ def test_no_checkpoint_of_a_training_that_is_gone(
     log = start(uri, checkpoints=1)
     train(log, 5)
     log.evaluate({"val/error": 0.5})
-    log.evaluate({"val/error": 0.1}, step=2)  # of weights that are no more
+    log.evaluate({"val/error": 0.1}, step=2)  # its weights are gone
     train(log, 5)
-    log.close(error=KeyboardInterrupt())  # perhaps in the middle of a step
+    log.close(error=KeyboardInterrupt())  # possibly during a step
     assert log.latest is not None
     assert log.latest.name == "step-000000004.pt"
     log = start(uri, checkpoints=1)
@@ -250,9 +250,9 @@ def test_no_checkpoint_of_a_training_that_is_gone(
 
 
 def test_the_rule_sees_what_was_kept(uri: str, start: Start, train: Train) -> None:
-    def run(**given: object) -> str:
-        experiment = str(given)
-        with start(uri, experiment=experiment, **given) as log:
+    def run(**settings: object) -> str:
+        experiment = str(settings)
+        with start(uri, experiment=experiment, **settings) as log:
             for i in range(20):
                 train(log, 5)
                 x = i / 20
@@ -272,9 +272,9 @@ def test_misuse_is_said_at_once(uri: str, start: Start, tmp_path: Path) -> None:
         (ValueError, "omit start_step", {"checkpoints": 1, "resume": True, "start_step": 3}),
         (ValueError, "of your own", {"checkpoints": 1, "save_on_all_ranks": True}),
     ]
-    for kind, message, given in wrong:
+    for kind, message, settings in wrong:
         with pytest.raises(kind, match=message) as caught:
-            start(uri, **given)
+            start(uri, **settings)
         assert "\n" not in str(caught.value)
     assert not (tmp_path / "spool").exists()
 
@@ -319,21 +319,21 @@ def test_all_ranks_save_a_sharded_model_together(uri: str, tmp_path: Path) -> No
     def whole():
         return [p.detach().full_tensor().clone() for p in model.parameters()]
 
-    given = dict(params={{}}, objective="val/error", experiment="test", tracking_uri={uri!r}, checkpoints=1)
+    settings = dict(params={{}}, objective="val/error", experiment="test", tracking_uri={uri!r}, checkpoints=1)
     try:
-        TuningLogger(model, optimizer, **given)
+        TuningLogger(model, optimizer, **settings)
     except ValueError as error:
         assert "save_on_all_ranks" in str(error), error
-    given |= dict(save=save, load=load, save_on_all_ranks=True, resume=True)
-    log = TuningLogger(model, optimizer, **given)
-    for made, error in ((4, 0.5), (4, 0.1), (2, 0.3)):  # the ranks do not agree on the value, and the second one fails
+    settings |= dict(save=save, load=load, save_on_all_ranks=True, resume=True)
+    log = TuningLogger(model, optimizer, **settings)
+    for made, error in ((4, 0.5), (4, 0.1), (2, 0.3)):  # the ranks disagree on the value, and the second save fails
         train(log, made)
         log.evaluate({{"val/error": error + 10 * rank}})
     saved = whole()
     log.close("stopped")
     dist.barrier()
     train(log, 5)
-    again = TuningLogger(model, optimizer, **given)
+    again = TuningLogger(model, optimizer, **settings)
     assert again.steps == 10, again.steps
     assert all(torch.equal(a, b) for a, b in zip(saved, whole(), strict=True))
     again.close("stopped")

@@ -1,4 +1,4 @@
-"""Launches the training scripts of this folder as users do, with `torchrun`, into the test's own store."""
+"""Launch the training scripts of this folder with `torchrun`, into the test's own store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = HERE.parents[3]
 
 
 class Launched(NamedTuple):
-    """What is left of a launch."""
+    """The results of a launch."""
 
     status: int
     output: str
@@ -30,7 +30,7 @@ class Launched(NamedTuple):
 
     @property
     def runs(self) -> dict[str, Run]:
-        """Of the experiment "test", by their names."""
+        """Runs of the experiment "test" by name."""
         experiment = self.client.get_experiment_by_name("test")
         found = self.client.search_runs([experiment.experiment_id]) if experiment else []
         runs = {str(r.info.run_name): r for r in found}
@@ -38,7 +38,7 @@ class Launched(NamedTuple):
         return runs
 
     def read(self, name: str, metric: str) -> dict[int, float]:
-        """A run's values of a metric by step; empty where there is no such run."""
+        """Return a run's values of a metric by step; empty without such a run."""
         run = self.runs.get(name)
         points = [] if run is None else self.client.get_metric_history(run.info.run_id, metric)
         assert len({p.step for p in points}) == len(points), f"{metric} was logged more than once a step"
@@ -47,7 +47,7 @@ class Launched(NamedTuple):
 
 @pytest.fixture
 def wait_for() -> Callable[..., None]:
-    """Waits until something is so."""
+    """Wait until a condition holds."""
 
     def wait(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
         deadline = time.monotonic() + seconds
@@ -60,16 +60,16 @@ def wait_for() -> Callable[..., None]:
 
 @pytest.fixture
 def launch(uri: str, tmp_path: Path) -> Callable[..., Launched]:
-    """Runs a script of this folder on some ranks."""
+    """Run a script of this folder on some ranks."""
 
     def run(script: str, ranks: int = 2, *, seconds: float = 300, arguments: tuple[str, ...] = ()) -> Launched:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         paths = [str(ROOT), str(ROOT / "adapters"), str(HERE)]
-        given = {"PYTHONPATH": os.pathsep.join(paths), "MLFLOW_TRACKING_URI": uri, "OMP_NUM_THREADS": "1"}
-        given["PYTHONFAULTHANDLER"] = "1"  # a rank that is aborted says where its threads were
+        settings = {"PYTHONPATH": os.pathsep.join(paths), "MLFLOW_TRACKING_URI": uri, "OMP_NUM_THREADS": "1"}
+        settings["PYTHONFAULTHANDLER"] = "1"  # an aborted rank prints the stacks of its threads
         done = subprocess.run(
             [*torchrun, str(HERE / script), *arguments],
-            env={**os.environ, **given, "CUDA_VISIBLE_DEVICES": ""},
+            env={**os.environ, **settings, "CUDA_VISIBLE_DEVICES": ""},
             timeout=seconds,
             check=False,
             stdout=subprocess.PIPE,

@@ -1,6 +1,6 @@
 """Data parallel.
 
-Run "ddp": a sampler that shards, seeds by rank, accumulated gradients (`no_sync`), clipping half of the time.
+Run "ddp": a sampler that shards, seeds by rank, accumulated gradients (`no_sync`), clipping in half of the steps.
 Run "alone": only rank 0 has a logger.
 """
 
@@ -23,7 +23,7 @@ rank, world = begin()
 torch.manual_seed(0)
 data = TensorDataset(torch.randn(64, 3), torch.randn(64, 1))
 plain = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1), nn.BatchNorm1d(1))
-plain[3].eval()  # its statistics are of one rank's batch; a reference on all batches together has others
+plain[3].eval()  # its statistics are per rank; a reference on all batches together differs
 torch.manual_seed(100 + rank)
 sampler: DistributedSampler[object] = DistributedSampler(data, seed=7)
 loader = DataLoader(data, batch_size=BATCH, sampler=sampler)
@@ -32,7 +32,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
 
 def reference(batches: list[list[torch.Tensor]]) -> float:
-    """The norm of the gradient on the batches of all ranks together, in one process."""
+    """Return the gradient norm on the batches of all ranks together, computed in one process."""
     everyone: list[list[list[torch.Tensor]]] = [[] for _ in range(world)]
     dist.all_gather_object(everyone, batches)
     single = copy.deepcopy(plain)

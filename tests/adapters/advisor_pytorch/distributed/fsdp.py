@@ -32,7 +32,7 @@ def make() -> nn.Sequential:
 
 
 def whole(gradient: torch.Tensor) -> torch.Tensor:
-    """A gradient of all ranks; of one that is not reduced, what has the mean of their squares."""
+    """Return the whole gradient; for an unreduced one, a tensor with the mean of the ranks' squares."""
     if isinstance(gradient, DTensor):
         return gradient.full_tensor()
     squares = gradient.square()
@@ -84,5 +84,5 @@ train("partly", partly=True)
 train_first_version()
 write_expected()
 dist.barrier()
-gc.collect()  # models refer to the process group in circles; it is to end here, not with the interpreter
+gc.collect()  # models and process group form reference cycles; end it here, not at the interpreter's exit
 dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Rank 1 is killed in the middle of a data-parallel training; rank 0 finds out by the exception of its next all-reduce."""
+"""Rank 1 is killed during a data-parallel training; the next all-reduce of rank 0 raises."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 rank, _ = begin()
-if "patient" in sys.argv:  # else the launcher ends this rank as soon as it has seen the other one die
+if "patient" in sys.argv:  # else the launcher ends this rank after the death of the other one
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 model = DistributedDataParallel(nn.Linear(3, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)

@@ -1,4 +1,4 @@
-"""Both ends of the ranks' talk in one process, over a real store in another one, which can be stopped and killed."""
+"""Both ends of the channel in one process, over a real store in another one, which can be stopped and killed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def chunk(steps: range, **values: float) -> Chunk:
 
 @pytest.fixture
 def server() -> Iterator[subprocess.Popen[str]]:
-    """A process that holds the store, for tests that ask for one."""
+    """A process that holds the store."""
     process = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
     yield process
     process.kill()
@@ -49,7 +49,7 @@ def server() -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[dist.Store]:
-    """The store of a process group whose only member this process is; both ends of the talk are in it."""
+    """The store of a process group with this process as its only member; both ends of the channel use it."""
     if "server" in request.fixturenames:
         port = int(request.getfixturevalue("server").stdout.readline())
         store = dist.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=5))
@@ -63,14 +63,14 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @pytest.fixture
-def said() -> list[str]:
-    """What was warned of."""
+def messages() -> list[str]:
+    """Warnings on rank 0."""
     return []
 
 
 @pytest.fixture
-def listener(store: dist.Store, said: list[str]) -> Iterator[RankReceiver]:
-    one = RankReceiver(2, "fsdp", lambda tags: None, lambda key, message: said.append(message))
+def listener(store: dist.Store, messages: list[str]) -> Iterator[RankReceiver]:
+    one = RankReceiver(2, "fsdp", lambda tags: None, lambda key, message: messages.append(message))
     one.start()
     yield one
     one.stop(5.0)
@@ -85,7 +85,7 @@ def reporter(store: dist.Store) -> Iterator[RankSender]:
 
 
 class Rows(dict[int, dict[str, float]]):
-    """Steps that the listener gave on, by number."""
+    """Steps that the receiver released, by number."""
 
     def __init__(self, listener: RankReceiver, wait_for: Callable[..., None]) -> None:
         self._listener, self._wait_for = listener, wait_for
@@ -127,16 +127,16 @@ def test_parts_come_together(rows: Rows, reporter: RankSender) -> None:
 
 
 def test_facts_and_warnings_reach_rank_0(
-    listener: RankReceiver, reporter: RankSender, said: list[str], wait_for: Callable[..., None]
+    listener: RankReceiver, reporter: RankSender, messages: list[str], wait_for: Callable[..., None]
 ) -> None:
     listener.send({"seed": 1, "batch_size": 8})
     reporter.send({"seed": 2, "batch_size": 24})
     reporter.warn("capture", "a step could not be captured")
-    wait_for(lambda: listener.take([]) == [] and "by_rank" in listener.tags()[contract.TAG_RANKS] and bool(said))
+    wait_for(lambda: listener.take([]) == [] and "by_rank" in listener.tags()[contract.TAG_RANKS] and bool(messages))
     tags = listener.tags()
     assert json.loads(tags[contract.TAG_RANKS])["facts"]["seed"] == {"by_rank": [1, 2]}
     assert tags[contract.TAG_BATCH_SIZE] == "32"
-    assert said == ["rank 1: a step could not be captured"]
+    assert messages == ["rank 1: a step could not be captured"]
 
 
 def test_the_store_stays_small_where_nobody_listens(store: dist.Store, reporter: RankSender) -> None:
@@ -168,16 +168,16 @@ def test_the_last_steps_are_told_at_the_end(listener: RankReceiver, reporter: Ra
     assert (len(table), contract.GRAD_NORM in table.columns) == (30, True)
 
 
-def test_steps_leave_without_a_rank_that_never_spoke(listener: RankReceiver, said: list[str]) -> None:
+def test_steps_leave_without_a_rank_that_never_spoke(listener: RankReceiver, messages: list[str]) -> None:
     assert listener.take(chunk(range(5)).tables()) == []
     (table,) = listener.finish()
     assert set(table.columns) == {contract.STEP_TIME, "train/loss"}
-    assert len(said) == 1
-    assert "from step 0 while" in said[0]
+    assert len(messages) == 1
+    assert "from step 0 while" in messages[0]
 
 
 def test_a_store_that_dies_lets_steps_go(
-    rows: Rows, reporter: RankSender, server: subprocess.Popen[str], said: list[str], wait_for: Callable[..., None]
+    rows: Rows, reporter: RankSender, server: subprocess.Popen[str], messages: list[str], wait_for: Callable[..., None]
 ) -> None:
     reporter.put(chunk(range(5)))
     rows.hand_over(range(5))
@@ -187,11 +187,11 @@ def test_a_store_that_dies_lets_steps_go(
     rows.hand_over(range(5, 10))
     rows.wait_for(10)
     assert [contract.GRAD_NORM in rows[step] for step in range(10)] == [True] * 5 + [False] * 5
-    assert any("values are lost from now on" in line for line in said)
+    assert any("values are lost from now on" in line for line in messages)
     reporter.put(chunk(range(5, 10)))
     wait_for(lambda: not reporter._thread.is_alive())
     reporter.put(chunk(range(10, 15)))
-    assert reporter._chunks.qsize() == 0  # what goes nowhere is not kept
+    assert reporter._chunks.qsize() == 0  # values without a receiver are not queued
 
 
 def test_a_store_that_hangs_holds_up_neither_end(

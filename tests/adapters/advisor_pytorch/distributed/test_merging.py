@@ -1,4 +1,4 @@
-"""What rank 0 makes of its own steps and of what the other ranks told it, without any process but this one."""
+"""Rank 0 merges its steps with the other ranks' values; all in this process."""
 
 from __future__ import annotations
 

@@ -9,8 +9,10 @@ from advisor_pytorch.distributed import rank_facts
 
 
 def test_the_tag_tells_what_ranks_have_alike_and_what_not() -> None:
-    said = json.loads(rank_facts.describe("ddp", "gloo", [{"seed": 1, "host": "a"}, {"seed": 2, "host": "a"}, None]))
-    assert said == {
+    messages = json.loads(
+        rank_facts.describe("ddp", "gloo", [{"seed": 1, "host": "a"}, {"seed": 2, "host": "a"}, None])
+    )
+    assert messages == {
         "world_size": 3,
         "parallel": "ddp",
         "backend": "gloo",
@@ -24,10 +26,10 @@ def test_the_tag_of_very_many_ranks_still_fits_and_is_whole() -> None:
     facts = [{"host": f"node-{i // 8:04d}.cluster", "seed": i} for i in range(4096)]
     text = rank_facts.describe("fsdp", "nccl", facts)
     assert len(text) <= rank_facts.MAX_VALUE
-    said = json.loads(text)
-    assert said["world_size"] == 4096
-    assert said["facts"]["seed"]["by_rank"][-1] == "..."
-    assert said["facts"]["seed"]["by_rank"][:3] == [0, 1, 2]
+    messages = json.loads(text)
+    assert messages["world_size"] == 4096
+    assert messages["facts"]["seed"]["by_rank"][-1] == "..."
+    assert messages["facts"]["seed"]["by_rank"][:3] == [0, 1, 2]
 
 
 def test_the_batch_is_that_of_all_ranks() -> None:

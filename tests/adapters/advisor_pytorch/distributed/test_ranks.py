@@ -1,4 +1,4 @@
-"""Trainings of several ranks, launched by `torchrun`: one run, the whole gradient's norm, every rank's facts, no hanging."""
+"""Trainings of several ranks, launched by `torchrun`: one run, the norm of the whole gradient, every rank's facts, no hangs."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ def test_data_parallel(launch: Launch) -> None:
     assert all(fastest[step] <= times[step] <= slowest[step] for step in times)
     assert any(fastest[step] < slowest[step] for step in times)
 
-    said = json.loads(tags[contract.TAG_RANKS])
-    assert (said["world_size"], said["parallel"], said["backend"]) == (2, "ddp", "gloo")
-    assert said["facts"]["seed"] == {"by_rank": [100, 101]}
-    assert said["facts"]["loader_seed"] == {"same": 7}
-    assert said["facts"]["shard_examples"] == {"same": 32}
-    assert said["facts"]["batch_size"] == {"same": 8}
-    assert said["facts"]["device"] == {"same": "cpu"}
-    assert said["facts"]["logs"] == {"by_rank": [True, False]}
-    assert said["facts"]["sync_batch_norm"] == {"same": False}
-    assert "host" in said["facts"]
+    messages = json.loads(tags[contract.TAG_RANKS])
+    assert (messages["world_size"], messages["parallel"], messages["backend"]) == (2, "ddp", "gloo")
+    assert messages["facts"]["seed"] == {"by_rank": [100, 101]}
+    assert messages["facts"]["loader_seed"] == {"same": 7}
+    assert messages["facts"]["shard_examples"] == {"same": 32}
+    assert messages["facts"]["batch_size"] == {"same": 8}
+    assert messages["facts"]["device"] == {"same": "cpu"}
+    assert messages["facts"]["logs"] == {"by_rank": [True, False]}
+    assert messages["facts"]["sync_batch_norm"] == {"same": False}
+    assert "host" in messages["facts"]
     assert tags[contract.TAG_BATCH_SIZE] == "16"
     rates = done.read("ddp", contract.EXAMPLES_PER_SECOND)
     assert all(16 / slowest[s] <= rates[s] * 1.0001 and rates[s] <= 16 / fastest[s] * 1.0001 for s in times)
@@ -81,9 +81,9 @@ def assert_sharded(done: Launched) -> None:
     assert done.read("by-value", contract.CLIPPED) == {0: 0.0, **dict.fromkeys(range(1, 6), 1.0)}
     for name in sharded:
         run = runs[name]
-        said = json.loads(run.data.tags[contract.TAG_RANKS])
-        assert said["parallel"] == "fsdp"
-        assert said["facts"]["seed"] == {"same": 3}
+        messages = json.loads(run.data.tags[contract.TAG_RANKS])
+        assert messages["parallel"] == "fsdp"
+        assert messages["facts"]["seed"] == {"same": 3}
         assert run.data.tags[contract.TAG_STATUS] == "complete"
     assert set(done.read("first-version", contract.TRAIN_LOSS)) == set(range(6))
     assert done.read("first-version", contract.GRAD_NORM) == {}
@@ -130,9 +130,9 @@ def test_trainings_by_a_framework_are_one_run_too(launch: Launch, framework: str
     assert set(done.read(framework, contract.SLOWEST_RANK)) == set(range(1, 8))
     tags = done.runs[framework].data.tags
     assert tags[contract.TAG_STATUS] == "complete"
-    said = json.loads(tags[contract.TAG_RANKS])
-    assert said["world_size"] == 2
-    assert said["facts"]["logs"] == {"by_rank": [True, False]}
+    messages = json.loads(tags[contract.TAG_RANKS])
+    assert messages["world_size"] == 2
+    assert messages["facts"]["logs"] == {"by_rank": [True, False]}
     batch = {"lightning": 8, "transformers": 2}[framework]
-    assert said["facts"]["batch_size"] == {"same": batch}
+    assert messages["facts"]["batch_size"] == {"same": batch}
     assert tags[contract.TAG_BATCH_SIZE] == str(2 * batch)

@@ -10,8 +10,8 @@ from advisor_transformers import TuningCallback
 
 
 class Reference(TrainerCallback):
-    def on_pre_optimizer_step(self, args: object, state: object, control: object, **given: object) -> None:
-        model = given["model"]
+    def on_pre_optimizer_step(self, args: object, state: object, control: object, **settings: object) -> None:
+        model = settings["model"]
         assert isinstance(model, torch.nn.Module)
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         expect("transformers", torch.stack([g.norm() for g in gradients]).norm().item())

@@ -18,7 +18,7 @@ class Stream(IterableDataset[torch.Tensor]):
     def __iter__(self) -> Iterator[torch.Tensor]:
         yield from torch.randn(8, 4)
 
-    def __len__(self) -> int:  # a guess
+    def __len__(self) -> int:  # an estimate
         return 1_000_000
 
 

@@ -14,7 +14,7 @@ from tests.adapters.samples import network
 
 
 class ModelEma:
-    """As timm has it."""
+    """Like timm's class."""
 
     def __init__(self, model: nn.Module) -> None:
         self.shadow = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -47,7 +47,7 @@ def test_schedulers_are_found_without_being_told_of() -> None:
     plateau = lr_scheduler.ReduceLROnPlateau(optimizer)
     found = discovery.discover(model, [optimizer], 100).schedule
     assert found == {"class": "ReduceLROnPlateau", "kind": "plateau"}
-    plateau.state_dict()  # from now on the garbage collector sees its attributes as a dictionary
+    plateau.state_dict()  # now the garbage collector sees its `__dict__`
     assert discovery.discover(model, [optimizer], 100).schedule == found
     del plateau
     parts = [lr_scheduler.LinearLR(optimizer, 0.1), lr_scheduler.CosineAnnealingLR(optimizer, 90)]

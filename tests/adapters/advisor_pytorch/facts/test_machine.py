@@ -1,4 +1,4 @@
-"""Sampling of the device: silent without one, bounded with one."""
+"""Sampling of the device: no messages without one, a bounded number of rows with one."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_samples_are_rows_of_the_last_step(
 
     def sample(last: bool) -> dict[str, float]:
         calls.append(last)
-        assert len(calls) == 1 or last, "once is enough"  # an error: nothing more is sampled
+        assert len(calls) == 1 or last, "once is enough"  # an error ends the sampling
         return {contract.DEVICE_UTILISATION: 0.5, contract.DEVICE_MEMORY_USED: float(os.getpid())}
 
     recorder.sampler = sample

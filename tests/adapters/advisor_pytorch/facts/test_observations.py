@@ -1,4 +1,4 @@
-"""What the tags of a real run say of its data, its schedule, its average and its classes."""
+"""Tags of a real run about its data, schedule, averages and classes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_run_says_all_of_it(uri: str, only_run: OnlyRun) -> None:
         valid_loader=DataLoader(Digits(40), batch_size=20),
         **where,  # type: ignore[arg-type]
     )
-    schedule = lr_scheduler.OneCycleLR(optimizer, 0.01, 16)  # after the logger, which is not told of it
+    schedule = lr_scheduler.OneCycleLR(optimizer, 0.01, 16)  # created after the logger, without its knowledge
     ema = swa_utils.AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.9))
     with log:
         for _ in range(4):
@@ -106,6 +106,6 @@ def test_the_graph_of_the_first_loss_is_enough() -> None:
     assert not seen.by.wants_loss
     assert seen.tags[contract.TAG_NORM_ORDER] == "post-norm"
     blind = Seen(layer, optimizer)
-    blind.by.loss(0.5)  # only what PyTorch's own layers are set to
+    blind.by.loss(0.5)  # only the settings of PyTorch's own layers
     assert blind.tags[contract.TAG_NORM_ORDER] == "post-norm"
     assert "compute" not in blind.json(contract.TAG_PRECISION)

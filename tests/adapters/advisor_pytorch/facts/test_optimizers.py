@@ -17,10 +17,10 @@ RATES = [LR, LR, LR / 2, LR / 2, LR / 4, LR]
 """They change, because where the learning rate stands in a rule shows only then."""
 
 
-def positions(optimizer_class: type[torch.optim.Optimizer], **given: object) -> list[float]:
-    """Where PyTorch's optimizer goes from 1.0."""
+def positions(optimizer_class: type[torch.optim.Optimizer], **settings: object) -> list[float]:
+    """Return the positions of PyTorch's optimizer, starting from 1.0."""
     weight = nn.Parameter(torch.ones((), dtype=torch.float64))
-    optimizer = optimizer_class([weight], lr=LR, **given)  # type: ignore[call-arg]
+    optimizer = optimizer_class([weight], lr=LR, **settings)  # type: ignore[call-arg]
     found = []
     for gradient, rate in zip(GRADIENTS, RATES, strict=True):
         optimizer.param_groups[0]["lr"] = rate
@@ -31,7 +31,7 @@ def positions(optimizer_class: type[torch.optim.Optimizer], **given: object) -> 
 
 
 def follow(steps: Callable[[], Iterator[float]], weight_decay: float = 0.0) -> list[float]:
-    """Where a rule goes: `steps` yields its steps (without decoupled weight decay)."""
+    """Return the positions of a rule; `steps` yields its steps (without decoupled weight decay)."""
     at, found = 1.0, []
     for step, rate in zip(steps(), RATES, strict=True):
         at = at - rate * weight_decay * at - step
@@ -72,7 +72,7 @@ def adam(eps_of: Callable[[int], float] = lambda t: EPS) -> Iterator[float]:
 
 
 def nadam(eps_of: Callable[[int], float] = lambda t: EPS, ahead: int = 0) -> Iterator[float]:
-    """`ahead`: by how many steps later the bias of the momentum is corrected than that of the gradient."""
+    """`ahead`: number of steps by which the bias correction of the momentum is ahead of the gradient's."""
     m = v = 0.0
     for t, (g, rate) in enumerate(both(), start=1):
         m, v = BETA1 * m + (1 - BETA1) * g, BETA2 * v + (1 - BETA2) * g * g

@@ -1,4 +1,4 @@
-"""Where residual blocks normalise and what modules show, on real networks of PyTorch and Transformers."""
+"""Where residual blocks normalise, on real networks of PyTorch and Transformers."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def order(model: nn.Module, output: torch.Tensor) -> str | None:
     return norm_order(Graph([output]), model)
 
 
-@pytest.mark.parametrize(("expected", "config", "model", "given"), MODELS)
-def test_networks_of_transformers(expected: str, config: str, model: str, given: dict[str, Any]) -> None:
-    made = getattr(transformers, model)(getattr(transformers, config)(**given)).train()
+@pytest.mark.parametrize(("expected", "config", "model", "settings"), MODELS)
+def test_networks_of_transformers(expected: str, config: str, model: str, settings: dict[str, Any]) -> None:
+    made = getattr(transformers, model)(getattr(transformers, config)(**settings)).train()
     if "Image" in model:
-        size = given.get("image_size", 32)
+        size = settings.get("image_size", 32)
         output = made(pixel_values=torch.randn(2, 3, size, size)).logits
     else:
         ids = torch.randint(5, 90, (2, 12))
@@ -109,7 +109,7 @@ def test_blocks_of_ones_own(form: str, norm: type[nn.Module] | None) -> None:
     expected = "pre-norm" if form == "inside" else form
     assert order(model, loss) == expected
     loss.backward()
-    assert order(model, loss) == expected  # also when the backward pass is over
+    assert order(model, loss) == expected  # also after the backward pass
 
 
 def test_mixtures_and_what_has_no_norm() -> None:
@@ -121,7 +121,7 @@ def test_mixtures_and_what_has_no_norm() -> None:
 
 
 class ResNetBlock(nn.Module):
-    """As torchvision has it, and with the norms before the convolutions."""
+    """Like torchvision's block, and with the norms before the convolutions."""
 
     def __init__(self, width: int, out: int, first: bool) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ def test_what_cannot_be_seen_is_not_guessed() -> None:
     state = torch.zeros(1, 4)
     for _ in range(3000):
         state = cell(torch.zeros(1, 4), state)
-    assert Graph([state.sum()]).rank == {}  # too much of it
+    assert Graph([state.sum()]).rank == {}  # too large
     layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(400)])
     skipped = layers[0](x.detach())
     for layer in layers:
@@ -163,7 +163,7 @@ def test_what_cannot_be_seen_is_not_guessed() -> None:
     head = nn.Linear(1, 1)
     model = nn.Sequential(frozen, head)
     frozen[0].weight.requires_grad_()  # type: ignore[union-attr]
-    assert order(model, head(frozen(x.detach()).detach()).sum()) is None  # the rest may be residual
+    assert order(model, head(frozen(x.detach()).detach()).sum()) is None  # the hidden part may be residual
 
 
 def test_the_compiled_is_seen_to_be_so() -> None:

@@ -36,7 +36,7 @@ def kind(make: Callable[[Optimizer], Any], steps: int | None = STEPS) -> str:
 
 
 class WarmupPlateau(lr_scheduler.ReduceLROnPlateau):
-    """A class of a user's own."""
+    """A user-defined class."""
 
     def step(self, *args: Any, **kwargs: Any) -> None:
         super().step(*args, **kwargs)

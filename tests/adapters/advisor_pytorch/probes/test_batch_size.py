@@ -98,7 +98,7 @@ def test_memory_that_is_really_out_ends_the_sweep(uri: str, tmp_path: Path) -> N
         return int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     room = 1_100_000_000  # 800 MB are needed for 327,680 examples, 1,600 for twice that: far from both
     resource.setrlimit(resource.RLIMIT_AS, (mapped() + room, -1))
-    for _ in range(2):  # a second time, since the first one has given all back
+    for _ in range(2):  # again, because the first sweep has freed all memory
         sweep = batch_size_sweep(
             make_step, model, optimizer, start=81_920, maximum=10**9, seconds_per_size=0.2, tracking_uri={uri!r}
         )
@@ -185,7 +185,7 @@ def throughputs(*values: float, spread: float = 0.01) -> BatchSizeSweep:
 
 
 @pytest.mark.parametrize(
-    ("sweep", "useful", "said"),
+    ("sweep", "useful", "messages"),
     [
         (throughputs(100, 200, 390, 400, 405), 4, "stops growing at batch size 4"),
         (throughputs(100, 200, 390, 700, math.nan), 8, "the largest that fits"),
@@ -196,16 +196,16 @@ def throughputs(*values: float, spread: float = 0.01) -> BatchSizeSweep:
         (throughputs(math.nan), None, "Not even batch size 1 fits"),
     ],
 )
-def test_the_largest_size_before_the_plateau(sweep: BatchSizeSweep, useful: int | None, said: str) -> None:
+def test_the_largest_size_before_the_plateau(sweep: BatchSizeSweep, useful: int | None, messages: str) -> None:
     assert sweep.largest_useful == useful
-    assert said in str(sweep)
+    assert messages in str(sweep)
 
 
 def test_a_measurement_ends_when_the_median_is_known() -> None:
     assert median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
     assert median_interval(list(map(float, range(6)))) == (0.0, 5.0)
     low, high = median_interval(list(map(float, range(101))))
-    assert (low, high) == (40.0, 60.0)  # as tables of the binomial distribution have it
+    assert (low, high) == (40.0, 60.0)  # from tables of the binomial distribution
     calls = []
     watch = Stopwatch(lambda: time.sleep(0.001) or 0.0, torch.device("cpu"), precision=10.0, seconds=60.0)
     watch.run(calls.append, lambda: len(calls) - 1)
@@ -226,10 +226,10 @@ def test_misuse_is_said_in_one_line(uri: str) -> None:
         (TypeError, "no state_dict", {"also": [3], "maximum": 4}),
         (TypeError, "optimizer", {"optimizer": training.model, "maximum": 4}),
     ]
-    for kind, message, given in wrong:
+    for kind, message, settings in wrong:
         known = {"make_step": make_step(training), "model": training.model, "optimizer": training.optimizer}
         with pytest.raises(kind, match=message) as caught:
-            batch_size_sweep(**{**known, **given}, tracking_uri=uri)  # type: ignore[arg-type]
+            batch_size_sweep(**{**known, **settings}, tracking_uri=uri)  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
     assert training.batches == []
 

@@ -54,7 +54,7 @@ def test_a_range_is_a_study_and_leaves_no_trace(uri: str) -> None:
         rates = client.get_metric_history(run.info.run_id, contract.LEARNING_RATE)
         assert [p.value for p in rates] == pytest.approx(
             [trial.learning_rate] * len(rates)
-        )  # the scheduler is overruled
+        )  # the probe overrides the scheduler
         objective = client.get_metric_history(run.info.run_id, "probe/loss")
         if trial.diverged_at is None:
             assert [p.step for p in objective] == list(range(3, 40, 4))
@@ -124,10 +124,10 @@ def test_an_untrained_loss_that_is_no_number_is_a_bug(uri: str) -> None:
     with pytest.raises(ValueError, match="look for a bug") as caught:
         learning_rate_range(lambda: math.nan, training.model, training.optimizer, steps=2, tracking_uri=uri)
     assert "\n" not in str(caught.value)
-    for message, given in (
+    for message, settings in (
         ("positive", {"low": 0.0}),
         ("in this order", {"low": 1.0, "high": 0.1}),
         ("trials", {"trials": 0}),
     ):
         with pytest.raises(ValueError, match=message):
-            learning_rate_range(training.step, training.model, training.optimizer, **given)  # type: ignore[arg-type]
+            learning_rate_range(training.step, training.model, training.optimizer, **settings)  # type: ignore[arg-type]

@@ -277,7 +277,7 @@ def test_compiled_trainings_are_captured(compiles: str, monkeypatch: pytest.Monk
 
 
 class _TrainingDataset(torch.utils.data.Dataset[tuple[bool, int]]):
-    """Tries to train where it is read."""
+    """Tries to train in the process that reads it."""
 
     def __init__(self, training: Training) -> None:
         self.training = training
