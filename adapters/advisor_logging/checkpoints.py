@@ -28,7 +28,6 @@ class CheckpointSet:
     best: tuple[Checkpoint, ...] = ()
     """Best first; of equal values the earlier step first."""
     last: Checkpoint | None = None
-    """The latest checkpoint, often one of the best."""
 
     @property
     def all(self) -> tuple[Checkpoint, ...]:

@@ -24,7 +24,7 @@ class Checkpoint:
     steps_made: int
     """Next step of a training that resumes from it."""
     value: float | None
-    """Value of the objective; None: not evaluated."""
+    """The objective; None: not evaluated."""
     path: Path
     """A file, or a folder if the user's `save` makes one."""
 
@@ -36,9 +36,7 @@ class RunInfo:
     objective: str
     direction: str
     params: Mapping[str, str] = field(default_factory=dict)
-    """Hyperparameters as logged."""
     seed: int | None = None
-    """As set by the user."""
     run_id: str | None = None
     """MLflow run id; None until it is known."""
     spool: str | None = None

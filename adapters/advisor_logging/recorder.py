@@ -69,17 +69,14 @@ class Chunk(Protocol):
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Which run to write, and where."""
+    """Which run to write, and where; see `TuningLogger`."""
 
     experiment: str | None = None
-    """None: MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT_NAME, or "Default"."""
     run_name: str | None = None
     run_id: str | None = None
-    """Continue this run instead of creating one. None: MLFLOW_RUN_ID or the active run of the process, if any; NEW_RUN: neither."""
+    """None: MLFLOW_RUN_ID or the active run of the process, if any; NEW_RUN: always a new run."""
     tracking_uri: str | None = None
-    """None: MLFLOW_TRACKING_URI, the process's MLflow setting, or `sqlite:///mlflow.db` in the working directory."""
     spool: str | os.PathLike[str] | None = None
-    """Folder for spools. None: ADVISOR_SPOOL, `tuning-advisor/spool` in the user's state folder, or the temporary folder."""
     begun_by: str | None = None
     """Continue the run of the spool with this identity, if the run's id never became known."""
 
@@ -195,7 +192,6 @@ class Recorder:
         return True
 
     def _read_status(self) -> dict[str, Any]:
-        """Return the shipper's last report."""
         with contextlib.suppress(OSError, ValueError):
             self._status = read_json(self.folder / "status.json") or self._status
         return self._status

@@ -74,7 +74,6 @@ class Shipper:
         self._rewind()
 
     def _rewind(self) -> None:
-        """Restart from the last acknowledgement."""
         self._done = read_acknowledgement(self._folder)
         self._position = self._opened_at = self._done.position
         self._stored_below = self._done.step  # among the rows that are now read again
@@ -240,7 +239,6 @@ class Shipper:
         return int(max(p.stat().st_mtime for p in self._folder.glob("*.spool")) * 1000)
 
     def _note(self, text: str) -> None:
-        """Add a line for the trainer to log at the end."""
         notes = [note for note in str(self._state.get("note") or "").split("; ") if note]
         if text not in notes:
             self._report(note="; ".join([*notes, text]))
@@ -315,7 +313,6 @@ def _has_exited(parent: int) -> bool:
 
 
 def _ship(folder: Path, script_folder: Path, trainer: Mapping[str, Any]) -> None:
-    """Deliver one spool, or exit."""
     held = lock(folder)
     if held is None:
         sys.stderr.write(f"another process delivers {folder}\n")

@@ -287,7 +287,6 @@ class Part:
     path: Path
     segment: int
     last_step: int
-    """Maximum step in it."""
 
 
 def parts(folder: Path) -> list[Part]:

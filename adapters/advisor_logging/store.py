@@ -28,8 +28,7 @@ class StoredRun(NamedTuple):
     """Time of its latest point; 0 without points."""
     end_ms: int | None
     """Time of its end; None while it runs."""
-    sidecar: str
-    """Tag that names its full-resolution curves."""
+    sidecar: str  # the tag
 
 
 class Store:

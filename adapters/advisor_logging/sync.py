@@ -54,8 +54,7 @@ class Spool:
     """Machine that wrote the spool; empty if not recorded."""
     points: int
     """Recorded values that are not acknowledged by the store."""
-    size: int
-    """Bytes on disk."""
+    size: int  # bytes
     last_ms: int | None
     """Time of the last row, or of the start of the run; milliseconds since 1970."""
     end: dict[str, Any] | None

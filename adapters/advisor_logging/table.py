@@ -13,14 +13,11 @@ Row = tuple[int, int, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows with the same metrics in step order; all sequences have the same length."""
+    """Rows with the same metrics in step order; all sequences have the same length. Steps count from 0; times since 1970."""
 
     steps: Sequence[int]
-    """Optimizer steps, from 0."""
     times_ms: Sequence[int]
-    """Wall-clock times, milliseconds since 1970."""
     columns: Mapping[str, Sequence[float]]
-    """Values by metric name."""
 
     def __len__(self) -> int:
         return len(self.steps)

@@ -11,15 +11,12 @@ from advisor import contract
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One value of one metric, as stored."""
+    """One value of one metric, as stored: may be NaN or infinite; steps count from 0, times since 1970."""
 
     name: str
     value: float
-    """May be NaN or infinite."""
     step: int
-    """Optimizer step, from 0."""
     time_ms: int
-    """Wall clock, milliseconds since 1970."""
 
 
 class Windows:

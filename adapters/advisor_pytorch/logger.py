@@ -349,7 +349,6 @@ class TuningLogger:
         self.close(error=last_exception())
 
     def _is_active(self) -> bool:
-        """Return whether the run is open in this process; a forked loader worker has a copy, which must do nothing."""
         return not self._closed and self._capture.alive
 
     def _on_rows(self, table: Table) -> None:

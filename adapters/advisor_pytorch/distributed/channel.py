@@ -84,7 +84,6 @@ class _ChannelThread:
         self._thread = threading.Thread(target=self._run, name="advisor-ranks", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._number = next(_numbers)
         self._thread.start()
 

@@ -36,7 +36,6 @@ class Ranks:
         self._model, self._note = model, note
         self.rank, self.world_size = rank_facts.own_rank(), rank_facts.own_world_size()
         self.leads = self.rank == 0
-        """Whether this rank logs the run."""
         self.receiver: RankReceiver | None = None
         """Completes the recorder's rows on rank 0; None on other ranks and without them."""
         self._sender: RankSender | None = None

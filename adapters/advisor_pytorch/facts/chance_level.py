@@ -36,13 +36,12 @@ def level(metric: str, classes: int, *, percent: bool = False) -> float | None:
 
 
 class ChanceLevels:
-    """Computes the values by guessing for the logged metrics with known names."""
+    """Computes the value of `contract.TAG_CHANCE`, `levels`, for the logged metrics with known names."""
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
         self._percent: dict[str, bool] = {}
         self.levels: dict[str, float] = {}
-        """Value of `contract.TAG_CHANCE`."""
 
     def update(self, values: Mapping[str, float]) -> bool:
         """Process an evaluation; return whether `levels` changed."""

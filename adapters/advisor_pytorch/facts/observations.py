@@ -40,7 +40,6 @@ class Observations:
         self._micro_batches = 1
         self._has_discovered = False
         self.wants_loss = True
-        """Whether `loss` is still to be called."""
         self._tags: dict[str, str] = {}
         self._device = machine.sampler_of(model)
         with self._guarded("the model"):
@@ -128,7 +127,6 @@ class Observations:
         self._note({contract.TAG_CLASSES: str(classes)})
 
     def _note(self, tags: Mapping[str, str]) -> None:
-        """Log the tags that are new or changed."""
         new = {tag: value for tag, value in tags.items() if self._tags.get(tag) != value}
         self._tags |= new
         if new:

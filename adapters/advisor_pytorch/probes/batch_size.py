@@ -33,9 +33,8 @@ class Throughput:
     interval: tuple[float, float] = (math.nan, math.nan)
     """95 % interval of the true median, from six blocks."""
     blocks: int = 0
-    """Number of timed blocks of steps."""
+    """Numbers of timed blocks and of steps in them, without warmup."""
     steps: int = 0
-    """Number of measured steps, without warmup."""
     memory_peak_bytes: int | None = None
     """Maximum memory of tensors on a CUDA device; None elsewhere."""
     out_of_memory: bool = False

@@ -41,10 +41,9 @@ class StartTrial:
 
 @dataclass(frozen=True)
 class EarlyInstability:
-    """Result of the probe; prints as a table. `advisor analyze` distinguishes a rise from noise."""
+    """Result of the probe, lowest learning rate first; prints as a table. `advisor analyze` distinguishes a rise from noise."""
 
     trials: tuple[StartTrial, ...]
-    """Lowest learning rate first."""
     experiment: str
 
     @property
@@ -140,8 +139,6 @@ def early_instability(
 
 @dataclass(frozen=True)
 class _Starts:
-    """The trials of one probe."""
-
     bench: Bench
     step: Step
     evaluate: Callable[[], Value] | None

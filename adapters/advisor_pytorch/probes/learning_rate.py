@@ -31,18 +31,16 @@ class RateTrial:
     """Mean over the last tenth of the steps, or before the divergence; may be non-finite."""
     fall: float
     """Difference to the loss of the untrained model on the same batches."""
-    error: float
-    """Standard error of `fall`."""
+    error: float  # standard error of `fall`
     diverged_at: int | None = None
     """Step at which the trial was stopped."""
 
 
 @dataclass(frozen=True)
 class LearningRateRange:
-    """Result of the probe; prints as a table with conclusions."""
+    """Result of the probe, lowest learning rate first; prints as a table with conclusions."""
 
     trials: tuple[RateTrial, ...]
-    """Lowest learning rate first."""
     experiment: str
 
     @property

@@ -302,7 +302,6 @@ class StepCapture:
             self.flush()
 
     def _begin_stretch(self, key: Any, timed: bool) -> None:
-        """Begin a stretch, because rows have other columns now."""
         if self._stretch.numbers:
             self._stretches.append(self._stretch)
         if (key, timed) not in self._layouts:

@@ -23,7 +23,7 @@ def own_names(metric: str, optimizers: int) -> list[str]:
 
 
 class Rates:
-    """Reads the learning rates of all parameter groups."""
+    """Reads the learning rates of all parameter groups; the names are those of the rates that are numbers and tensors."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = tuple(optimizers[:MAX_OPTIMIZERS])
@@ -31,9 +31,7 @@ class Rates:
         self._in_numbers: list[int] = []
         self._in_tensors: list[int] = []
         self.number_names: tuple[str, ...] = ()
-        """Metrics of the rates that are numbers."""
         self.tensor_names: tuple[str, ...] = ()
-        """Metrics of the rates that are tensors."""
 
     def read(self) -> tuple[list[float], list[torch.Tensor]]:
         """Return the rates that are numbers, and copies of those that are tensors, which schedulers change in place."""

@@ -38,7 +38,6 @@ class Column(NamedTuple):
 
     role: Role
     name: str = ""
-    """Name of the metric, if it has its own."""
 
 
 @dataclass(frozen=True, slots=True)
