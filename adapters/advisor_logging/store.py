@@ -55,11 +55,11 @@ class Store:
             self._run_id = str(known)
             return self._run_id
         experiment = self._experiment(run)
-        match = self._find_by_spool(experiment, run)
-        if not match:
+        matches = self._find_by_spool(experiment, run)
+        if not matches:
             tags = {contract.TAG_SPOOL: run["spool"], **run["source_tags"]}
-            match = [self._client.create_run(experiment, run["start_ms"], tags=tags, run_name=run["run_name"])]
-        self._run_id = str(match[0].info.run_id)
+            matches = [self._client.create_run(experiment, run["start_ms"], tags=tags, run_name=run["run_name"])]
+        self._run_id = str(matches[0].info.run_id)
         return self._run_id
 
     def find_run(self, run: Mapping[str, Any]) -> StoredRun | None:
