@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from advisor_logging import process
+from advisor_logging import shipper_process
 
 PATIENCE_S = 2.0
 
@@ -75,7 +75,7 @@ class Places:
 
 def _at_work() -> bool:
     """Whether a shipper of this process is at work still, or dismissed and not gone yet."""
-    idle = {one._process.pid for one in process._idle}
+    idle = {one._process.pid for one in shipper_process._idle}
     return any(child.pid not in idle and _is_shipper(child) for child in psutil.Process().children())
 
 

@@ -1,4 +1,4 @@
-"""Lightning under the name by which the training uses it: `lightning.pytorch`, or the package `pytorch_lightning`."""
+"""Lightning under the name that the training uses: `lightning.pytorch` or the package `pytorch_lightning`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 __all__ = ["Callback", "LightningModule", "Trainer"]
 
-_preferred = "lightning.pytorch" in sys.modules or (
+_use_lightning = "lightning.pytorch" in sys.modules or (
     "pytorch_lightning" not in sys.modules and importlib.util.find_spec("lightning") is not None
 )
 
-if TYPE_CHECKING or _preferred:
+if TYPE_CHECKING or _use_lightning:
     from lightning.pytorch import Callback, LightningModule, Trainer
 else:
     from pytorch_lightning import Callback, LightningModule, Trainer

@@ -1,4 +1,4 @@
-"""Which of the trainer's metrics are new, and what a training step gives as its loss."""
+"""The trainer's new metrics, and the loss of a training step."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import torch
 
 
 class FreshMetrics:
-    """Tells what came new into `trainer.callback_metrics`, which keeps the old values of whatever was not computed since.
+    """Finds new values in `trainer.callback_metrics`, which keeps old values of metrics that were not computed since.
 
-    A value is new if it lies elsewhere in memory; nothing is read from the device.
+    A value is new if its memory address is new; nothing is read from the device.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, Any] = {}  # holding them keeps their memory from being used again
+        self._seen: dict[str, Any] = {}  # references prevent the reuse of their memory
 
     def mark(self, metrics: Mapping[str, Any]) -> None:
-        """From here on, what `metrics` holds is old."""
+        """Mark the present values as old."""
         self._seen = dict(metrics)
 
     def take(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """The metrics that are new; afterwards they are old. Of a loss logged by step and by epoch, the one by epoch."""
+        """Return the new metrics and mark them as old. If a loss was logged by step and epoch, only the latter is returned."""
         new = {name: value for name, value in metrics.items() if not _is_same(value, self._seen.get(name))}
         self.mark(metrics)
         return {name: value for name, value in new.items() if f"{name}_epoch" not in new and not name.endswith("_step")}
@@ -34,8 +34,8 @@ def _is_same(value: Any, seen: Any) -> bool:
     return value is seen
 
 
-def loss_of(outputs: Any, micro_batches: int) -> torch.Tensor | None:
-    """The loss that `training_step` returned, None if it returned none. Lightning divides it by the micro-batches of a step."""
+def step_loss(outputs: Any, micro_batches: int) -> torch.Tensor | None:
+    """Return the loss from the output of `training_step`, or None. Lightning divides it by the micro-batches of a step."""
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
     if not isinstance(loss, torch.Tensor):
         return None

@@ -1,8 +1,8 @@
-"""The framework-free core of the adapters: from a training loop's points to MLflow, without the loop ever waiting for it.
+"""Framework-free core of the adapters: moves a training loop's points to MLflow without making the loop wait.
 
     training thread ──► writer thread ──► spool on local disk ──► shipper process ──► MLflow
       appends to memory    `recorder`         `spool`                `shipper`         `store`
 
-`recorder.Recorder` is what an adapter holds; the shipper that it hires (`process`) stays for the trainer's next run.
-Standard library only on the training side: MLflow is imported by the shipper alone.
+An adapter holds a `recorder.Recorder`; the shipper that it starts (`shipper_process`) serves the trainer's next run too.
+The training side uses the standard library and small packages only: the shipper alone imports MLflow.
 """

@@ -1,7 +1,7 @@
-"""Keeps the N best checkpoints along the training and the last one, so that the best can be chosen in retrospect.
+"""Keep the N best checkpoints of a training and the last one, so that the best can be chosen in retrospect.
 
-A run's folder holds one file or folder a checkpoint, `checkpoints.json`, which says what they are, and `.partial`, for whatever is
-half written or half deleted. A crash at any moment leaves complete checkpoints and a list that tells of them.
+A run's folder holds one file or folder per checkpoint, the list `checkpoints.json`, and `.partial` for incomplete writes and
+deletions. After a crash at any moment, the listed checkpoints are complete.
 """
 
 from __future__ import annotations
@@ -15,21 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from advisor_logging import manifest
-from advisor_logging.manifest import About, Checkpoint
+from advisor_logging.manifest import Checkpoint, RunInfo
+from advisor_logging.store import MAX_VALUE
 
-MOST_CHARACTERS = 5000
-"""Of a tag, in stores of all versions."""
 _PARTIAL = ".partial"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What a run keeps at some moment."""
+class CheckpointSet:
+    """The checkpoints that a run keeps at some moment."""
 
     best: tuple[Checkpoint, ...] = ()
     """Best first; of equal values the earlier step first."""
     last: Checkpoint | None = None
-    """The latest of all, often one of the best."""
 
     @property
     def all(self) -> tuple[Checkpoint, ...]:
@@ -40,40 +38,40 @@ class Held:
 class Checkpoints:
     """The `keep` best checkpoints by the objective and the last one, in `folder` on local or shared disk; none with `keep` 0.
 
-    What the folder's list says was kept before is ranked along. A checkpoint that somebody deleted is forgotten; files that the
-    list does not name are left alone. The disk needs room for `keep` + 2 checkpoints while one is saved.
+    Checkpoints listed by an earlier process are ranked too. Deleted ones are forgotten; unlisted files are left alone.
+    While saving, the disk needs room for `keep` + 2 checkpoints.
     """
 
-    def __init__(self, folder: Path, keep: int, about: About, suffix: str = ".pt", *, owner: bool = True) -> None:
-        """Look up what `folder` has, if there is such a folder; nothing is made before the first checkpoint is kept.
+    def __init__(self, folder: Path, keep: int, about: RunInfo, suffix: str = ".pt", *, owner: bool = True) -> None:
+        """Read `folder` if it exists; nothing is created before the first checkpoint.
 
-        about: the run, noted in the list. suffix: how the names of checkpoints end. owner: whether this process writes there.
+        about: the run, for the list. suffix: ending of the checkpoints' names. owner: whether this process writes to the folder.
         """
         self.folder, self.keep, self.about, self._suffix = folder, keep, about, suffix
         self._sign = 1.0 if about.direction == "minimize" else -1.0
-        self._held = self._rank(*manifest.read_kept(folder, about.objective)) if keep else Held()
+        self._current = self._rank(*manifest.read_checkpoints(folder, about.objective)) if keep else CheckpointSet()
         if keep and owner:
             shutil.rmtree(folder / _PARTIAL, ignore_errors=True)
 
     @property
-    def held(self) -> Held:
-        """What is kept and still on disk."""
-        lost = {c for c in self._held.all if not c.path.exists()}
+    def current(self) -> CheckpointSet:
+        """The kept checkpoints that still exist."""
+        lost = {c for c in self._current.all if not c.path.exists()}
         if lost:
-            last = None if self._held.last in lost else self._held.last
-            self._held = Held(tuple(c for c in self._held.best if c not in lost), last)
-        return self._held
+            last = None if self._current.last in lost else self._current.last
+            self._current = CheckpointSet(tuple(c for c in self._current.best if c not in lost), last)
+        return self._current
 
     def find(self, step: int) -> Path | None:
-        """Where the checkpoint of `step` lies; None if none was kept."""
-        return next((c.path for c in self.held.all if c.step == step), None)
+        """Return the path of the checkpoint of `step`; None if there is none."""
+        return next((c.path for c in self.current.all if c.step == step), None)
 
     def offer(self, step: int, steps_made: int, value: float | None, save: Callable[[Path], object]) -> bool:
-        """Keep a checkpoint as the last one, and for longer if `value` is among the best; whether it was kept.
+        """Keep a checkpoint as the last one, and as one of the best if its `value` ranks so. Return whether it was kept.
 
-        Nothing is kept where the value is not finite: there is nothing to go on from. None: not evaluated, never among the best.
-        `save` writes a file or a folder to the path it is given. It is moved to its place whole, then listed, and only then what
-        falls out is deleted. Raises whatever `save` raises, or OSError; what was kept before is kept then.
+        Nothing is kept for a non-finite value. None: not evaluated, never among the best. `save` writes a file or
+        folder to the given path, which is moved into place, then listed; only then are surplus checkpoints deleted.
+        Raises OSError or errors of `save`; the earlier checkpoints are then still there.
         """
         if not self.wants(value):
             return False
@@ -86,53 +84,53 @@ class Checkpoints:
         return True
 
     def wants(self, value: float | None) -> bool:
-        """Whether a checkpoint with this value of the objective would be kept."""
+        """Return whether a checkpoint with this value of the objective would be kept."""
         return self.keep > 0 and (value is None or math.isfinite(value))
 
     def begin(self, step: int) -> Path:
-        """Where to write the checkpoint of `step`, before `complete`."""
+        """Return the path at which to write the checkpoint of `step`, before `complete`."""
         partial = self.folder / _PARTIAL
         partial.mkdir(parents=True, exist_ok=True)
         return self._free_name(step, partial)
 
     def complete(self, path: Path, step: int, steps_made: int, value: float | None) -> None:
-        """Keep what was written to `path`; raises OSError where that is nothing or the disk does not take it."""
+        """Keep the checkpoint at `path`. Raises OSError if there is none or the disk fails."""
         if not path.exists():
             raise FileNotFoundError(f"`save` wrote nothing at {path}")
         _make_durable(path)
         target = self._free_name(step, self.folder)
         os.replace(path, target)
-        before, new = self.held, Checkpoint(step, steps_made, value, target)
+        before, new = self.current, Checkpoint(step, steps_made, value, target)
         after = self._rank([c for c in before.all if c.step != step] + [new], new)
         try:
             manifest.write(self.folder, self.about, after.all, after.last)
         except BaseException:
             self._delete(target)
             raise
-        self._held = after
+        self._current = after
         for dropped in (c for c in before.all if c not in after.all):
             self._delete(dropped.path)
 
     def clear(self) -> None:
-        """Delete what is half written."""
+        """Delete incomplete writes."""
         shutil.rmtree(self.folder / _PARTIAL, ignore_errors=True)
 
-    def note(self, about: About) -> None:
-        """Note more of the run in the list, if there is one. Raises OSError."""
+    def note(self, about: RunInfo) -> None:
+        """Update the run in the list, if there is one. Raises OSError."""
         self.about = about
-        if self.held.all:
-            manifest.write(self.folder, about, self.held.all, self.held.last)
+        if self.current.all:
+            manifest.write(self.folder, about, self.current.all, self.current.last)
 
     def describe(self) -> str:
-        """The value of `contract.TAG_CHECKPOINTS`: as many of the best as it has room for, and the last."""
-        held = self.held
+        """Return the value of `contract.TAG_CHECKPOINTS`: as many of the best as fit, and the last."""
+        held = self.current
         best, last = list(held.best), [] if held.last is None or held.last in held.best else [held.last]
-        while len(text := self._described([*best, *last])) > MOST_CHARACTERS and best:
+        while len(text := self._described([*best, *last])) > MAX_VALUE and best:
             best.pop()
         return text
 
     def _described(self, shown: list[Checkpoint]) -> str:
-        best = self.held.best
+        best = self.current.best
         return json.dumps(
             {
                 "policy": f"best-{self.keep}+last" if self.keep else "none",
@@ -141,12 +139,12 @@ class Checkpoints:
             }
         )
 
-    def _rank(self, found: list[Checkpoint], last: Checkpoint | None) -> Held:
-        valued = [(self._sign * c.value, c.step, c) for c in found if c.value is not None]
-        return Held(tuple(c for *_, c in sorted(valued, key=lambda v: v[:2])[: self.keep]), last)
+    def _rank(self, candidates: list[Checkpoint], last: Checkpoint | None) -> CheckpointSet:
+        valued = [(self._sign * c.value, c.step, c) for c in candidates if c.value is not None]
+        return CheckpointSet(tuple(c for *_, c in sorted(valued, key=lambda v: v[:2])[: self.keep]), last)
 
     def _free_name(self, step: int, folder: Path) -> Path:
-        """A name that is not taken: a step may be evaluated again, and the list must not tell of a file that is being replaced."""
+        """Return an unused name: a step may be evaluated twice, and a listed file must not be replaced."""
         name, number = f"step-{step:09d}", 1
         while (folder / f"{name}{self._suffix}").exists():
             number += 1
@@ -154,7 +152,7 @@ class Checkpoints:
         return folder / f"{name}{self._suffix}"
 
     def _delete(self, path: Path) -> None:
-        """A folder is moved away first: half of one must not look like a checkpoint."""
+        """Delete a checkpoint; a folder is moved away first, because half of one must not look complete."""
         try:
             if path.is_dir() and not path.is_symlink():
                 (self.folder / _PARTIAL).mkdir(exist_ok=True)
@@ -163,11 +161,11 @@ class Checkpoints:
             else:
                 path.unlink(missing_ok=True)
         except OSError:
-            return  # it is not listed any more, which is what matters
+            return  # it is no longer listed
 
 
 def _make_durable(path: Path) -> None:
-    """Wait until the file, or every file of the folder, is on the disk."""
+    """Wait until the file, or every file of the folder, is on disk."""
     inside = sorted(path.rglob("*")) if path.is_dir() else []
     for part in [*inside, path]:
         if part.is_symlink():

@@ -1,4 +1,4 @@
-"""The list of a run's checkpoints, `checkpoints.json` in their folder: written whole or not at all, and believed only so far."""
+"""The list of a run's checkpoints, `checkpoints.json` in their folder: written atomically and validated when read."""
 
 from __future__ import annotations
 
@@ -20,40 +20,38 @@ class Checkpoint:
     """A checkpoint on disk."""
 
     step: int
-    """Last optimizer step before it, counted from 0."""
+    """Last optimizer step before it, from 0."""
     steps_made: int
-    """The step that a training continued from it makes next."""
+    """Next step of a training that resumes from it."""
     value: float | None
-    """The objective there; None: not evaluated."""
+    """The objective; None: not evaluated."""
     path: Path
-    """A file, or a folder where the user's `save` makes one."""
+    """A file, or a folder if the user's `save` makes one."""
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """The run that checkpoints are of."""
+class RunInfo:
+    """The run of some checkpoints."""
 
     objective: str
     direction: str
     params: Mapping[str, str] = field(default_factory=dict)
-    """The hyperparameters as they are logged."""
     seed: int | None = None
-    """As the user gave it."""
     run_id: str | None = None
-    """Of the tracker; None until it is known."""
+    """MLflow run id; None until it is known."""
     spool: str | None = None
-    """The folder by which the run is known before it has an id."""
+    """Identity of the run before it has an id."""
     status: str | None = None
-    """How it ended, one of `contract.STATUSES`; None where it did not."""
+    """One of `contract.STATUSES`; None while it runs or after a kill."""
 
 
-def write(folder: Path, about: About, kept: Sequence[Checkpoint], last: Checkpoint | None) -> None:
-    """Replace the folder's list. Raises OSError; then the one before stands."""
+def write(folder: Path, about: RunInfo, checkpoints: Sequence[Checkpoint], last: Checkpoint | None) -> None:
+    """Replace the folder's list. Raises OSError and then keeps the old list."""
     content = {
         "run": asdict(about),
         "last": last.path.name if last else None,
         "checkpoints": [
-            {"file": c.path.name, "step": c.step, "steps_made": c.steps_made, "value": c.value} for c in kept
+            {"file": c.path.name, "step": c.step, "steps_made": c.steps_made, "value": c.value} for c in checkpoints
         ],
     }
     temporary = folder / f".{NAME}.new"
@@ -67,8 +65,8 @@ def write(folder: Path, about: About, kept: Sequence[Checkpoint], last: Checkpoi
     sync(folder)
 
 
-def read_about(folder: Path) -> About | None:
-    """The run that the folder's checkpoints are of; None if its list does not say."""
+def read_run_info(folder: Path) -> RunInfo | None:
+    """Return the run of the folder's checkpoints; None if its list does not say."""
     run = _load(folder).get("run")
     if not isinstance(run, dict):
         return None
@@ -77,31 +75,31 @@ def read_about(folder: Path) -> About | None:
         return None
     params = run.get("params")
     params = {str(k): str(v) for k, v in params.items()} if isinstance(params, dict) else {}
-    return About(**texts, params=params, seed=run["seed"] if isinstance(run.get("seed"), int) else None)
+    return RunInfo(**texts, params=params, seed=run["seed"] if isinstance(run.get("seed"), int) else None)
 
 
-def read_kept(folder: Path, objective: str) -> tuple[list[Checkpoint], Checkpoint | None]:
-    """The listed checkpoints that are there, and which is the last; none where the list is of another objective.
+def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Checkpoint | None]:
+    """Return the listed checkpoints that exist, and the last one; none if the list has another objective.
 
-    Only names that a keeper gives count: a list that points elsewhere must not make it delete there.
+    Only file names that `Checkpoints` creates count: a forged list must not make us delete files elsewhere.
     """
-    about, content = read_about(folder), _load(folder)
+    about, content = read_run_info(folder), _load(folder)
     listed = content.get("checkpoints")
     if about is None or about.objective != objective or not isinstance(listed, list):
         return [], None
-    found = {c.path.name: c for entry in listed if (c := _checkpoint(folder, entry)) is not None}
+    by_name = {c.path.name: c for entry in listed if (c := _checkpoint(folder, entry)) is not None}
     last = content.get("last")
-    return list(found.values()), found.get(last) if isinstance(last, str) else None
+    return list(by_name.values()), by_name.get(last) if isinstance(last, str) else None
 
 
-def find(root: Path, matches: Callable[[About], bool]) -> Path | None:
-    """The folder of checkpoints in `root` that was written to last, among those of runs that match; None if there is none."""
-    folders = [f for f in _folders(root) if (about := read_about(f)) is not None and matches(about)]
+def find(root: Path, matches: Callable[[RunInfo], bool]) -> Path | None:
+    """Return the most recently written checkpoint folder in `root` whose run matches; None if there is none."""
+    folders = [f for f in _folders(root) if (about := read_run_info(f)) is not None and matches(about)]
     return max(folders, key=lambda f: (f / NAME).stat().st_mtime_ns, default=None)
 
 
 def sync(path: Path) -> None:
-    """Wait until the disk has a file or the entries of a folder; some file systems know no such thing for folders."""
+    """Wait until a file or a folder's entries are on disk; some file systems cannot sync folders."""
     is_folder = path.is_dir()
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""What became of a trial: its best evaluation and how it ended."""
+"""The outcome of a trial: its best evaluation and its end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Direction = Literal["minimize", "maximize"]
 
 
 def is_better(value: float, than: float, direction: Direction) -> bool:
-    """Whether `value` beats `than`; what is not finite beats nothing, and anything finite beats it."""
+    """Return whether `value` beats `than`. Any finite value beats a non-finite one."""
     if not math.isfinite(value):
         return False
     if not math.isfinite(than):
@@ -18,18 +18,18 @@ def is_better(value: float, than: float, direction: Direction) -> bool:
 
 
 class Outcome:
-    """Follows the training loss and the objective of one trial."""
+    """Tracks the training loss and the objective of one trial."""
 
     def __init__(self, objective: str, direction: Direction) -> None:
         self._objective, self._direction = objective, direction
         self.best: tuple[int, float] | None = None
         """Step and value of the best evaluation."""
         self.evaluated = False
-        """Whether the objective was ever evaluated, whatever came out."""
+        """Whether the objective was ever evaluated, also with a non-finite value."""
         self._last: dict[str, float] = {}
 
-    def see(self, step: int, name: str, value: float) -> None:
-        """Take note of a value of the training loss or the objective."""
+    def update(self, step: int, name: str, value: float) -> None:
+        """Record a value of the training loss or the objective."""
         self._last[name] = value
         if name != self._objective:
             return
@@ -39,10 +39,10 @@ class Outcome:
         elif is_better(value, self.best[1], self._direction):
             self.best = (step, value)
 
-    def ending(self, steps_done: int, max_train_steps: int | None) -> str:
-        """How a trial ended whose loop was left without an exception: one of `contract.STATUSES`.
+    def final_status(self, steps_done: int, max_train_steps: int | None) -> str:
+        """Return one of `contract.STATUSES` for a trial whose loop ended without an exception.
 
-        Divergence comes first, because loops are left early on account of it.
+        Divergence takes precedence, because loops stop early on divergence.
         """
         if not all(math.isfinite(value) for value in self._last.values()):
             return "diverged"

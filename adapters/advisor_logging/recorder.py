@@ -1,4 +1,4 @@
-"""What an adapter holds: takes points from the training thread, spools them in its own thread, hires the shipper, ends the run."""
+"""Records one run: takes points from the training thread, spools them in a thread of its own, starts the shipper, ends the run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import os
 import queue
 import socket
 import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -20,13 +19,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from advisor.contract.redact import one_line, redact
-from advisor_logging.bound import DEFAULT_MB, VARIABLE, DiskBound, limit_from_environment
-from advisor_logging.process import ShipperProcess, hire
-from advisor_logging.shipper import LINGER_S
+from advisor_logging.disk_quota import DEFAULT_MB, VARIABLE, DiskQuota, read_limit
+from advisor_logging.shipper import RETRY_S
+from advisor_logging.shipper_process import ShipperProcess, acquire
 from advisor_logging.spool import (
     EVALUATION,
     STEPS,
     SpoolWriter,
+    default_folders,
     encode_event,
     encode_table,
     read_json,
@@ -38,73 +38,69 @@ from advisor_logging.table import Completion, Table
 logger = logging.getLogger("advisor")
 
 MAX_WAITING_ROWS = 50_000
-"""Beyond this many, the disk has hung; what comes then is counted as lost instead of filling the memory."""
+"""Maximum rows in memory. If the disk hangs, further rows are counted as lost."""
 CLOSE_POLL_S = 0.01
 IDLE_S = 1.0
-HOLDING_S = 0.25
-"""How long the writer thread sleeps without news; shorter where rows are held back, which a kill would lose."""
+COMPLETION_IDLE_S = 0.25
+"""Seconds that the writer thread sleeps without input; fewer if it holds rows back, which a kill would lose."""
 NEW_RUN = "new"
-"""A `run_id` that is none: create a run, whatever the calling process is in."""
+"""A `run_id` that always creates a run, whatever MLflow's variables and active run are."""
 
 
 Sampler = Callable[[bool], Mapping[str, float] | None]
-"""Gives metrics of this moment if any are due; called about once a second in the writer thread, and with True once at the end."""
+"""Returns metrics of this moment if any are due. Called about once a second in the writer thread, and with True at the end."""
 
 
 class Chunk(Protocol):
-    """Some steps' values on their way from a device."""
+    """Values of some steps on their way from a device."""
 
     windowed: bool
-    """Whether the rows are steps of the training, to be windowed, or evaluations, to be kept as they are."""
+    """Whether the rows are training steps, to be reduced to windows, or evaluations, stored unchanged."""
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
 
     def ready(self) -> bool:
-        """Whether the values have arrived, without waiting for them."""
+        """Return whether the values have arrived, without waiting."""
 
     def tables(self) -> list[Table]:
-        """The rows; called once, in the writer thread, when ready."""
+        """Return the rows. Called once, in the writer thread, when ready."""
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Which run to write, and where."""
+    """Which run to write, and where; see `TuningLogger`."""
 
     experiment: str | None = None
-    """None: MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT_NAME, or "Default"."""
     run_name: str | None = None
     run_id: str | None = None
-    """Continue this run instead of creating one; None: MLFLOW_RUN_ID, or the active run of the calling process if it has one;
-    NEW_RUN: none of them."""
+    """None: MLFLOW_RUN_ID or the active run of the process, if any; NEW_RUN: always a new run."""
     tracking_uri: str | None = None
-    """None: MLFLOW_TRACKING_URI, or what the calling process set in MLflow, or `sqlite:///mlflow.db` in the working directory."""
     spool: str | os.PathLike[str] | None = None
-    """Folder for spools. None: ADVISOR_SPOOL, or `tuning-advisor/spool` in the user's state folder, or the temporary folder."""
     begun_by: str | None = None
-    """Continue the run that the spool of this identity began, where the run's id never became known."""
+    """Continue the run of the spool with this identity, if the run's id never became known."""
 
 
 class Recorder:
-    """Records one run. Nothing here waits for the store or the disk on the caller's thread, except `close`."""
+    """Records one run. Only `drain` and `close` make the caller wait for disk or store."""
 
     def __init__(
-        self, settings: RunSettings, see: Callable[[Table], None], completion: Completion | None = None
+        self, settings: RunSettings, on_rows: Callable[[Table], None], completion: Completion | None = None
     ) -> None:
-        """Open a spool and hire a shipper; `see` is called with all rows, in the writer thread, after `completion`.
+        """Open a spool and acquire a shipper. The writer thread calls `on_rows` with all rows, after `completion`.
 
-        Raises OSError when no spool can be written.
+        Raises OSError if no spool can be written.
         """
-        self._see, self._completion = see, completion
+        self._on_rows, self._completion = on_rows, completion
         self._uri = resolve_tracking_uri(settings.tracking_uri)
         self.id = uuid.uuid4().hex[:12]
         self.folder = _make_folder(settings.spool, self.id)
         write_json(self.folder / "run.json", _describe(settings, self.id, self._uri))
         self._warned: set[str] = set()
-        self._bound = DiskBound(self.folder, self._disk_limit())
-        self._spool = SpoolWriter(self.folder, self._bound.segment_bytes)
+        self._quota = DiskQuota(self.folder, self._disk_limit())
+        self._spool = SpoolWriter(self.folder, self._quota.segment_bytes)
         self._queue: queue.SimpleQueue[Chunk | dict[str, Any] | None] = queue.SimpleQueue()
-        self._handed_rows = self._taken_rows = 0
+        self._queued_rows = self._taken_rows = 0
         self._lost_points = 0
         self._points_a_row = 1
         self._last_step = self._sampled_step = -1
@@ -112,25 +108,23 @@ class Recorder:
         self._status: dict[str, Any] = {}
         self._watched_at = self._replaced_at = -math.inf
         self._shipper: ShipperProcess | None = None
-        self._hire_shipper()
+        self._acquire_shipper()
         self._thread = threading.Thread(target=self._write, name="advisor-writer", daemon=True)
         self._thread.start()
 
-    # From the training thread.
-
     def put(self, chunk: Chunk) -> None:
-        """Hand over a chunk."""
-        if self._handed_rows - self._taken_rows > MAX_WAITING_ROWS:
+        """Queue a chunk."""
+        if self._queued_rows - self._taken_rows > MAX_WAITING_ROWS:
             self._lost_points += len(chunk) * self._points_a_row
-            self.warn("full", f"points are being lost: {self.folder} takes no more writes")
+            self.warn("full", f"points are being lost: {self.folder} accepts no more writes")
             return
-        self._handed_rows += len(chunk)
+        self._queued_rows += len(chunk)
         self._queue.put(chunk)
 
     def note(self, *, tags: Mapping[str, str] | None = None, params: Mapping[str, str] | None = None) -> None:
-        """Hand over tags and hyperparameters."""
-        given = {"tags": tags or {}, "params": params or {}}
-        self._queue.put({kind: {k: redact(v) for k, v in texts.items()} for kind, texts in given.items()})
+        """Queue tags and hyperparameters."""
+        event = {"tags": tags or {}, "params": params or {}}
+        self._queue.put({kind: {k: redact(v) for k, v in texts.items()} for kind, texts in event.items()})
 
     def warn(self, key: str, message: str) -> None:
         """Log one line, once per `key`."""
@@ -140,19 +134,19 @@ class Recorder:
 
     @property
     def run_id(self) -> str | None:
-        """The MLflow run, once the shipper has opened it."""
+        """Id of the MLflow run; None until the shipper has opened it."""
         run_id = self._read_status().get("run_id")
         return None if run_id is None else str(run_id)
 
     def drain(self, timeout_s: float) -> None:
-        """Wait until everything handed over is on disk, at most `timeout_s`; nothing may be handed over afterwards."""
+        """Wait at most `timeout_s` until all queued data is on disk. Nothing may be queued afterwards."""
         self._queue.put(None)
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            self.warn("drain", f"the last points did not reach the disk within {timeout_s:g} s")
+            self.warn("drain", f"the last points were not written to disk within {timeout_s:g} s")
 
     def close(self, mlflow_status: str, tags: Mapping[str, str], timeout_s: float) -> None:
-        """End the run, after `drain`; wait at most `timeout_s` for the store to have everything, else say where the rest lies."""
+        """End the run after `drain`. Wait at most `timeout_s` for the store; if it lacks data then, log where that data is."""
         tags = {k: redact(v) for k, v in tags.items()}
         if self._lost_points:
             from advisor import contract
@@ -160,7 +154,7 @@ class Recorder:
             tags[contract.TAG_LOST_POINTS] = str(self._lost_points)
         end = {"status": mlflow_status, "time_ms": int(time.time() * 1000), "tags": tags}
         try:
-            self._spool.append(encode_event({"end": end}), matters=True)
+            self._spool.append(encode_event({"end": end}), critical=True)
             self._spool.close()
         except OSError as error:
             self.warn("spool", f"the end of the run could not be written to {self.folder} ({one_line(error)})")
@@ -168,25 +162,25 @@ class Recorder:
             if note := self._status.get("note"):
                 self.warn("note", str(note))
             remove(self.folder)
-            self._shipper.keep()
+            self._shipper.release()
             return
-        self._tell_what_is_left(timeout_s)
+        self._warn_undelivered(timeout_s)
         if self._shipper is not None:
-            self._shipper.dismiss()
+            self._shipper.stop()
 
-    def _tell_what_is_left(self, timeout_s: float) -> None:
+    def _warn_undelivered(self, timeout_s: float) -> None:
         by_hand = f"`advisor sync {self.folder}` delivers them"
-        kept = f"points are kept in {self.folder}"
+        place = f"points are kept in {self.folder}"
         why = self._status.get("error")
         if self._shipper is None:
-            self.warn("left", f"no process could be started to deliver to MLflow at {self._uri}; {kept}: {by_hand}")
-        elif ended := self._shipper.ended_with():
-            self.warn("left", f"the delivering process ended with {ended}; {kept}: {by_hand}")
+            self.warn("left", f"no process could be started to deliver to MLflow at {self._uri}; {place}: {by_hand}")
+        elif ended := self._shipper.exit_reason():
+            self.warn("left", f"the shipper process failed with {ended}; {place}: {by_hand}")
         else:
             self.warn(
                 "left",
-                f"MLflow at {self._uri} did not take everything within {timeout_s:g} s ({why or 'it is slow'}); {kept}: "
-                f"a background process goes on trying for {LINGER_S / 60:g} minutes, afterwards {by_hand}",
+                f"MLflow at {self._uri} did not store everything within {timeout_s:g} s ({why or 'it is slow'}); {place}: "
+                f"a background process retries for {RETRY_S / 60:g} minutes; after that, {by_hand}",
             )
 
     def _is_delivered(self, timeout_s: float) -> bool:
@@ -198,15 +192,14 @@ class Recorder:
         return True
 
     def _read_status(self) -> dict[str, Any]:
-        """What the shipper last reported."""
         with contextlib.suppress(OSError, ValueError):
             self._status = read_json(self.folder / "status.json") or self._status
         return self._status
 
-    # In the writer thread.
+    # The methods below run in the writer thread.
 
     def _write(self) -> None:
-        idle_s = IDLE_S if self._completion is None else HOLDING_S
+        idle_s = IDLE_S if self._completion is None else COMPLETION_IDLE_S
         while True:
             try:
                 item = self._queue.get(timeout=idle_s)
@@ -216,11 +209,11 @@ class Recorder:
                 if item is None or item == {}:
                     self._complete(last=item is None)
                 elif isinstance(item, dict):
-                    self._spool.append(encode_event(item), matters=True)
+                    self._spool.append(encode_event(item), critical=True)
                 else:
                     self._taken_rows += len(item)
                     self._take(item)
-            except Exception as error:  # a full disk, a broken device: the training has the last word on those
+            except Exception as error:  # a full disk or a broken device must not stop the training
                 self._lost_points += 0 if item is None or isinstance(item, dict) else len(item) * self._points_a_row
                 self.warn("spool", f"points are being lost ({one_line(error)}); training goes on")
             if item is None:
@@ -238,25 +231,25 @@ class Recorder:
             self._spool_table(table, chunk.windowed)
 
     def _complete(self, *, last: bool) -> None:
-        """Spool the rows of steps that were held back and need be no longer."""
+        """Spool the rows that no longer need to wait for other ranks."""
         if self._completion is not None:
             for table in self._completion.finish() if last else self._completion.take([]):
                 self._spool_table(table, windowed=True)
 
     def _spool_table(self, table: Table, windowed: bool) -> None:
-        self._see(table)
+        self._on_rows(table)
         if windowed:
             self._last_step = table.steps[-1]
         self._points_a_row = len(table.columns)
-        kept = self._that_has_room(table, windowed)
-        self._lost_points += (len(table) - len(kept)) * self._points_a_row
-        if kept:
-            frame = encode_table(STEPS if windowed else EVALUATION, kept)
-            self._spool.append(frame, matters=not windowed)
-            self._bound.wrote(len(frame))
+        rows = self._limit_to_quota(table, windowed)
+        self._lost_points += (len(table) - len(rows)) * self._points_a_row
+        if rows:
+            frame = encode_table(STEPS if windowed else EVALUATION, rows)
+            self._spool.append(frame, critical=not windowed)
+            self._quota.add(len(frame))
 
     def _sample(self, *, last: bool) -> None:
-        """Spool what the sampler gives, as of the last step; nothing before the first one, or twice for the same."""
+        """Spool the sampler's values at the last step; nothing before the first step or twice for the same one."""
         if self.sampler is None or self._last_step < 0:
             return
         try:
@@ -267,66 +260,65 @@ class Recorder:
                 self._spool_table(Table([self._last_step], [int(time.time() * 1000)], columns), windowed=False)
         except Exception as error:
             self.sampler = None
-            self.warn("sampler", f"nothing more is sampled ({one_line(error)}); training goes on")
+            self.warn("sampler", f"device metrics stop ({one_line(error)}); training goes on")
 
-    def _that_has_room(self, table: Table, windowed: bool) -> Table:
-        every = self._bound.keep_every() if windowed else 0 if self._bound.is_full() else 1
+    def _limit_to_quota(self, table: Table, windowed: bool) -> Table:
+        every = self._quota.row_interval() if windowed else 0 if self._quota.is_full() else 1
         if every == 1:
             return table
         self.warn(
-            "bound", f"{self.folder} has reached its bound ({VARIABLE}): not every step is kept; training goes on"
+            "quota", f"{self.folder} has reached its disk quota ({VARIABLE}): some steps are dropped; training goes on"
         )
         return table.every(every) if every else table.only([])
 
     def _disk_limit(self) -> int:
         try:
-            return limit_from_environment()
+            return read_limit()
         except ValueError as error:
             self.warn(VARIABLE, str(error))
             return int(DEFAULT_MB * 2**20)
 
     def _watch(self) -> None:
-        """Once a second: sample, warn of what the shipper reports, start it again if it died."""
+        """Once a second: sample, log problems that the shipper reports, replace it if it has exited."""
         if time.monotonic() - self._watched_at < 1.0:
             return
         self._watched_at = time.monotonic()
         self._sample(last=False)
-        if not self._has_shipper() and self._shipper is not None and (ended := self._shipper.ended_with()):
+        if not self._has_shipper() and self._shipper is not None and (ended := self._shipper.exit_reason()):
             self.warn(
-                "ended",
-                f"the delivering process ended with {ended}; training goes on, points are kept in {self.folder}",
+                "ended", f"the shipper process failed with {ended}; training goes on, points are kept in {self.folder}"
             )
         if error := self._read_status().get("error"):
             self.warn(
                 "store",
-                f"MLflow at {self._uri} is unwell ({error}); training goes on, points are kept in {self.folder} and sent later",
+                f"MLflow at {self._uri} fails ({error}); training goes on, points are kept in {self.folder} and sent later",
             )
 
     def _has_shipper(self) -> bool:
-        """Whether a shipper is at work; one that died is replaced, at most every ten seconds."""
+        """Return whether a shipper runs; an exited one is replaced at most every ten seconds."""
         if self._shipper is not None and self._shipper.is_alive():
             return True
         if time.monotonic() - self._replaced_at < 10.0:
             return False
         self._replaced_at = time.monotonic()
-        return self._hire_shipper()
+        return self._acquire_shipper()
 
-    def _hire_shipper(self) -> bool:
+    def _acquire_shipper(self) -> bool:
         before = self._shipper
         try:
-            self._shipper = hire(self._uri, self.folder)
+            self._shipper = acquire(self._uri, self.folder)
         except OSError as error:
             self.warn("shipper", f"points stay in {self.folder}: no process to deliver them ({one_line(error)})")
             return False
         if before is not None:
-            before.dismiss()
+            before.stop()
         return True
 
 
-def resolve_tracking_uri(given: str | None) -> str:
-    """The address of the store: as given, or as MLflow would have it, or an SQLite file in the working directory."""
-    uri = given or os.environ.get("MLFLOW_TRACKING_URI")
-    mlflow = sys.modules.get("mlflow")  # if the training does not use it, neither do we
+def resolve_tracking_uri(explicit: str | None) -> str:
+    """Return the store's address: as configured, as MLflow would choose it, or an SQLite file in the working directory."""
+    uri = explicit or os.environ.get("MLFLOW_TRACKING_URI")
+    mlflow = sys.modules.get("mlflow")  # never imported here
     if uri is None and mlflow is not None and mlflow.is_tracking_uri_set():
         uri = str(mlflow.get_tracking_uri())
     uri = uri or "sqlite:///mlflow.db"
@@ -337,7 +329,7 @@ def resolve_tracking_uri(given: str | None) -> str:
 
 
 def _active_run(uri: str) -> str | None:
-    """The id of MLflow's active run in this process, if it has one in the store at `uri`."""
+    """Return the id of MLflow's active run in this process, if it belongs to the store at `uri`."""
     mlflow = sys.modules.get("mlflow")
     active = mlflow.active_run() if mlflow is not None and hasattr(mlflow, "active_run") else None
     if mlflow is None or active is None or resolve_tracking_uri(mlflow.get_tracking_uri()) != uri:
@@ -346,12 +338,12 @@ def _active_run(uri: str) -> str | None:
 
 
 def _describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
-    """`run.json`: all that a process needs to deliver the spool, also days later, but for passwords."""
+    """Return `run.json`: all that a delivery needs, also days later, except passwords."""
     run_id, ends_run = settings.run_id or os.environ.get("MLFLOW_RUN_ID"), True
     if settings.run_id == NEW_RUN:
         run_id = None
     elif run_id is None and settings.begun_by is None and (active := _active_run(uri)) is not None:
-        run_id, ends_run = active, False  # whoever started it will end it
+        run_id, ends_run = active, False  # the code that started it ends it
     try:
         user = getpass.getuser()
     except (OSError, KeyError):
@@ -375,17 +367,15 @@ def _describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
     }
 
 
-def _make_folder(given: str | os.PathLike[str] | None, identity: str) -> Path:
-    """A new folder of this user alone, named by time and identity."""
+def _make_folder(chosen: str | os.PathLike[str] | None, identity: str) -> Path:
+    """Create a folder that only this user can access, named by time and identity."""
     name = time.strftime("%Y%m%d-%H%M%S-") + identity
-    chosen = given or os.environ.get("ADVISOR_SPOOL")
-    if chosen:
-        return _new_folder(Path(chosen).absolute() / name)
-    try:
-        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        return _new_folder(Path(state) / "tuning-advisor" / "spool" / name)
-    except (OSError, RuntimeError):  # no home folder, or none that can be written
-        return _new_folder(Path(tempfile.gettempdir()) / f"tuning-advisor-{os.getuid()}" / name)
+    folders = [Path(chosen).absolute()] if chosen else default_folders()
+    if not chosen and not os.environ.get("ADVISOR_SPOOL"):
+        with contextlib.suppress(OSError):  # no home folder, or a read-only one: use the temporary folder
+            return _new_folder(folders[0] / name)
+        folders = folders[-1:]
+    return _new_folder(folders[0] / name)
 
 
 def _new_folder(path: Path) -> Path:

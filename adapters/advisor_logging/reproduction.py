@@ -1,4 +1,4 @@
-"""What is needed to run a training again: the state of its code and of its environment. Gathered by the shipper as a run starts."""
+"""The state of code and environment that a rerun of the training needs. Collected by the shipper at the start of a run."""
 
 from __future__ import annotations
 
@@ -18,31 +18,15 @@ DIFF_CHARACTERS = 1_000_000
 GIT_TIMEOUT_S = 20.0
 UNTRACKED_FILES = 200
 UNTRACKED_BYTES = 100_000
-"""Larger files are no code, whatever they are called."""
-_CODE = (
-    ".py",
-    ".pyx",
-    ".ipynb",
-    ".cu",
-    ".cuh",
-    ".cpp",
-    ".h",
-    ".sh",
-    ".yaml",
-    ".yml",
-    ".toml",
-    ".ini",
-    ".cfg",
-    ".json",
-    ".txt",
-)
+"""Maximum bytes of an untracked file; larger ones are data, not code."""
+_CODE = tuple(".py .pyx .ipynb .cu .cuh .cpp .h .sh .yaml .yml .toml .ini .cfg .json .txt".split())
 
 
 class Reproduction(TypedDict):
-    """The commit (None outside a git repository), what differs from it, and every installed distribution with its version.
+    """The commit (None outside a git repository), the difference to it, and every installed distribution with its version.
 
-    What differs are changes of tracked files, those in submodules, and untracked files of code or configuration that git does not
-    ignore: `git apply` takes it, on top of the commit, unless it was cut off.
+    The difference covers tracked files, submodules, and untracked files of code or configuration that git does not
+    ignore. Unless it was truncated, `git apply` applies it on top of the commit.
     """
 
     git_commit: str | None
@@ -52,7 +36,7 @@ class Reproduction(TypedDict):
 
 
 def gather(folders: list[Path]) -> Reproduction:
-    """The state of the git repository that the first possible of `folders` lies in, and of this Python environment."""
+    """Describe this Python environment and the git repository of the first of `folders` that lies in one."""
     commit, root = None, ""
     for folder in folders:
         root = (_git(folder, "rev-parse", "--show-toplevel") or "").strip()
@@ -74,7 +58,7 @@ def _is_dirty(root: Path) -> bool:
 
 
 def _diff(root: Path) -> str:
-    """The difference to the commit, after a line for whatever is missing in it."""
+    """Return the difference to the commit, preceded by a line for each kind of missing content."""
     new, left_out = _untracked(root)
     diff = redact_code(_diff_with(root, new))
     notes = [f"[not in this diff, since they are large or many: {', '.join(left_out[:20])}]\n"] if left_out else []
@@ -89,7 +73,7 @@ def _diff_with(root: Path, new: list[str]) -> str:
     if not new or index is None:
         return _git(root, *command) or ""
     with tempfile.TemporaryDirectory() as folder:
-        # In an index of our own, so that the user's does not change.
+        # A temporary index leaves the user's unchanged.
         own = Path(folder) / "index"
         try:
             shutil.copyfile(root / index.strip(), own)
@@ -100,11 +84,11 @@ def _diff_with(root: Path, new: list[str]) -> str:
 
 
 def _untracked(root: Path) -> tuple[list[str], list[str]]:
-    """Untracked files of code or configuration that git does not ignore: those to be kept, and those that are too large or many."""
+    """Return the untracked files of code or configuration to include, and those that are too large or too many."""
     listed = (_git(root, "ls-files", "--others", "--exclude-standard", "-z") or "").split("\0")
     code = [name for name in listed if name.endswith(_CODE)]
-    kept = [name for name in code if _size(root / name) <= UNTRACKED_BYTES][:UNTRACKED_FILES]
-    return kept, sorted(set(code) - set(kept))
+    included = [name for name in code if _size(root / name) <= UNTRACKED_BYTES][:UNTRACKED_FILES]
+    return included, sorted(set(code) - set(included))
 
 
 def _size(path: Path) -> float:
@@ -115,8 +99,8 @@ def _size(path: Path) -> float:
 
 
 def _git(folder: Path, *arguments: str, index: Path | None = None) -> str | None:
-    """What git prints; None where it fails, is missing or takes too long."""
-    # No optional locks: reading the state must not get in the way of the user's own git commands.
+    """Return git's output; None if git fails, is missing or takes too long."""
+    # No optional locks: reading must not block the user's own git commands.
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     environment = os.environ if index is None else {**os.environ, "GIT_INDEX_FILE": str(index)}
     try:
@@ -130,7 +114,7 @@ def _git(folder: Path, *arguments: str, index: Path | None = None) -> str | None
 
 @lru_cache(maxsize=1)
 def _requirements(folders: tuple[tuple[str, int], ...]) -> str:
-    """One line a distribution; `folders` are where they may lie, each with the time of its last change."""
+    """Return one line per distribution; `folders` are search paths with their modification times."""
     lines = {f"{d.name}=={d.version}" for d in metadata.distributions(path=[folder for folder, _ in folders]) if d.name}
     return "\n".join(sorted(lines, key=str.lower)) + "\n"
 

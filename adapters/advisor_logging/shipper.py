@@ -1,24 +1,24 @@
-"""The process that carries spools to MLflow, one after another: of low priority, outlives the trainer, never makes it wait.
+"""The low-priority process that delivers spools to MLflow, one after another. It outlives the trainer and never makes it wait.
 
-It runs apart because importing and driving MLflow in a thread of the trainer would take turns with the training at the
-interpreter lock, and because what a killed trainer has written must still arrive. Whatever goes wrong with the store, it starts
-again from what is acknowledged; sending a point twice stores it once, since its timestamp is the spool's.
+It is a process because MLflow in a thread of the trainer would compete with the training for the interpreter lock, and because
+the points of a killed trainer must still arrive. After any error it restarts from the last acknowledgement; a point that is sent
+twice is stored once, because its timestamp comes from the spool.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
-import select
+import queue
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from io import RawIOBase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from advisor import contract
 from advisor.contract.redact import one_line, reason
@@ -27,11 +27,11 @@ from advisor_logging.reproduction import gather
 from advisor_logging.spool import (
     EVENT,
     STEPS,
-    Acknowledged,
+    Acknowledgement,
     Frame,
     Position,
     acknowledge,
-    read_acknowledged,
+    read_acknowledgement,
     read_frames,
     read_json,
     remove,
@@ -40,20 +40,23 @@ from advisor_logging.spool import (
 from advisor_logging.store import MAX_METRICS, Store
 from advisor_logging.windows import Point, Windows
 
+if TYPE_CHECKING:
+    from filelock import FileLock
+
 POLL_S = 0.05
 SEND_EVERY_S = 2.0
-"""Points wait this long for company, unless a full batch is there or the run ends."""
-LINGER_S = 600.0
-"""How long after the trainer's end an unreachable store is tried again."""
+"""Maximum seconds for which points wait for a full batch."""
+RETRY_S = 600.0
+"""Seconds after the trainer's exit for which an unreachable store is retried."""
 MAX_BACK_OFF_S = 10.0
 _ARTIFACT_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
-"""Between attempts to store an artifact while the tracking server itself is well."""
-STANDBY_POLL_S = 1.0
-"""How often an idle shipper looks whether its trainer is still there."""
+"""Pauses between attempts to store an artifact while the tracking server responds."""
+STANDBY_POLL_S, LAST_POLL_S = 1.0, 0.2
+"""Seconds between checks of an idle shipper whether its trainer still runs, and for the last read after that."""
 
 
 class Shipper:
-    """Delivers the spool in `folder`. `trainer` is the process that writes it, None when it is known to be over."""
+    """Delivers the spool in `folder`. `trainer` is the id of the process that writes it; None if that has exited."""
 
     def __init__(
         self,
@@ -71,26 +74,25 @@ class Shipper:
         self._rewind()
 
     def _rewind(self) -> None:
-        """Go back to what is acknowledged."""
-        self._done = read_acknowledged(self._folder)
+        self._done = read_acknowledgement(self._folder)
         self._position = self._opened_at = self._done.position
-        self._stored_below = self._done.step  # of the rows that are now read again
+        self._stored_below = self._done.step  # among the rows that are now read again
         self._windows = Windows()
         self._points: list[Point] = []
         self._ending: Mapping[str, Any] | None = None
         self._sent_at = time.monotonic()
 
-    def deliver(self, linger_s: float = LINGER_S) -> bool:
-        """Carry on until the run has ended and is delivered (True), or the trainer and the patience have (False)."""
-        back_off, gone_since = POLL_S, None
+    def deliver(self, retry_s: float = RETRY_S) -> bool:
+        """Return True once the run has ended and is delivered, False if the trainer has exited and `retry_s` is over."""
+        back_off, exited_at = POLL_S, None
         while True:
-            # Asked before reading: whatever a trainer wrote before it went is then read.
-            gone = self._is_trainer_gone()
-            if gone and gone_since is None:
-                gone_since = time.monotonic()
+            # Checked before reading, so that everything an exited trainer wrote is read.
+            has_exited = self._has_trainer_exited()
+            if has_exited and exited_at is None:
+                exited_at = time.monotonic()
             opened, done = self._store is not None, self._done
             try:
-                if self._deliver_more(gone):
+                if self._deliver_more(has_exited):
                     self._report(error=None, delivered=True)
                     return True
                 self._report(error=None)
@@ -98,18 +100,18 @@ class Shipper:
             except Exception as error:
                 self._report(error=reason(error))
                 if (self._store is not None, self._done) != (opened, done):
-                    back_off = POLL_S  # it was of some use: a server that fails now and then, and is not down
+                    back_off = POLL_S  # some data arrived: the server fails at times, but is not down
                 self._rewind()
-                if gone_since is not None and time.monotonic() - gone_since > linger_s:
+                if exited_at is not None and time.monotonic() - exited_at > retry_s:
                     return False
                 back_off = min(2 * back_off, MAX_BACK_OFF_S)
             time.sleep(back_off)
 
-    def _is_trainer_gone(self) -> bool:
-        return self._trainer is None or os.getppid() != self._trainer
+    def _has_trainer_exited(self) -> bool:
+        return self._trainer is None or _has_exited(self._trainer)
 
-    def _deliver_more(self, gone: bool) -> bool:
-        """Send what is new; whether the run is over and delivered."""
+    def _deliver_more(self, has_exited: bool) -> bool:
+        """Send new points; return whether the run has ended and is delivered."""
         store = self._open()
         for frame in read_frames(self._folder, self._position):
             self._take(store, frame)
@@ -117,7 +119,7 @@ class Shipper:
             if len(self._points) >= MAX_METRICS:
                 self._send(store)
         ending = self._ending or (
-            {"status": "KILLED", "time_ms": self._last_written_ms(), "tags": {}} if gone else None
+            {"status": "KILLED", "time_ms": self._last_written_ms(), "tags": {}} if has_exited else None
         )
         if ending is None:
             if time.monotonic() - self._sent_at > SEND_EVERY_S:
@@ -132,7 +134,7 @@ class Shipper:
         return True
 
     def _store_sidecar(self, store: Store) -> None:
-        """Store the curves at full resolution beside the run, which is whole without them: it has ended, come what may."""
+        """Store the full-resolution curves. The run is complete without them, so failures become notes."""
         path = self._folder / sidecar.file_name(self._run)
         try:
             written = sidecar.write(self._folder, path, continued=sidecar.continues(self._run))
@@ -146,11 +148,11 @@ class Shipper:
             try:
                 store.log_file(path, artifact)
                 store.set_tags(
-                    {contract.TAG_SIDECAR: sidecar.tag_with(store.tag(contract.TAG_SIDECAR), artifact, written)}
+                    {contract.TAG_SIDECAR: sidecar.add_to_tag(store.tag(contract.TAG_SIDECAR), artifact, written)}
                 )
                 return
             except Exception as error:
-                store.tag(contract.TAG_SIDECAR)  # raises where it is the tracking server that is unwell: later, then
+                store.tag(contract.TAG_SIDECAR)  # raises if the tracking server itself fails: the caller retries later
                 if pause is None:
                     self._note(f"the curves at full resolution could not be stored ({one_line(error)})")
                 else:
@@ -176,12 +178,12 @@ class Shipper:
             self._log_text(store, facts["requirements"], "requirements.txt")
             if facts["git_diff"]:
                 self._log_text(store, facts["git_diff"], "git.diff")
-        except Exception as error:  # an artifact store may be out of reach for good: the curves matter more
+        except Exception as error:  # the artifact store may be unreachable for good; the curves matter more
             self._no_artifacts = True
             self._note(f"the git diff and the requirements could not be stored ({one_line(error)})")
 
     def _log_text(self, store: Store, text: str, name: str) -> None:
-        """Store a text as an artifact, by way of the spool, with which it is removed, come what may."""
+        """Store a text as an artifact, through a file in the spool, which is removed with the spool in any case."""
         path = self._folder / name
         path.write_text(text, encoding="utf-8", newline="")
         store.log_file(path, f"reproduce/{name}")
@@ -210,26 +212,26 @@ class Shipper:
             self._note(f"the run keeps its earlier values of the parameters {', '.join(refused)}")
 
     def _send(self, store: Store) -> None:
-        """Send the points, then note that everything up to the open window's first row is delivered."""
+        """Send the points, then acknowledge everything before the open window's first row."""
         store.log_points(self._points)
         self._points, self._sent_at = [], time.monotonic()
         self._on_progress(self._position)
         since = self._windows.open_since
-        done = Acknowledged(self._position) if since is None else Acknowledged(self._opened_at, since)
+        done = Acknowledgement(self._position) if since is None else Acknowledgement(self._opened_at, since)
         if done != self._done:
             self._acknowledge(done)
 
-    def _acknowledge(self, done: Acknowledged) -> None:
+    def _acknowledge(self, done: Acknowledgement) -> None:
         try:
             acknowledge(self._folder, done)
-        except OSError:  # the disk is full, and what is delivered makes room on it
+        except OSError:  # the disk is full: delivered segments free space
             self._archive(done)
-            with contextlib.suppress(OSError):  # sent again after a crash, and stored once
+            with contextlib.suppress(OSError):  # after a crash the points are sent again and stored once
                 acknowledge(self._folder, done)
         self._done = done
         self._archive(done)
 
-    def _archive(self, done: Acknowledged) -> None:
+    def _archive(self, done: Acknowledgement) -> None:
         if problem := sidecar.archive(self._folder, done.position.segment):
             self._note(f"the curves at full resolution are not whole ({one_line(problem)})")
 
@@ -237,13 +239,12 @@ class Shipper:
         return int(max(p.stat().st_mtime for p in self._folder.glob("*.spool")) * 1000)
 
     def _note(self, text: str) -> None:
-        """Add to what the trainer says at the end."""
         notes = [note for note in str(self._state.get("note") or "").split("; ") if note]
         if text not in notes:
             self._report(note="; ".join([*notes, text]))
 
     def _report(self, **news: Any) -> None:
-        """Tell the trainer, through `status.json`."""
+        """Update `status.json` for the trainer."""
         state = {**self._state, **news}
         if state != self._state:
             self._state = state
@@ -251,61 +252,78 @@ class Shipper:
                 write_json(self._folder / "status.json", state)
 
 
-def lock(folder: Path) -> int | None:
-    """Become the one process that delivers the spool in `folder`, until it ends; None if another one does."""
-    descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+def lock(folder: Path) -> FileLock | None:
+    """Return the lock of the one process that delivers the spool in `folder`, held; None if another process holds it."""
+    from filelock import FileLock, Timeout  # a slow import, which the trainer does not need
+
+    held = FileLock(folder / "lock", mode=0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
+        held.acquire(blocking=False)
+    except Timeout:
         return None
-    return descriptor
+    return held
 
 
 def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
-    """Deliver one spool after another: each of `lines` is {"folder", "script_folder"}; null, or the trainer's end, ends it.
+    """Deliver one spool after another: each of `lines` is {"folder", "script_folder"}; null or the trainer's exit ends it.
 
-    `trainer` is {"process": its id, "tracking_uri", "standby_s": how long to wait for a line}. Exit status 1: a spool could not be
-    delivered, 2: another process delivers it.
+    `trainer` is {"process": its id, "tracking_uri", "standby_s": seconds to wait for a line}. Exit status 1: a spool could not
+    be delivered, 2: another process delivers it.
     """
-    os.nice(10)
-    logging.disable()  # standard error is for what ends this process; what ails the store is in `status.json`
-    job = _next_job(lines, trainer)
+    if hasattr(os, "nice"):
+        os.nice(10)
+    logging.disable()  # standard error is for the cause of an exit; problems of the store are in `status.json`
+    jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+    threading.Thread(target=_read_jobs, args=(lines, jobs), daemon=True).start()
+    job = _next_job(jobs, trainer)
     while job is not None:
         folder = Path(job["folder"])
         _ship(folder, Path(job["script_folder"]), trainer)
-        job = _next_job(lines, trainer)
-        # The trainer has seen that all is delivered, and removed it; or it waits no longer, or is gone, and nobody else will.
+        job = _next_job(jobs, trainer)
+        # The trainer removes a delivered spool unless it has stopped waiting or has exited.
         remove(folder)
 
 
-def _next_job(lines: RawIOBase, trainer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Stand by for the next line; None if there will be none, or none has come for long."""
+def _read_jobs(lines: RawIOBase, jobs: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+    for line in iter(lines.readline, b""):
+        jobs.put(json.loads(line))
+    jobs.put(None)
+
+
+def _next_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Wait for the next job; None if the trainer wants no more, has exited, or has sent none for `standby_s` seconds."""
     leave_at = time.monotonic() + trainer["standby_s"]
     while True:
-        gone = (
-            os.getppid() != trainer["process"] or time.monotonic() > leave_at
-        )  # asked before looking, so that a line written just before its end is read
-        if select.select([lines], [], [], 0.0 if gone else STANDBY_POLL_S)[0]:
-            job: dict[str, Any] | None = json.loads(lines.readline() or b"null")
-            return job
-        if gone:
-            return None
+        # Checked before reading, so that a job sent just before the trainer's exit is still read.
+        is_last = _has_exited(trainer["process"]) or time.monotonic() > leave_at
+        try:
+            return jobs.get(timeout=LAST_POLL_S if is_last else STANDBY_POLL_S)
+        except queue.Empty:
+            if is_last:
+                return None
+
+
+def _has_exited(parent: int) -> bool:
+    """Return whether the process that started this one has exited; Windows keeps the parent's id."""
+    if os.name != "nt":
+        return os.getppid() != parent
+    import psutil
+
+    return not psutil.pid_exists(parent)
 
 
 def _ship(folder: Path, script_folder: Path, trainer: Mapping[str, Any]) -> None:
-    """Deliver one spool, or exit."""
-    descriptor = lock(folder)
-    if descriptor is None:
+    held = lock(folder)
+    if held is None:
         sys.stderr.write(f"another process delivers {folder}\n")
         sys.exit(2)
     try:
         if not (folder / "reproduction.json").exists():
-            # Now, before MLflow's slow import: the working tree may change under a long training.
+            # Before MLflow's slow import: the working tree may change during a long training.
             write_json(folder / "reproduction.json", gather([Path.cwd(), script_folder]))
         if not Shipper(folder, trainer["tracking_uri"], trainer["process"]).deliver():
             sys.exit(1)
     except Exception as error:
         write_json(folder / "status.json", {**read_json(folder / "status.json"), "error": one_line(error)})
         raise
-    os.close(descriptor)
+    held.release()

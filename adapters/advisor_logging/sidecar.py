@@ -1,10 +1,10 @@
-"""The sidecar: a Parquet table of every point of a run as it was recorded, written by the shipper and stored beside the run.
+"""The sidecar: a Parquet table of every point of a run, written by the shipper and stored as an artifact of the run.
 
     segment, acknowledged ──► part: sorted by metric and step, compressed ──┐
     segment, acknowledged ──► part ─────────────────────────────────────────┴─ end of the run ──► contract.SIDECAR_PATH
 
-Parts are made while the training runs, one segment at a time, so that the end of a long run is a merge of sorted pieces: no more of
-it is in memory than a segment and a row group. All of it can be done again from what lies on the disk after a crash at any moment.
+Parts are made during training, one segment at a time. The end of a long run merges sorted pieces, so at most a segment and a row
+group are in memory. Every stage can be repeated from disk after a crash.
 """
 
 from __future__ import annotations
@@ -26,38 +26,39 @@ from advisor_logging.spool import (
     STEPS,
     Frame,
     Position,
+    dropped_until,
     note_dropped,
     part_path,
     parts,
-    read_dropped,
     read_segment,
     segment_path,
     segments,
 )
+from advisor_logging.store import MAX_VALUE
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 ROW_GROUP = 1 << 16
-"""Rows that are written at once, and read at once."""
+"""Rows per write and per read."""
 _INDEX = b"advisor.curves"
-"""Metadata of a part: an `Index` as JSON."""
+"""Metadata key of a part: an `Index` as JSON."""
 
-Place = tuple[str, int, int, int, int]
+CurveRows = tuple[str, int, int, int, int]
 """Metric, first row, number of rows, first step, last step."""
 
 
 class Index(NamedTuple):
-    """What a part holds."""
+    """Contents of a part."""
 
-    curves: list[Place]
+    curves: list[CurveRows]
     begins: int
-    """The first step of the training in it; the first step at all where it has only evaluations."""
+    """First training step in it; the first step of its evaluations if it has no training steps."""
 
 
 class Curve(NamedTuple):
-    """Points of one metric, ascending in step; arrays of one shape (n,)."""
+    """Points of one metric, ascending in step; arrays of shape (n,)."""
 
     name: str
     steps: NDArray[np.int64]
@@ -66,20 +67,19 @@ class Curve(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What a sidecar holds."""
+class SidecarSummary:
+    """Contents of a sidecar."""
 
     rows: int
     from_step: int
-    """The first step from which on nothing of the run is missing; 0 if nothing is."""
+    """First step after which nothing is missing; 0 if nothing is missing at all."""
     to_step: int
 
 
 def archive(folder: Path, before: int) -> str | None:
-    """Turn the segments below number `before`, which the store has, into parts. Gives what went wrong, if anything did.
+    """Convert the segments below number `before`, which the store has, to parts. Return the error message if that failed.
 
-    Where that fails, because the disk is full or pyarrow is missing, they are dropped all the same: they are delivered, and the
-    room is needed for what is not.
+    On failure (full disk, no pyarrow) segments are dropped anyway: they are delivered, and their space is needed.
     """
     problem = None
     for number in segments(folder):
@@ -96,10 +96,10 @@ def archive(folder: Path, before: int) -> str | None:
     return problem
 
 
-def write(folder: Path, path: Path, *, continued: bool = False) -> Written | None:
-    """Write the table of all that the spool in `folder` holds, whose run is over, to `path`; None if there is no point.
+def write(folder: Path, path: Path, *, continued: bool = False) -> SidecarSummary | None:
+    """Write all points of the finished run's spool to `path`; return None if there are no points.
 
-    `continued`: whether the run had begun before this spool did. Raises OSError or pyarrow's errors.
+    `continued`: whether the run began before this spool. Raises OSError or pyarrow's errors.
     """
     for number in segments(folder):
         _make_part(folder, number)
@@ -112,26 +112,23 @@ def write(folder: Path, path: Path, *, continued: bool = False) -> Written | Non
     else:
         _merge(made, [index.curves for index in indices], path)
     places = [place for index in indices for place in index.curves]
-    from_step = read_dropped(folder) + 1
+    from_step = dropped_until(folder) + 1
     if continued and not from_step:
         from_step = min(index.begins for index in indices)
-    return Written(sum(count for _, _, count, _, _ in places), from_step, max(last for *_, last in places))
+    return SidecarSummary(sum(count for _, _, count, _, _ in places), from_step, max(last for *_, last in places))
 
 
 def _last_step(frame: Frame) -> int:
     return max((int(step) for step in frame.columns()[0]), default=-1)
 
 
-# --- parts ----------------------------------------------------------------------------------------------------------------------
-
-
 def _make_part(folder: Path, number: int) -> None:
-    """Write the part that a segment becomes, in place of one of an earlier attempt."""
+    """Write the part of a segment, replacing one from an earlier attempt."""
     frames = [frame for frame in read_segment(folder, Position(number)) if frame.kind != EVENT]
     if not frames:
         return
     curves, first = _gather(frames), 0
-    places: list[Place] = []
+    places: list[CurveRows] = []
     for curve in curves:
         places.append((curve.name, first, len(curve.steps), int(curve.steps[0]), int(curve.steps[-1])))
         first += len(curve.steps)
@@ -153,7 +150,7 @@ def _make_part(folder: Path, number: int) -> None:
 
 
 def _gather(frames: Iterable[Frame]) -> list[Curve]:
-    """All rows of some frames, by metric; points of one step stay in the order in which they were recorded."""
+    """Return all rows of some frames by metric; points of one step keep their recorded order."""
     import numpy as np
 
     gathered: dict[str, tuple[array[float], array[float], array[float]]] = {}
@@ -186,10 +183,7 @@ def _read_index(path: Path) -> Index:
     return Index(*json.loads(pq.read_schema(path).metadata[_INDEX]))
 
 
-# --- the table ------------------------------------------------------------------------------------------------------------------
-
-
-def _merge(made: list[Path], indices: list[list[Place]], path: Path) -> None:
+def _merge(made: list[Path], indices: list[list[CurveRows]], path: Path) -> None:
     pieces: dict[str, list[tuple[Path, int, int, int, int]]] = {}
     for part, index in zip(made, indices, strict=True):
         for name, first, count, low, high in index:
@@ -201,7 +195,7 @@ def _merge(made: list[Path], indices: list[list[Place]], path: Path) -> None:
                 for part, first, count, _, _ in mine:
                     for curve in _read(part, name, first, count):
                         table.add(curve)
-            else:  # its steps went back, as those of an evaluation after the fact do: the whole curve is put in order
+            else:  # steps overlap between parts, as with a late evaluation: sort the whole curve
                 table.add(_sorted(_joined([c for part, first, n, _, _ in mine for c in _read(part, name, first, n)])))
 
 
@@ -214,7 +208,7 @@ def _joined(curves: list[Curve]) -> Curve:
 
 
 def _read(part: Path, name: str, first: int, count: int) -> Iterator[Curve]:
-    """The rows `first` to `first + count` of a part, which are the curve `name`, a row group at a time."""
+    """Yield the rows `first` to `first + count` of a part, which are the curve `name`, one row group at a time."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(part) as file:
@@ -229,7 +223,7 @@ def _read(part: Path, name: str, first: int, count: int) -> Iterator[Curve]:
 
 
 class _Table:
-    """Gathers curves into row groups of `ROW_GROUP` rows."""
+    """Collects curves into row groups of `ROW_GROUP` rows."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -237,7 +231,7 @@ class _Table:
         self._rows = 0
 
     def add(self, curve: Curve) -> None:
-        """Append points; metrics come in the order of their names."""
+        """Append points; callers add metrics in name order."""
         import pyarrow as pa
 
         for start in range(0, len(curve.steps), ROW_GROUP):
@@ -249,7 +243,7 @@ class _Table:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the collected rows."""
         import pyarrow as pa
 
         if self._batches:
@@ -267,11 +261,7 @@ def _table(path: Path, index: bytes | None = None) -> Iterator[_Table]:
         schema,
         compression="zstd",
         use_dictionary=["metric"],
-        column_encoding={
-            "step": "DELTA_BINARY_PACKED",
-            "time_ms": "DELTA_BINARY_PACKED",
-            "value": "BYTE_STREAM_SPLIT",
-        },
+        column_encoding={"step": "DELTA_BINARY_PACKED", "time_ms": "DELTA_BINARY_PACKED", "value": "BYTE_STREAM_SPLIT"},
     ) as writer:
         table = _Table(writer)
         yield table
@@ -285,18 +275,13 @@ def _schema() -> Any:
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
 
 
-# --- the tag --------------------------------------------------------------------------------------------------------------------
-
-_MAX_TAG = 5000
-
-
 def continues(run: Mapping[str, Any]) -> bool:
-    """Whether the run of a spool had begun before it; `run` is its `run.json`."""
+    """Return whether the run of a spool began before it; `run` is its `run.json`."""
     return bool(run.get("continues", run.get("run_id")))
 
 
 def file_name(run: Mapping[str, Any]) -> str:
-    """The artifact's name: a run that is continued may have one already."""
+    """Return the artifact's name, unique per spool: a continued run may have one already."""
     name = contract.SIDECAR_PATH.rpartition("/")[2]
     if not continues(run):
         return name
@@ -304,13 +289,13 @@ def file_name(run: Mapping[str, Any]) -> str:
     return f"{stem}-{run.get('identity', run['spool'])}.{suffix}"
 
 
-def tag_with(tag: str | None, path: str, written: Written) -> str:
-    """The run's tag with this sidecar among those it names; the oldest are left out where the tag gets too long."""
+def add_to_tag(tag: str | None, path: str, written: SidecarSummary) -> str:
+    """Return the run's tag with this sidecar added; the oldest entries are dropped if the tag is too long."""
     try:
         known = [part for part in json.loads(tag or "{}")["parts"] if part["path"] != path]
     except (ValueError, KeyError, TypeError):
         known = []
     known.append({"path": path, "rows": written.rows, "from_step": written.from_step, "to_step": written.to_step})
-    while len(text := json.dumps({"parts": known})) > _MAX_TAG:
+    while len(text := json.dumps({"parts": known})) > MAX_VALUE:
         known.pop(0)
     return text

@@ -1,21 +1,23 @@
 """The spool: a run's points and events on local disk, appended by the trainer, read and acknowledged by the shipper.
 
-A folder with `run.json` (what the run is), numbered segments of frames, `acknowledged.json` (how far the store has everything),
-`status.json` (what the shipper last saw) and `lock` (held by the one shipper). Acknowledged segments become the compressed parts
-of the run's sidecar (`sidecar`); `bound` keeps all of it within its share of the disk. A frame is length, CRC-32 and kind, then its
-payload; a frame that a crash tore off is never read. Written with one unbuffered `write` a time, so that a killed process loses
-nothing that it wrote, and a forked child has nothing to flush. What a power failure takes with it is not promised.
+A folder with `run.json` (description of the run), numbered segments of frames, `acknowledged.json` (up to where the store has
+everything), `status.json` (last state of the shipper) and `lock` (held by the one shipper). Acknowledged segments become compressed
+parts of the run's `sidecar`; `disk_quota` limits the total size. A frame has length, CRC-32, kind and payload; readers ignore a
+truncated frame. Each write is one unbuffered call: a killed process loses nothing that it wrote, and a forked child has nothing to
+flush. A power failure may lose data.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import getpass
 import json
 import os
 import shutil
 import struct
 import sys
+import tempfile
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,33 +26,47 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from advisor_logging.table import Row, Table, tables_of
+from advisor_logging.table import Row, Table, rows_to_tables
 
 SEGMENT_BYTES = 8 << 20
-"""A new segment begins beyond this size; acknowledged segments make room for what comes."""
+"""Size in bytes above which a new segment begins; acknowledged segments can be dropped to free space."""
 RESERVE_BYTES = 256 << 10
-"""Room that is held on the disk and given up when it is full, for evaluations, tags and the end of the run."""
-GONE = "*.delivered"
-"""Folders that were spools and are being removed."""
+"""Bytes reserved on disk and freed when it is full, for evaluations, tags and the end of the run."""
+DELIVERED_PATTERN = "*.delivered"
+"""Name pattern of delivered spools whose removal has begun."""
 
 STEPS, EVALUATION, EVENT = 0, 1, 2
-"""Kinds of frames: rows that are to be windowed · rows kept as they are · a JSON object."""
+"""Kinds of frames: rows to reduce to windows · rows to store unchanged · a JSON object."""
 
 _HEAD = struct.Struct("<IIB")
 _SHAPE = struct.Struct("<IH")
 
 
+def user_id() -> str:
+    """Return the user's number, or the user's name on Windows."""
+    return str(os.getuid()) if hasattr(os, "getuid") else getpass.getuser()
+
+
+def default_folders() -> list[Path]:
+    """Return the folders for this user's spools, first choice first: ADVISOR_SPOOL, the state folder, the temporary folder."""
+    folders = [Path(text).absolute()] if (text := os.environ.get("ADVISOR_SPOOL")) else []
+    with contextlib.suppress(RuntimeError):  # no home folder
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        folders.append(Path(state) / "tuning-advisor" / "spool")
+    return [*folders, Path(tempfile.gettempdir()) / f"tuning-advisor-{user_id()}"]
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in the spool: a segment's number and an offset in bytes."""
+    """A place in the spool: segment number and byte offset."""
 
     segment: int = 0
     offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """Everything before `position` is in the store, and, at and after it, every STEPS row of a step below `step`."""
+class Acknowledgement:
+    """The store has everything before `position` and, from there, every STEPS row of a step below `step`."""
 
     position: Position = Position()
     step: int = -1
@@ -58,7 +74,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame as read: its kind, its payload, where it starts and where the next one does."""
+    """One frame as read: kind, payload, its start and the start of the next one."""
 
     kind: int
     payload: bytes
@@ -66,16 +82,16 @@ class Frame:
     end: Position
 
     def rows(self) -> list[Row]:
-        """The rows of a STEPS or EVALUATION frame."""
+        """Return the rows of a STEPS or EVALUATION frame."""
         return _decode_rows(self.payload)
 
     def columns(self) -> tuple[array[float], array[float], dict[str, array[float]]]:
-        """The same rows as columns of shape (rows,): steps, milliseconds, values by metric name."""
+        """Return steps, milliseconds and values by metric name, each of shape (rows,)."""
         names, width, flat = _decode_numbers(self.payload)
         return flat[::width], flat[1::width], {name: flat[i::width] for i, name in enumerate(names, start=2)}
 
     def event(self) -> dict[str, Any]:
-        """The object of an EVENT frame."""
+        """Return the object of an EVENT frame."""
         return dict(json.loads(self.payload))
 
 
@@ -84,17 +100,17 @@ def _frame(kind: int, payload: bytes) -> bytes:
 
 
 def encode_event(event: Mapping[str, Any]) -> bytes:
-    """An event as a frame."""
+    """Encode an event as a frame."""
     return _frame(EVENT, json.dumps(event).encode())
 
 
 def encode_rows(kind: int, rows: Sequence[Row]) -> bytes:
-    """Rows as frames: one for each stretch of rows that have the same metrics."""
-    return b"".join(encode_table(kind, table) for table in tables_of(rows))
+    """Encode rows as one frame per stretch of rows with the same metrics."""
+    return b"".join(encode_table(kind, table) for table in rows_to_tables(rows))
 
 
 def encode_table(kind: int, table: Table) -> bytes:
-    """A table as a frame, row by row."""
+    """Encode a table as one frame."""
     names_json = json.dumps(list(table.columns)).encode()
     lines = zip(table.steps, table.times_ms, *table.columns.values(), strict=True)
     numbers = array("d", chain.from_iterable(lines))
@@ -110,7 +126,7 @@ def _decode_rows(payload: bytes) -> list[Row]:
 
 
 def _decode_numbers(payload: bytes) -> tuple[list[str], int, array[float]]:
-    """Metric names, numbers in a row, and all rows' numbers one after another."""
+    """Return metric names, row width, and all rows' numbers one after another."""
     count, length = _SHAPE.unpack_from(payload)
     start = _SHAPE.size + length
     names: list[str] = json.loads(payload[_SHAPE.size : start])
@@ -122,30 +138,30 @@ def _decode_numbers(payload: bytes) -> tuple[list[str], int, array[float]]:
 
 
 class SpoolWriter:
-    """Appends frames to the spool in `folder`, which exists."""
+    """Appends frames to the spool in the existing `folder`."""
 
     def __init__(self, folder: Path, segment_bytes: int | None = None) -> None:
         self._folder, self._segment_bytes = folder, segment_bytes or SEGMENT_BYTES
         self._number = 0
-        self._file = open(segment_path(folder, 0), "ab", buffering=0)  # noqa: SIM115 - held for the length of the run
+        self._file = open(segment_path(folder, 0), "ab", buffering=0)  # noqa: SIM115 - open until the end of the run
         self._reserve = folder / "reserve"
         with contextlib.suppress(OSError):
             self._reserve.write_bytes(bytes(RESERVE_BYTES))
 
-    def append(self, frames: bytes, *, matters: bool = False) -> None:
-        """Write whole frames. Raises OSError, for example when the disk is full; what was half written is taken back.
+    def append(self, frames: bytes, *, critical: bool = False) -> None:
+        """Write whole frames. Raises OSError, for example if the disk is full, after removing any partial write.
 
-        For frames that `matter`, the reserve is given up before it comes to that.
+        For `critical` frames the reserve is freed first.
         """
         try:
             if self._file.tell() > self._segment_bytes:
                 self._next_segment()
             self._write(frames)
         except OSError:
-            if not matters:
+            if not critical:
                 raise
             self._reserve.unlink(missing_ok=True)
-            self._next_segment()  # this one may have reached a limit of its own
+            self._next_segment()  # the present file may have reached its own size limit
             self._write(frames)
 
     def _write(self, frames: bytes) -> None:
@@ -170,10 +186,10 @@ class SpoolWriter:
 
 
 def read_frames(folder: Path, position: Position) -> Iterator[Frame]:
-    """The whole frames from `position` to what is written so far."""
+    """Yield the whole frames from `position` to the end of the data written so far."""
     while True:
         following = any(number > position.segment for number in segments(folder))
-        # Asked before the file is read: once the next segment exists, this one grows no more.
+        # Checked before reading: once the next segment exists, this one is final.
         for frame in read_segment(folder, position):
             yield frame
             position = frame.end
@@ -183,7 +199,7 @@ def read_frames(folder: Path, position: Position) -> Iterator[Frame]:
 
 
 def read_segment(folder: Path, position: Position) -> Iterator[Frame]:
-    """The whole frames of one segment from `position` on; none where the segment is gone."""
+    """Yield the whole frames of one segment from `position`; none if the segment was removed."""
     try:
         with open(segment_path(folder, position.segment), "rb") as file:
             file.seek(position.offset)
@@ -197,12 +213,12 @@ def read_segment(folder: Path, position: Position) -> Iterator[Frame]:
 
 
 def segments(folder: Path) -> list[int]:
-    """The numbers of the segments that are there, ascending."""
+    """Return the numbers of the existing segments, ascending."""
     return sorted(int(path.stem) for path in folder.glob("*.spool"))
 
 
 def _whole_frames(data: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """Kind, payload and full length of each frame in `data`, up to the first that is torn."""
+    """Yield kind, payload and full length of each frame in `data`, up to the first truncated one."""
     at = 0
     while at + _HEAD.size <= len(data):
         length, checksum, kind = _HEAD.unpack_from(data, at)
@@ -214,12 +230,12 @@ def _whole_frames(data: bytes) -> Iterator[tuple[int, bytes, int]]:
 
 
 def segment_path(folder: Path, number: int) -> Path:
-    """Path of a segment."""
+    """Return the path of a segment."""
     return folder / f"{number:06d}.spool"
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -> None:
-    """Replace the file at `path` in one stroke, so that a reader sees the old or the new content, never a part."""
+    """Replace a file atomically: readers see the old or the new content."""
     temporary = path.with_name(path.name + ".new")
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -230,7 +246,7 @@ def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -
 
 
 def remove(folder: Path) -> None:
-    """Delete a spool that was delivered; never raises. `run.json` and then the folder's name say so, should this be cut off."""
+    """Delete a delivered spool; never raises. `run.json` and then the folder's name mark it as delivered, in case of a crash."""
     run = folder / "run.json"
     with contextlib.suppress(OSError, ValueError):
         write_json(run, {**read_json(run), "delivered": True})
@@ -238,67 +254,66 @@ def remove(folder: Path) -> None:
         if path != run:
             with contextlib.suppress(OSError):
                 path.unlink()
-    if not folder.match(GONE):
+    if not folder.match(DELIVERED_PATTERN):
         with contextlib.suppress(OSError):
-            folder = folder.rename(f"{folder}{GONE[1:]}")
+            folder = folder.rename(f"{folder}{DELIVERED_PATTERN[1:]}")
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in the file at `path`; empty where there is no such file."""
+    """Return the object in a file; empty if there is no file."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return {}
 
 
-def read_acknowledged(folder: Path) -> Acknowledged:
-    """How far the store has everything."""
+def read_acknowledgement(folder: Path) -> Acknowledgement:
+    """Return up to where the store has everything."""
     raw = read_json(folder / "acknowledged.json")
-    return Acknowledged(Position(raw["segment"], raw["offset"]), raw["step"]) if raw else Acknowledged()
+    return Acknowledgement(Position(raw["segment"], raw["offset"]), raw["step"]) if raw else Acknowledgement()
 
 
-def acknowledge(folder: Path, done: Acknowledged) -> None:
-    """Note how far the store has everything."""
+def acknowledge(folder: Path, done: Acknowledgement) -> None:
+    """Record up to where the store has everything."""
     note = {"segment": done.position.segment, "offset": done.position.offset, "step": done.step}
     write_json(folder / "acknowledged.json", note, durable=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An acknowledged segment in the form in which the sidecar will have it."""
+    """An acknowledged segment, converted to the sidecar's format."""
 
     path: Path
     segment: int
     last_step: int
-    """The largest step in it."""
 
 
 def parts(folder: Path) -> list[Part]:
-    """The parts that are there, oldest first."""
-    found = []
+    """Return the existing parts, oldest first."""
+    result = []
     for path in sorted(folder.glob("*.part")):
         segment, _, last_step = path.stem.partition("-")
-        found.append(Part(path, int(segment), int(last_step)))
-    return found
+        result.append(Part(path, int(segment), int(last_step)))
+    return result
 
 
 def part_path(folder: Path, segment: int, last_step: int) -> Path:
-    """Path of the part that a segment becomes; its name says what is missing once it is dropped."""
+    """Return the path of a segment's part; its name keeps the last step known after the part is dropped."""
     return folder / f"{segment:06d}-{last_step}.part"
 
 
 def drop_part(folder: Path, part: Part) -> None:
-    """Do without a part, so that the sidecar begins after it."""
+    """Delete a part; the sidecar then begins after it."""
     part.path.unlink(missing_ok=True)
     note_dropped(folder, part.last_step)
 
 
 def note_dropped(folder: Path, last_step: int) -> None:
-    """Note that the sidecar lacks steps up to `last_step`."""
-    write_json(folder / "dropped.json", {"last_step": max(last_step, read_dropped(folder))})
+    """Record that the sidecar lacks steps up to `last_step`."""
+    write_json(folder / "dropped.json", {"last_step": max(last_step, dropped_until(folder))})
 
 
-def read_dropped(folder: Path) -> int:
-    """The largest step that the sidecar lacks; -1 where it lacks none."""
+def dropped_until(folder: Path) -> int:
+    """Return the maximum step that the sidecar lacks; -1 if it lacks none."""
     return int(read_json(folder / "dropped.json").get("last_step", -1))

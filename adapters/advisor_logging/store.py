@@ -1,8 +1,7 @@
-"""One run in MLflow, as the shipper writes it. The only module here that imports MLflow, and only when a `Store` is made."""
+"""One run in MLflow, as the shipper writes it. The only module that imports MLflow, when a `Store` is made."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import math
 import os
@@ -13,41 +12,41 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from advisor import contract
+from advisor_logging.spool import user_id
 from advisor_logging.windows import Point
 
 MAX_METRICS = 1000
 MAX_PARAMS = 100
 MAX_VALUE = 5000
-"""Characters of a tag or param that servers of all versions accept."""
+"""Maximum characters of a tag or param that servers of all versions accept."""
 
 
-class Found(NamedTuple):
-    """What a store has of a run."""
+class StoredRun(NamedTuple):
+    """State of a run in a store."""
 
     newest_ms: int
-    """Time of its latest point, 0 without one."""
+    """Time of its latest point; 0 without points."""
     end_ms: int | None
-    """When it ended; None while it runs."""
-    sidecar: str
-    """The tag that names its curves at full resolution."""
+    """Time of its end; None while it runs."""
+    sidecar: str  # the tag
 
 
 class Store:
-    """The client of one tracking server or database; every method may raise whatever MLflow raises when it is unwell."""
+    """Client of one tracking server or database. Every method may raise MLflow's errors."""
 
     def __init__(self, tracking_uri: str) -> None:
         import mlflow
         from mlflow.tracking import MlflowClient
 
         _fail_at_once(tracking_uri)
-        mlflow.set_tracking_uri(tracking_uri)  # artifacts are looked up through the global one
+        mlflow.set_tracking_uri(tracking_uri)  # MLflow finds artifacts through the global address
         with one_at_a_time(tracking_uri):
             self._client = MlflowClient(tracking_uri)
             self._client.search_experiments(max_results=1)
         self._run_id = ""
 
     def open_run(self, run: Mapping[str, Any]) -> str:
-        """Create the run that `run.json` describes, or find it where an earlier attempt did; gives its id."""
+        """Create the run that `run.json` describes, or find it if an earlier attempt created it; return its id."""
         known = run.get("run_id")
         if known:
             self._client.get_run(known)
@@ -56,54 +55,54 @@ class Store:
             self._run_id = str(known)
             return self._run_id
         experiment = self._experiment(run)
-        found = self._begun(experiment, run)
-        if not found:
+        matches = self._find_by_spool(experiment, run)
+        if not matches:
             tags = {contract.TAG_SPOOL: run["spool"], **run["source_tags"]}
-            found = [self._client.create_run(experiment, run["start_ms"], tags=tags, run_name=run["run_name"])]
-        self._run_id = str(found[0].info.run_id)
+            matches = [self._client.create_run(experiment, run["start_ms"], tags=tags, run_name=run["run_name"])]
+        self._run_id = str(matches[0].info.run_id)
         return self._run_id
 
-    def find_run(self, run: Mapping[str, Any]) -> Found | None:
-        """What the store has of the run that `run.json` describes; None where nobody has begun it."""
+    def find_run(self, run: Mapping[str, Any]) -> StoredRun | None:
+        """Return the state of the run that `run.json` describes; None if it was never created."""
         known = run.get("run_id")
         if known:
-            found = self._client.get_run(known)
+            match = self._client.get_run(known)
         else:
             id = _experiment_id(run)
             if id is None and (named := self._client.get_experiment_by_name(_experiment_name(run))) is not None:
                 id = str(named.experiment_id)
-            begun = self._begun(id, run) if id is not None else []
-            if not begun:
+            matches = self._find_by_spool(id, run) if id is not None else []
+            if not matches:
                 return None
-            found = begun[0]
-        newest = max((metric.timestamp for metric in found.data._metric_objs), default=0)
-        return Found(newest, found.info.end_time, found.data.tags.get(contract.TAG_SIDECAR, ""))
+            match = matches[0]
+        newest = max((metric.timestamp for metric in match.data._metric_objs), default=0)
+        return StoredRun(newest, match.info.end_time, match.data.tags.get(contract.TAG_SIDECAR, ""))
 
-    def _begun(self, experiment: str, run: Mapping[str, Any]) -> list[Any]:
+    def _find_by_spool(self, experiment: str, run: Mapping[str, Any]) -> list[Any]:
         mark = f"tags.`{contract.TAG_SPOOL}` = '{run['spool']}'"
         return list(self._client.search_runs([experiment], mark, max_results=1))
 
     def _experiment(self, run: Mapping[str, Any]) -> str:
-        given = _experiment_id(run)
-        if given is not None:
-            return given
+        experiment_id = _experiment_id(run)
+        if experiment_id is not None:
+            return experiment_id
         name = _experiment_name(run)
-        found = self._client.get_experiment_by_name(name)
-        if found is not None:
-            return str(found.experiment_id)
+        match = self._client.get_experiment_by_name(name)
+        if match is not None:
+            return str(match.experiment_id)
         from mlflow.exceptions import MlflowException
 
         try:
             return str(self._client.create_experiment(name))
         except MlflowException:
-            found = self._client.get_experiment_by_name(name)  # another trial was faster
-            if found is None:
+            match = self._client.get_experiment_by_name(name)  # another trial created it in the meantime
+            if match is None:
                 raise
-            return str(found.experiment_id)
+            return str(match.experiment_id)
 
     def log_points(self, points: Sequence[Point]) -> None:
-        """Store the points; those that are stored already stay as they are."""
-        # A replayed NaN breaks the primary key of stores before MLflow 3.16 and takes its whole batch with it: a batch of its own.
+        """Store points; points that are already stored stay unchanged."""
+        # Before MLflow 3.16 a resent NaN violates the primary key and its whole batch fails: NaN gets separate batches.
         finite = [p for p in points if not math.isnan(p.value)]
         nan = [p for p in points if math.isnan(p.value)]
         for i in range(0, len(finite), MAX_METRICS):
@@ -131,7 +130,7 @@ class Store:
         self._client.log_batch(self._run_id, metrics=[Metric(p.name, p.value, p.time_ms, p.step) for p in points])
 
     def log_params(self, params: Mapping[str, str]) -> list[str]:
-        """Store hyperparameters; gives the names of those that the run already has with another value, which it keeps."""
+        """Store hyperparameters; return the names whose stored values differ and stay."""
         from mlflow.entities import Param
         from mlflow.exceptions import MlflowException
 
@@ -159,7 +158,7 @@ class Store:
         return True
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Set tags, replacing what the run has under the same names."""
+        """Set tags, replacing existing values."""
         from mlflow.entities import RunTag
 
         entities = [RunTag(name, value[:MAX_VALUE]) for name, value in tags.items()]
@@ -171,7 +170,7 @@ class Store:
         self._client.log_artifact(self._run_id, str(file), path.rpartition("/")[0])
 
     def tag(self, name: str) -> str | None:
-        """The value of a tag of the run, None without it."""
+        """Return the value of a tag; None without it."""
         value = self._client.get_run(self._run_id).data.tags.get(name)
         return None if value is None else str(value)
 
@@ -181,7 +180,7 @@ class Store:
 
 
 def _experiment_id(run: Mapping[str, Any]) -> str | None:
-    """The id that stands for the experiment, where no name was given: MLflow's own variable."""
+    """Return the experiment's id from the run or from MLflow's variable; None if an experiment name takes precedence."""
     id = run.get("experiment_id") or (None if run.get("experiment") else os.environ.get("MLFLOW_EXPERIMENT_ID"))
     return None if id is None else str(id)
 
@@ -192,22 +191,19 @@ def _experiment_name(run: Mapping[str, Any]) -> str:
 
 @contextmanager
 def one_at_a_time(tracking_uri: str) -> Iterator[None]:
-    """Holds a lock while an SQLite store is opened: two processes that create its tables at once leave it broken for good."""
+    """Hold a lock while an SQLite store is opened: two processes that create its tables at once corrupt it permanently."""
     if not tracking_uri.startswith("sqlite:"):
         yield
         return
-    name = hashlib.sha256(tracking_uri.encode()).hexdigest()[0]  # sixteen files at most, however many stores there are
-    path = Path(tempfile.gettempdir()) / f"advisor-{os.getuid()}-{name}.lock"
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)  # others may put links there
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    from filelock import FileLock  # a slow import, which the trainer does not need
+
+    name = hashlib.sha256(tracking_uri.encode()).hexdigest()[0]  # at most 16 lock files for any number of stores
+    with FileLock(Path(tempfile.gettempdir()) / f"advisor-{user_id()}-{name}.lock", mode=0o600):
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _fail_at_once(tracking_uri: str) -> None:
-    # A database that cannot be opened is tried for a minute and a half before anyone hears why; our caller tries again itself.
+    # MLflow retries a database that does not open for 90 seconds without a message; our caller retries itself.
     if tracking_uri.partition("://")[0].partition("+")[0] in ("sqlite", "postgresql", "mysql", "mssql"):
         try:
             from mlflow.store.db import utils

@@ -1,4 +1,4 @@
-"""Finds spools that nobody delivers any more, says what is in them, and delivers them: `advisor sync`."""
+"""Find spools that no process is delivering, describe them, and deliver them: `advisor sync`."""
 
 from __future__ import annotations
 
@@ -6,114 +6,100 @@ import contextlib
 import logging
 import os
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+from filelock import BaseFileLock
+
 from advisor.contract.redact import reason, redact
 from advisor_logging import sidecar
 from advisor_logging.shipper import Shipper, lock
+from advisor_logging.shipper_process import MLFLOW_DEFAULTS
 from advisor_logging.spool import (
+    DELIVERED_PATTERN,
     EVENT,
-    GONE,
     Position,
-    read_acknowledged,
+    default_folders,
+    read_acknowledgement,
     read_frames,
     read_json,
     remove,
     segment_path,
     segments,
 )
-from advisor_logging.store import Found, Store
+from advisor_logging.store import Store, StoredRun
 
 State = Literal["left", "being delivered", "training", "unreadable"]
 QUIET_S = 600.0
-"""A spool of another machine that has no end, and whose last point is younger than this, may still be written there."""
-PATIENCE_S = 5.0
-"""How long a store that has answered once is tried again."""
-_SETTINGS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
-    "GIT_PYTHON_REFRESH": "quiet",
-}
+"""Seconds after its last point during which a spool of another machine without an end may still be written there."""
+RETRY_S = 5.0
+"""Seconds for which delivery is retried if a store that has answered once fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """A spool as it was found."""
+    """A description of a spool, made by `inspect`."""
 
     folder: Path
     state: State
     run_name: str
     experiment: str
     destination: str
-    """Address of the store it was meant for, without user and password."""
+    """Address of the intended store, without user and password."""
     host: str
-    """The machine that wrote it; empty where that was not noted."""
+    """Machine that wrote the spool; empty if not recorded."""
     points: int
-    """Values recorded and not known to be in the store."""
-    size: int
-    """Bytes on disk."""
+    """Recorded values that are not acknowledged by the store."""
+    size: int  # bytes
     last_ms: int | None
-    """When the last row was recorded, or the run began; milliseconds since 1970."""
+    """Time of the last row, or of the start of the run; milliseconds since 1970."""
     end: dict[str, Any] | None
-    """How the run ended: {"status", "time_ms", "tags"}; None where nothing says that it did."""
+    """End of the run as {"status", "time_ms", "tags"}; None if none was recorded."""
 
 
 class NotDelivered(Exception):  # noqa: N818 - its text is the reason, in one line
-    """Why a spool is left as it is."""
-
-
-def places() -> list[Path]:
-    """The folders in which trainings of this user keep spools: ADVISOR_SPOOL, the state folder, the temporary folder."""
-    found = [Path(given).absolute()] if (given := os.environ.get("ADVISOR_SPOOL")) else []
-    with contextlib.suppress(RuntimeError):
-        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        found.append(Path(state) / "tuning-advisor" / "spool")
-    found.append(Path(tempfile.gettempdir()) / f"tuning-advisor-{os.getuid()}")
-    return found
+    """Reason why a spool stays undelivered, in one line."""
 
 
 def find(paths: Sequence[Path]) -> list[Path]:
-    """The spools that `paths` are or hold, in the order of their names. Raises ValueError for a path without one."""
-    found: list[Path] = []
+    """Return the spools at or in `paths`, sorted by name within each path. Raises ValueError for a path without one."""
+    folders: list[Path] = []
     for path in paths:
-        for emptied in path.glob(GONE):
+        for emptied in path.glob(DELIVERED_PATTERN):
             with contextlib.suppress(OSError):
                 emptied.rmdir()
         here = [path] if (path / "run.json").is_file() else sorted(p.parent for p in path.glob("*/run.json"))
         if not here:
             raise ValueError(f"{path} holds no spool" if path.exists() else f"there is no folder {path}")
-        found += [folder.absolute() for folder in here if folder.absolute() not in found]
-    return found
+        folders += [folder.absolute() for folder in here if folder.absolute() not in folders]
+    return folders
 
 
 def find_mine() -> list[Path]:
-    """The spools of this user, wherever trainings leave them."""
-    return find([place for place in places() if _is_mine(place) and any(place.glob("*/run.json"))])
+    """Return this user's spools from all default folders."""
+    return find([folder for folder in default_folders() if _is_mine(folder) and any(folder.glob("*/run.json"))])
 
 
 def _is_mine(folder: Path) -> bool:
-    """Somebody else's folder of that name in a shared place is not to be trusted."""
+    """Check the owner: in a shared place, a folder of that name from another user is not trusted."""
     try:
-        return folder.stat().st_uid == os.getuid()
+        return not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
     except OSError:
         return False
 
 
 def inspect(folder: Path) -> Spool:
-    """What is in a spool; never raises."""
+    """Describe a spool. Never raises: a damaged spool has the state "unreadable"."""
     run: dict[str, Any] = {}
     points, last_ms, end = 0, None, None
     try:
         run = read_json(folder / "run.json")
         last_ms = int(run["start_ms"])
-        for frame in read_frames(folder, _begin(folder)):
+        for frame in read_frames(folder, _first_position(folder)):
             if frame.kind == EVENT:
                 end = frame.event().get("end", end)
                 continue
@@ -137,91 +123,85 @@ def inspect(folder: Path) -> Spool:
     )
 
 
-def _begin(folder: Path) -> Position:
-    done = read_acknowledged(folder).position
-    if segment_path(folder, done.segment).exists():
-        return done
-    return Position(min(segments(folder), default=0))
+def _first_position(folder: Path) -> Position:
+    done = read_acknowledgement(folder).position
+    return done if segment_path(folder, done.segment).exists() else Position(min(segments(folder), default=0))
 
 
 def _state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) -> State:
     if run.get("delivered") or read_json(folder / "status.json").get("delivered"):
-        return "left"  # whole, but for its folder
-    descriptor = lock(folder)
-    if descriptor is None:
+        return "left"  # fully delivered; only the folder remains
+    held = lock(folder)
+    if held is None:
         return "being delivered"
-    os.close(descriptor)
+    held.release()
     if end is None and run.get("host") == socket.gethostname() and _is_running(run.get("process"), run["start_ms"]):
         return "training"
     return "left"
 
 
 def _is_running(process: Any, before_ms: int) -> bool:
-    """Whether a process of this machine runs that began before that time; a later one has merely got the same number."""
+    """Return whether the process runs and began before that time; a later process has reused its number."""
     try:
-        os.kill(int(process), 0)
-    except PermissionError:
-        pass
-    except (OSError, ValueError, TypeError):
-        return False
-    try:
-        ticks = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
-        booted = next(
-            int(line.split()[1]) for line in Path("/proc/stat").read_text().splitlines() if line[:5] == "btime"
-        )
-    except (OSError, ValueError, StopIteration):
+        return bool(psutil.Process(int(process)).create_time() <= before_ms / 1000 + 2)
+    except psutil.AccessDenied:
         return True
-    return booted + ticks / os.sysconf("SC_CLK_TCK") <= before_ms / 1000 + 2
+    except (psutil.Error, ValueError, TypeError, OverflowError):
+        return False
 
 
 def deliver(
     spool: Spool, tracking_uri: str | None = None, on_progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Deliver a spool to the store that it was meant for, or to another, and remove it. Raises NotDelivered.
+    """Deliver a spool to its intended store, or to `tracking_uri`, and remove it. Raises NotDelivered.
 
-    on_progress: told (bytes of the spool that are delivered, bytes in all).
+    on_progress: called with the bytes delivered so far and the total bytes.
     """
-    for name, value in _SETTINGS.items():
+    for name, value in MLFLOW_DEFAULTS.items():
         os.environ.setdefault(name, value)
     folder = spool.folder
     if spool.state == "unreadable":
-        raise NotDelivered("it is not whole, or of another version")
+        raise NotDelivered("it is damaged or has an unknown format")
     if spool.state == "training":
-        raise NotDelivered("its training is still running, and will deliver it")
+        raise NotDelivered("its training is still running and will deliver it")
     run = read_json(folder / "run.json")
-    if run.get("delivered"):  # whoever delivered it was killed as it removed it
+    if run.get("delivered"):  # a process delivered it and was killed while removing it
         remove(folder)
         return
     uri = tracking_uri or _destination(spool, str(run["tracking_uri"]))
-    descriptor = _claim(folder)
+    held = _claim(folder)
     try:
         with _in_folder(str(run.get("cwd", "")), spool.host), _silence():
             if not _is_in_store(spool, run, uri):
                 _ship(folder, uri, on_progress)
         remove(folder)
     finally:
-        os.close(descriptor)
+        held.release()
 
 
-def _claim(folder: Path) -> int:
+def _claim(folder: Path) -> BaseFileLock:
     try:
-        descriptor = lock(folder)
+        held = lock(folder)
     except OSError as error:
-        raise NotDelivered(f"its folder cannot be written ({error.strerror}): copy it first") from None
-    if descriptor is None:
-        raise NotDelivered("another process delivers it; its training's own tries for 10 minutes after its end")
-    return descriptor
+        raise NotDelivered(f"its folder is not writable ({error.strerror}): copy it first") from None
+    if held is None:
+        raise NotDelivered("another process is delivering it; a training retries for 10 minutes after its end")
+    return held
 
 
 def _destination(spool: Spool, uri: str) -> str:
-    if spool.host not in ("", socket.gethostname()) and not uri.startswith(("http:", "https:")) and _is_local(uri):
-        raise NotDelivered(f"it was meant for {spool.destination} on {spool.host}: say where with --tracking-uri")
+    if not _is_of_this_host(spool) and not uri.startswith(("http:", "https:")) and _is_local(uri):
+        raise NotDelivered(f"it was meant for {spool.destination} on {spool.host}: give --tracking-uri")
     if "***" not in uri:
         return uri
-    given = os.environ.get("MLFLOW_TRACKING_URI", "")
-    if redact(given) == uri:
-        return given
-    raise NotDelivered(f"the password of {uri} was not kept: give the whole address with --tracking-uri")
+    configured = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if redact(configured) == uri:
+        return configured
+    raise NotDelivered(f"spools do not store the password of {uri}: give the whole address with --tracking-uri")
+
+
+def _is_of_this_host(spool: Spool) -> bool:
+    return spool.host in ("", socket.gethostname())
 
 
 def _is_local(uri: str) -> bool:
@@ -229,21 +209,21 @@ def _is_local(uri: str) -> bool:
 
 
 def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
-    """Whether the store has the whole run by now, from another copy of the spool. Raises NotDelivered if it is yet to get it."""
+    """Return whether the store has the whole run, from another copy of the spool. Raises NotDelivered if that may follow."""
     try:
-        found = Store(uri).find_run(run)
+        stored = Store(uri).find_run(run)
     except Exception as error:
-        raise NotDelivered(f"{redact(uri)} is out of reach ({reason(error)})") from None
+        raise NotDelivered(f"{redact(uri)} is unreachable ({reason(error)})") from None
     last_ms = spool.last_ms or 0
     if spool.end is not None:
-        ended = found is not None and bool(run["ends_run"]) and found.end_ms == spool.end["time_ms"]
-        # The sidecar comes last: whoever was killed before it has not delivered all.
-        return ended and found is not None and sidecar.file_name(run) in found.sidecar
-    if found is not None and found.newest_ms > 0 and _is_whole(found, last_ms):
+        ended = stored is not None and bool(run["ends_run"]) and stored.end_ms == spool.end["time_ms"]
+        # The sidecar is stored last: without it, delivery was interrupted.
+        return ended and stored is not None and sidecar.file_name(run) in stored.sidecar
+    if stored is not None and stored.newest_ms > 0 and _is_whole(stored, last_ms):
         return True
-    if spool.host in ("", socket.gethostname()):
+    if _is_of_this_host(spool):
         return False
-    if found is not None and found.newest_ms > last_ms:
+    if stored is not None and stored.newest_ms > last_ms:
         raise NotDelivered(f"the store has later points than this copy: {spool.host} delivers it")
     if time.time() - last_ms / 1000 < QUIET_S:
         raise NotDelivered(
@@ -252,25 +232,25 @@ def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
     return False
 
 
-def _is_whole(found: Found, last_ms: int) -> bool:
-    return found.end_ms is not None and found.newest_ms >= last_ms
+def _is_whole(stored: StoredRun, last_ms: int) -> bool:
+    return stored.end_ms is not None and stored.newest_ms >= last_ms
 
 
 def _ship(folder: Path, uri: str, on_progress: Callable[[int, int], None] | None) -> None:
     sizes = {number: segment_path(folder, number).stat().st_size for number in segments(folder)}
 
-    def tell(position: Position) -> None:
+    def report(position: Position) -> None:
         if on_progress is not None:
             before = sum(size for number, size in sizes.items() if number < position.segment)
             on_progress(before + position.offset, sum(sizes.values()))
 
-    if not Shipper(folder, uri, trainer=None, on_progress=tell).deliver(linger_s=PATIENCE_S):
-        raise NotDelivered(f"{redact(uri)} does not take it ({read_json(folder / 'status.json').get('error')})")
+    if not Shipper(folder, uri, trainer=None, on_progress=report).deliver(retry_s=RETRY_S):
+        raise NotDelivered(f"{redact(uri)} rejects it ({read_json(folder / 'status.json').get('error')})")
 
 
 @contextlib.contextmanager
 def _in_folder(cwd: str, host: str) -> Iterator[None]:
-    """In the working directory of the training, which an address may be relative to, if this is its machine."""
+    """Run in the training's working directory if this is its machine: addresses may be relative to it."""
     if host not in ("", socket.gethostname()) or not os.path.isdir(cwd):
         yield
         return
@@ -280,7 +260,7 @@ def _in_folder(cwd: str, host: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """MLflow's own messages are for those who call it."""
+    """Suppress MLflow's log messages."""
     before = logging.root.manager.disable
     logging.disable()
     try:

@@ -1,4 +1,4 @@
-"""Rows of a training by column: how they go from the training to the spool, and from there to whoever reads them."""
+"""Column-wise rows of a training, as they move from the training to the spool and its readers."""
 
 from __future__ import annotations
 
@@ -8,25 +8,22 @@ from itertools import groupby
 from typing import Protocol
 
 Row = tuple[int, int, Mapping[str, float]]
-"""Step, wall clock in milliseconds, values by metric name."""
+"""Step, wall-clock time in milliseconds, values by metric name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows that have the same metrics, in the order of their steps; all sequences are of the same length."""
+    """Rows with the same metrics in step order; all sequences have the same length. Steps count from 0; times since 1970."""
 
     steps: Sequence[int]
-    """Optimizer step of each row, 0-based."""
     times_ms: Sequence[int]
-    """Wall clock, milliseconds since 1970."""
     columns: Mapping[str, Sequence[float]]
-    """Values by metric name."""
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def rows(self) -> list[Row]:
-        """The same, row by row."""
+        """Return the table row by row."""
         names = tuple(self.columns)
         lines = zip(*self.columns.values(), strict=True) if names else (() for _ in self.steps)
         return [
@@ -35,18 +32,18 @@ class Table:
         ]
 
     def every(self, nth: int) -> Table:
-        """Those of its rows whose step is a multiple of `nth`."""
+        """Return the rows whose step is a multiple of `nth`."""
         at = [i for i, step in enumerate(self.steps) if step % nth == 0]
         return self if len(at) == len(self) else self.only(at)
 
     def only(self, at: Sequence[int]) -> Table:
-        """Those of its rows that are at these indexes."""
+        """Return the rows at these indexes."""
         columns = {name: [values[i] for i in at] for name, values in self.columns.items()}
         return Table([self.steps[i] for i in at], [self.times_ms[i] for i in at], columns)
 
 
-def tables_of(rows: Iterable[Row]) -> list[Table]:
-    """Rows as tables: one for each stretch of rows that have the same metrics, so that no value needs a mark for "missing"."""
+def rows_to_tables(rows: Iterable[Row]) -> list[Table]:
+    """Return one table per stretch of rows with the same metrics, so that no table has missing values."""
     tables = []
     for names, group in groupby(rows, key=lambda row: tuple(row[2])):
         steps, times_ms, values = zip(*group, strict=True)
@@ -55,13 +52,13 @@ def tables_of(rows: Iterable[Row]) -> list[Table]:
 
 
 class Completion(Protocol):
-    """Adds to the rows of this process what other ranks know of the same steps. Called in the writer thread only.
+    """Adds other ranks' values to this process's rows. Called in the writer thread only.
 
-    A rank that is dead or late must not hold rows back for ever: memory is bounded by giving them out incomplete.
+    It must release rows incomplete if a rank is dead or late: memory is bounded.
     """
 
     def take(self, tables: Sequence[Table]) -> Sequence[Table]:
-        """Take the next rows of steps, if any, and give those that are complete by now, oldest first. Also called once a second."""
+        """Take new rows of steps, if any, and return the completed ones, oldest first. Also called once a second."""
 
     def finish(self) -> Sequence[Table]:
-        """The training is over: give what is left, as complete as it can be had."""
+        """Return the remaining rows after the end of the training, as complete as possible."""

@@ -1,4 +1,4 @@
-"""Every step for the first `contract.DENSE_STEPS`, then windows of a mean and its extremes."""
+"""Reduce metrics to every step for the first `contract.DENSE_STEPS`, then to windows with mean, minimum and maximum."""
 
 from __future__ import annotations
 
@@ -11,35 +11,31 @@ from advisor import contract
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One value of one metric, as the store keeps it."""
+    """One value of one metric, as stored: may be NaN or infinite; steps count from 0, times since 1970."""
 
     name: str
     value: float
-    """May be NaN or infinite: both are findings, not errors."""
     step: int
-    """Optimizer step, 0-based."""
     time_ms: int
-    """Wall clock, milliseconds since 1970."""
 
 
 class Windows:
-    """Turns rows of one training, which arrive in the order of their steps, into points.
+    """Turns rows of one training, in the order of their steps, into points.
 
-    All metrics share the windows of `contract.window_width`. A window whose width is 1 gives NAME; a wider one NAME (the mean),
-    NAME.min and NAME.max, all at the step and time of its last row. Whatever is not finite stays visible: a NaN or an infinity
-    in a window makes its mean one too, while the extremes are those of the values that are numbers (infinities included), so
-    that they still say what the rest of the window did.
+    All metrics share the windows of `contract.window_width`. A window of width 1 yields NAME; a wider one NAME (the mean),
+    NAME.min and NAME.max, all at the step and time of its last row. A NaN or infinity in a window makes its mean one too; the
+    extremes ignore NaN, so they still describe the rest of the window.
     """
 
     def __init__(self) -> None:
         self.open_since: int | None = None
-        """First step that was seen of the window that is still open; None when none is."""
+        """First observed step of the open window; None if none is open."""
         self._window = (0, 0)
         self._last = (0, 0)
         self._values: dict[str, list[float]] = {}
 
     def add(self, step: int, time_ms: int, values: Mapping[str, float]) -> list[Point]:
-        """Add the row of one step; gives the points of the window that this closed, often none."""
+        """Add the row of one step and return the points of the window that it closed, if any."""
         width = contract.window_width(step)
         window = (width, step // width)
         closed = self.close() if self.open_since is not None and window != self._window else []
@@ -53,7 +49,7 @@ class Windows:
         return closed
 
     def close(self) -> list[Point]:
-        """The points of the window that is open, which ends here."""
+        """Close the open window and return its points."""
         step, time_ms = self._last
         points = []
         for name, values in self._values.items():
@@ -66,6 +62,6 @@ class Windows:
 
 
 def _extremes(values: list[float]) -> tuple[float, float]:
-    """Smallest and largest of the values (n,) that are numbers; NaN where none is."""
+    """Return minimum and maximum without NaN; NaN if there are no other values."""
     numbers = [v for v in values if not math.isnan(v)]
     return (min(numbers), max(numbers)) if numbers else (math.nan, math.nan)

@@ -1,21 +1,21 @@
-"""What an evaluation gave, as it can be logged."""
+"""Conversion of evaluation results to values that can be logged."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
 from advisor.contract.redact import one_line
-from advisor_pytorch.steps.device import Value, keep
+from advisor_pytorch.steps.device import Value, read_or_copy
 from advisor_pytorch.validation import is_name
 
 Warn = Callable[[str, str], None]
-"""Says one line, once per key."""
+"""Logs one line, once per key."""
 
 
-def loggable(metrics: Mapping[str, object], warn: Warn) -> dict[str, Value]:
-    """The metrics that can be logged, as numbers or scalars of their device; warns of every other one.
+def check_metrics(metrics: Mapping[str, object], warn: Warn) -> dict[str, Value]:
+    """Return the metrics that can be logged, as numbers or scalars on their device; warn about every other one.
 
-    Raises TypeError for what is no mapping.
+    Raises TypeError unless `metrics` is a mapping.
     """
     if not isinstance(metrics, Mapping):
         raise TypeError(f"metrics must be a mapping of names to values, not {type(metrics).__name__}")
@@ -25,8 +25,8 @@ def loggable(metrics: Mapping[str, object], warn: Warn) -> dict[str, Value]:
 def _number(name: str, value: object, warn: Warn) -> Value | None:
     try:
         if not is_name(name):
-            raise ValueError("MLflow takes letters, digits and _ - . : / in a name")
-        return keep(value)  # type: ignore[arg-type]  # it raises for what is none
+            raise ValueError("MLflow accepts letters, digits and _ - . : / in a name")
+        return read_or_copy(value)  # type: ignore[arg-type]  # raises for other types
     except Exception as error:
         warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line(error)}); training goes on")
         return None

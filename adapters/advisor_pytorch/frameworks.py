@@ -1,4 +1,4 @@
-"""What the callbacks for Lightning and Transformers share."""
+"""Code that the callbacks for Lightning and Transformers share."""
 
 from __future__ import annotations
 
@@ -13,54 +13,115 @@ from typing import Any
 
 import torch
 
+from advisor.contract import TAG_CHECKPOINTS
 from advisor.contract.redact import one_line
+from advisor_logging.outcome import Direction
 from advisor_pytorch.logger import TuningLogger
 from advisor_pytorch.steps.device import Value
-from advisor_pytorch.validation import check_what_is_sought
+from advisor_pytorch.validation import check_objective
 
 logger = logging.getLogger("advisor")
 
-FROM_THE_FRAMEWORK = frozenset(("self", "model", "optimizer", "params", "objective", "direction", "start_step"))
-"""Arguments of `TuningLogger` that a callback gives itself."""
+CALLBACK_ARGUMENTS = frozenset(("self", "model", "optimizer", "params", "objective", "direction", "start_step"))
+"""Arguments of `TuningLogger` that a callback sets itself."""
+
+
+class FrameworkCallback:
+    """The framework-independent part of a callback."""
+
+    def __init__(
+        self,
+        objective: str,
+        *,
+        direction: Direction = "minimize",
+        params: Mapping[str, object] | None = None,
+        **settings: Any,
+    ) -> None:
+        """Record every training of the trainers that have this callback.
+
+        Args:
+            objective: name of the metric by which trials are compared, as the framework logs it.
+            direction: "minimize" or "maximize".
+            params: hyperparameters of the trial, by name; None: those that the framework knows.
+            settings: any other argument of `TuningLogger`, such as `experiment`, `tracking_uri`, `study`, `run_id` or
+                `checkpoints`; it takes precedence over the trainer's value.
+
+        Raises:
+            TypeError, ValueError: an argument is invalid.
+        """
+        check_settings(params, objective, direction, settings)
+        self._objective, self._direction, self._params, self._settings = objective, direction, params, settings
+        self._log: TuningLogger | None = None
+        self._last_log: TuningLogger | None = None
+
+    @property
+    def recording(self) -> TuningLogger | None:
+        """The logger of the current or last training; None before the first."""
+        return self._log or self._last_log
+
+    def _open(
+        self,
+        model: Any,
+        optimizer: Any,
+        params: Mapping[str, object],
+        start_step: int,
+        known: Mapping[str, Any],
+        **run: Any,
+    ) -> TuningLogger:
+        """Begin to record. `known` are defaults for the settings; `run`, the run to continue, takes precedence over them."""
+        self._evaluations, self._files = Evaluations(self._objective), CheckpointFiles()
+        self._log = self._last_log = TuningLogger(
+            model,
+            optimizer,
+            params=params,
+            objective=self._objective,
+            direction=self._direction,
+            start_step=start_step,
+            **{**known, **self._settings, **run},
+        )
+        return self._log
+
+    def _log_checkpoints(self, policy: str, paths: Iterable[str], chosen: str | None) -> None:
+        """Log the framework's checkpoints, unless we keep our own."""
+        if self._log is not None and not self._settings.get("checkpoints"):
+            self._log.note({TAG_CHECKPOINTS: self._files.describe(policy, paths, chosen, self._evaluations)})
 
 
 def check_settings(
-    callback: str,
-    params: Mapping[str, object] | None,
-    objective: object,
-    direction: object,
-    settings: Mapping[str, Any],
+    params: Mapping[str, object] | None, objective: object, direction: object, settings: Mapping[str, Any]
 ) -> None:
-    """Raises TypeError or ValueError, before any data is loaded, for what `TuningLogger` would refuse when training starts."""
-    check_what_is_sought({} if params is None else params, objective, direction)
-    known = inspect.signature(TuningLogger.__init__).parameters.keys() - FROM_THE_FRAMEWORK
+    """Raise the TypeError or ValueError that `TuningLogger` would raise when training starts."""
+    check_objective({} if params is None else params, objective, direction)
+    known = inspect.signature(TuningLogger.__init__).parameters.keys() - CALLBACK_ARGUMENTS
     for name in settings:
         if name not in known:
-            raise TypeError(f"{callback} takes no argument {name!r}; it takes params and {', '.join(sorted(known))}")
+            raise TypeError(
+                f"TuningCallback takes no argument {name!r}; it takes params and {', '.join(sorted(known))}"
+            )
 
 
 def plain_values(nested: Mapping[Any, Any], prefix: str = "") -> dict[str, object]:
-    """What of a nested mapping can be a hyperparameter: numbers, words, lists of them; by name, or by path as `optimizer/lr`."""
-    found: dict[str, object] = {}
+    """Return the numbers, texts and lists of them in a nested mapping, by name or by path such as `optimizer/lr`."""
+    result: dict[str, object] = {}
     for key, value in nested.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            found |= plain_values(value, f"{name}/")
+            result |= plain_values(value, f"{name}/")
         elif _is_plain(value):
-            found[name] = value
-    return found
+            result[name] = value
+    return result
 
 
 def _is_plain(value: object) -> bool:
     if isinstance(value, (list, tuple)):
         return all(_is_plain(part) for part in value)
-    scalar = getattr(value, "shape", None) == () and hasattr(value, "item")  # of NumPy or PyTorch
-    return scalar or isinstance(value, (bool, int, float, str))
+    is_scalar = getattr(value, "shape", None) == () and hasattr(value, "item")  # of NumPy or PyTorch
+    return is_scalar or isinstance(value, (bool, int, float, str))
 
 
 @contextmanager
-def aside(what: str) -> Iterator[None]:
-    """Runs what must never stop a training: whatever goes wrong in it is one line of warning."""
+def guard_training(what: str) -> Iterator[None]:
+    """Log a warning instead of raising: an error in this block must not stop the training."""
     try:
         yield
     except Exception as error:
@@ -68,7 +129,7 @@ def aside(what: str) -> Iterator[None]:
 
 
 class Evaluations:
-    """The values of the objective as they came, still where they were computed."""
+    """Values of the objective by step, still on their devices."""
 
     def __init__(self, objective: str) -> None:
         self._objective = objective
@@ -78,26 +139,26 @@ class Evaluations:
         return bool(self._values)
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Take note of an evaluation."""
+        """Record an evaluation."""
         if (value := metrics.get(self._objective)) is not None:
             self._values[step] = value.detach().clone() if isinstance(value, torch.Tensor) else float(value)
 
     def at(self, step: int) -> float | None:
-        """The value of the last evaluation up to `step`, None if there was none or it is not finite. Waits for the device."""
+        """Return the last value up to `step`; None if there is none or it is not finite. Waits for the device."""
         steps = [s for s in self._values if s <= step]
         value = float(self._values[max(steps)]) if steps else math.nan
         return value if math.isfinite(value) else None
 
 
 class CheckpointFiles:
-    """Of which step the checkpoints are that a framework keeps: of the one at which they appeared or were written anew."""
+    """Steps of a framework's checkpoints: those at which their files appeared or changed."""
 
     def __init__(self) -> None:
         self._steps: dict[str, int] = {}
         self._written: dict[str, float | None] = {}
 
     def look(self, paths: Iterable[str], step: int | None) -> None:
-        """Take note of the checkpoints that are there since `step`; None where they are of an earlier training."""
+        """Record the checkpoints that exist since `step`; None for those of an earlier training."""
         for path in paths:
             written, before = _written_at(path), self._written.get(path, -1.0)
             self._written[path] = written
@@ -106,18 +167,18 @@ class CheckpointFiles:
 
     @property
     def paths(self) -> list[str]:
-        """The checkpoints that were seen, whether they are still there or not."""
+        """All recorded checkpoints, including deleted ones."""
         return list(self._steps)
 
-    def describe(self, policy: str, kept: Iterable[str], chosen: str | None, values: Evaluations) -> str:
-        """The value of `contract.TAG_CHECKPOINTS`: of the paths in `kept`, those that were seen."""
-        known = sorted({path for path in kept if path in self._steps}, key=lambda path: (self._steps[path], path))
+    def describe(self, policy: str, paths: Iterable[str], chosen: str | None, values: Evaluations) -> str:
+        """Return the value of `contract.TAG_CHECKPOINTS` for the recorded ones among `paths`."""
+        known = sorted({path for path in paths if path in self._steps}, key=lambda path: (self._steps[path], path))
         entries = [{"step": self._steps[path], "value": values.at(self._steps[path]), "path": path} for path in known]
         return json.dumps({"policy": policy, "kept": entries, "chosen": self._steps.get(chosen or "")})
 
 
 def _written_at(path: str) -> float | None:
-    """When the file or folder was last written; None where it is not on a local disk."""
+    """Return the modification time of a file or folder; None if it is not on a local disk."""
     try:
         return os.stat(path).st_mtime
     except OSError:

@@ -1,4 +1,4 @@
-"""`TuningLogger`: what a plain PyTorch training loop needs to say for its run to be diagnosed."""
+"""`TuningLogger`: records a plain PyTorch training loop."""
 
 from __future__ import annotations
 
@@ -14,40 +14,34 @@ import torch
 
 from advisor import contract
 from advisor.contract.redact import is_secret, one_line
-from advisor_logging.manifest import About
+from advisor_logging.manifest import RunInfo
 from advisor_logging.outcome import Direction, Outcome
 from advisor_logging.recorder import NEW_RUN, Recorder, RunSettings
 from advisor_logging.table import Table
-from advisor_pytorch.checkpoints.checkpointing import CheckpointSettings, Load, Save
+from advisor_pytorch.checkpoints.keeper import CheckpointSettings, Load, Save
 from advisor_pytorch.checkpoints.state import Stateful, TrainingState
-from advisor_pytorch.distributed.facts import of_loader
+from advisor_pytorch.distributed.rank_facts import of_loader
 from advisor_pytorch.distributed.ranks import Ranks
-from advisor_pytorch.endings import Ending, describe_ending, last_exception
-from advisor_pytorch.evaluation import loggable
-from advisor_pytorch.facts import given as facts
+from advisor_pytorch.evaluation import check_metrics
+from advisor_pytorch.exit_status import ExitStatus, exit_status_of, last_exception
+from advisor_pytorch.facts import run_tags
 from advisor_pytorch.facts.observations import Observations
-from advisor_pytorch.facts.optimizers import bare
+from advisor_pytorch.facts.optimizers import unwrap_optimizer
 from advisor_pytorch.steps.capture import StepCapture
 from advisor_pytorch.steps.device import Value
 from advisor_pytorch.steps.loader import MeasuredLoader
 from advisor_pytorch.steps.rows import PendingChunk, evaluation
 from advisor_pytorch.steps.sharding import measure_for
-from advisor_pytorch.validation import (
-    check_count,
-    check_step,
-    check_what_is_sought,
-    check_what_is_trained,
-    count_classes,
-)
+from advisor_pytorch.validation import check_count, check_objective, check_step, check_training, count_classes
 
 Batch = TypeVar("Batch")
 
 DRAIN_S = 10.0
-"""How long the end of a run waits for its last values to come from the device and to reach the disk."""
+"""Maximum seconds for which the end of a run waits until its last values are on disk."""
 
 
 class Best(NamedTuple):
-    """The best evaluation of a run: its optimizer step, the objective there, and its checkpoint if one was kept."""
+    """The best evaluation of a run: optimizer step, value of the objective, and its checkpoint if there is one."""
 
     step: int
     value: float
@@ -68,18 +62,18 @@ class TuningLogger:
                     log.evaluate({"val/error": ...})
         print(log.best)
 
-    A step is an optimizer step, counted from 0 by the optimizer's hooks. The first 500 are logged one by one, later ones as a
-    window's mean, `.min` and `.max` (`advisor.contract.window_width`).
+    A step is an optimizer step, counted from 0 by the optimizer's hooks. The first 500 are logged individually, later
+    ones as a window's mean, `.min` and `.max` (`advisor.contract.window_width`). The module `advisor_pytorch` tabulates
+    all metrics and tags. The params of the run are exactly `params`. The run ends with the `with` block, with `close`,
+    or at the interpreter's exit.
 
-    What it logs is tabulated in `advisor_pytorch`. The params of the run are exactly `params`. The run is ended with the
-    `with` block, with `close`, or at the interpreter's exit.
+    With several optimizers, the first one's steps are counted, and `train/grad_norm` covers all that stepped. If one optimizer
+    per parameter steps in the backward pass, pass all of them. Under a `GradScaler` the norm is of the unscaled gradient; skipped
+    steps are counted in `train/skipped_steps` and have no row. They have no number either, unless the optimizer is fused: then
+    only the device knows about the skip, and the numbers have a gap.
 
-    Several optimizers are one training: the first one's steps are counted, and `train/grad_norm` is of all that stepped. Give
-    it one optimizer for each parameter where they step in the backward pass. Under a `GradScaler` the norm is of the unscaled
-    gradient, and steps that it leaves out are counted in `train/skipped_steps` and have no row. They have no number either,
-    unless the optimizer is fused: there the numbers have a gap, since only the device knows. In distributed training (DDP,
-    FSDP2) the logger is made on every rank, in the same order: rank 0 records one run for all of them, with the norm of all
-    shards and the examples of all ranks; a rank that has died or has no logger holds up nothing
+    In distributed training (DDP, FSDP2), make a logger on every rank, in the same order: rank 0 records one run, with the norm of
+    all shards and the examples of all ranks. A dead rank or one without a logger blocks nothing
     (`advisor_pytorch.distributed.ranks`).
     """
 
@@ -116,138 +110,139 @@ class TuningLogger:
         """Begin to record.
 
         Args:
-            model: the model that is trained; described in tags, and saved in checkpoints.
-            optimizer: its optimizer, also as Accelerate or Lightning wraps it, or a sequence of several, of which the first leads;
-                gets a hook before and one after each step, until the run is closed.
-            params: the hyperparameters of the trial, by name.
-            objective: name of the metric that trials are compared by; give its values to `evaluate`.
+            model: the trained model; described in tags and saved in checkpoints.
+            optimizer: its optimizer, also inside a wrapper of Accelerate or Lightning, or a sequence of which the first leads;
+                gets a hook before and after each step until the run is closed.
+            params: hyperparameters of the trial, by name.
+            objective: name of the metric by which trials are compared; pass its values to `evaluate`.
             direction: "minimize" or "maximize".
-            max_train_steps: optimizer steps that the trial is meant to make; one that ends earlier counts as stopped.
-            batch_size: examples per call of `step` on this rank, where `batches` does not count them.
-            seed: as you set it; None logs PyTorch's.
-            checkpoints: how many of the best checkpoints (by the objective) to keep, and the last one besides; 0 keeps none. Rank 0
-                alone saves.
-            checkpoint_dir: where; each run makes a folder of its own in it, and finds it again when it is continued.
-            scheduler: the learning rate's scheduler, or several, and
-            scaler: the gradient scaler, for their states to be in checkpoints.
-            valid_loader: what evaluations take their batches from; described in tags, never iterated.
-            classes: names or number of the classes that the task is to tell apart; None: what the data sets say, if they do.
-            save: a function of your own that writes a checkpoint, a file or a folder, to the path it is given, in place of
-                `advisor_pytorch.checkpoints.state.TrainingState`; what it raises is warned of, and training goes on.
-            load: reads what `save` wrote from the same path, to resume.
-            save_on_all_ranks: `save` is called on every rank with the same path, as gathering a sharded state needs. Then every
-                rank must call `evaluate` with the objective; the first rank's value decides for all.
-            resume: go on from the last checkpoint of an earlier run: True, of the newest run in `checkpoint_dir` with the same
-                `params`, objective and seed that was interrupted, if there is one; or a path to a run's folder or to one of its
-                checkpoints. Restores the training, its step count and its MLflow run; how far a loader has come is for you to
-                restore. In distributed training every rank reads the checkpoint.
-            study: name of the study that the trial belongs to; None: the variable ADVISOR_STUDY, or none.
-            experiment: MLflow experiment, made if there is none; None: MLflow's own variables, or "Default".
-            run_name: MLflow run name; None lets MLflow choose.
-            run_id: continue this MLflow run; None: the variable MLFLOW_RUN_ID, or the active run, or a new one; "new": always a
+            max_train_steps: planned optimizer steps; a trial that ends earlier counts as stopped.
+            batch_size: examples per call of `step` on this rank, if `batches` does not count them.
+            seed: the seed that you set; None logs PyTorch's.
+            checkpoints: number of best checkpoints (by the objective) to keep besides the last one; 0 keeps none. Only rank 0
+                saves.
+            checkpoint_dir: folder for them; each run has a subfolder and finds it again when it is continued.
+            scheduler: learning-rate scheduler or schedulers, to be saved in checkpoints.
+            scaler: gradient scaler, to be saved in checkpoints.
+            valid_loader: loader of the evaluations; described in tags, never iterated.
+            classes: names or number of the task's classes; None: from the data sets, if they show it.
+            save: your own function that writes a checkpoint, a file or a folder, to the given path, instead of
+                `advisor_pytorch.checkpoints.state.TrainingState`; its errors become warnings.
+            load: function that restores what `save` wrote to the given path, to resume.
+            save_on_all_ranks: call `save` on every rank with the same path, to gather a sharded state. Then every rank must
+                call `evaluate` with the objective; rank 0's value decides.
+            resume: continue from the last checkpoint of an earlier run. True: the newest interrupted run in `checkpoint_dir`
+                with the same `params`, objective and seed, if there is one; or a path to a run's folder or checkpoint. Restores
+                the training, its step count and its MLflow run, but not the position of a loader. In distributed training every
+                rank reads the checkpoint.
+            study: name of the trial's study; None: the variable ADVISOR_STUDY, or none.
+            experiment: MLflow experiment, created if missing; None: MLflow's own variables, or "Default".
+            run_name: MLflow run name; None: MLflow chooses.
+            run_id: continue this MLflow run; None: the variable MLFLOW_RUN_ID, the active run, or a new one; "new": always a
                 new one.
-            start_step: number of the first step, where a run continues.
-            tracking_uri: MLflow's store; None: as MLflow is set up, or `sqlite:///mlflow.db` in the working directory.
-            spool: folder where points wait for the store; None: ADVISOR_SPOOL, or the user's state folder.
-            close_timeout_s: seconds that `close` waits for the store to have everything.
+            start_step: number of the first step, if a run is continued.
+            tracking_uri: MLflow's store; None: MLflow's setting, or `sqlite:///mlflow.db` in the working directory.
+            spool: folder for points that wait for the store; None: ADVISOR_SPOOL, or the user's state folder.
+            close_timeout_s: maximum seconds for which `close` waits for the store.
 
         Raises:
-            TypeError, ValueError: an argument is not what it must be.
-            OSError: the checkpoint folder or the spool cannot be written, or `resume` is a path to no checkpoint.
+            TypeError, ValueError: an argument is invalid.
+            OSError: the checkpoint folder or the spool is not writable, or `resume` is a path without checkpoint.
         """
-        optimizers = [bare(one) for one in (optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,))]
-        check_what_is_trained(model, optimizers)
-        check_what_is_sought(params, objective, direction)
+        optimizers = [
+            unwrap_optimizer(one) for one in (optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,))
+        ]
+        check_training(model, optimizers)
+        check_objective(params, objective, direction)
         check_count("start_step", start_step, 0)
         classes = count_classes(classes)
         self._ranks = Ranks(model, self._note, self.warn)
-        given = {contract.TAG_MAX_TRAIN_STEPS: max_train_steps, contract.TAG_BATCH_SIZE: batch_size}
-        for tag, number in given.items():
+        counts = {contract.TAG_MAX_TRAIN_STEPS: max_train_steps, contract.TAG_BATCH_SIZE: batch_size}
+        for tag, number in counts.items():
             if number is not None:
                 check_count(tag.removeprefix(contract.TAG_PREFIX), number, 1)
         if batch_size is not None:
-            given[contract.TAG_BATCH_SIZE] = batch_size * self._ranks.world_size
-        kept = CheckpointSettings(checkpoints, Path(checkpoint_dir).absolute(), save, load, save_on_all_ranks, resume)
-        kept.check(model, start_step)
+            counts[contract.TAG_BATCH_SIZE] = batch_size * self._ranks.world_size
+        wanted = CheckpointSettings(checkpoints, Path(checkpoint_dir).absolute(), save, load, save_on_all_ranks, resume)
+        wanted.check(model, start_step)
         plain = {name: "***" if is_secret(name) else _plain_text(value) for name, value in params.items()}
-        about, state = About(objective, direction, plain, seed), TrainingState(model, optimizers, scheduler, scaler)
-        before = kept.find(run_id or os.environ.get("MLFLOW_RUN_ID"), about)
-        start_step = kept.restore(before, state) or start_step
+        about, state = RunInfo(objective, direction, plain, seed), TrainingState(model, optimizers, scheduler, scaler)
+        earlier = wanted.find(run_id or os.environ.get("MLFLOW_RUN_ID"), about)
+        start_step = wanted.restore(earlier, state) or start_step
         begun_by = None
-        if before is not None and resume:
-            run_id = run_id or before.about.run_id
-            begun_by = before.about.spool if run_id is None else None
+        if earlier is not None and resume:
+            run_id = run_id or earlier.about.run_id
+            begun_by = earlier.about.spool if run_id is None else None
 
         self._model, self._objective = model, objective
         self._max_train_steps, self._close_timeout_s = max_train_steps, close_timeout_s
         self._closed = False
         self._observations: Observations | None = None
-        self._given = {tag for tag, number in given.items() if number is not None}
+        self._user_tags = {tag for tag, number in counts.items() if number is not None}
         self._outcome = Outcome(objective, direction)
         settings = RunSettings(experiment, run_name, run_id, tracking_uri, spool, begun_by)
-        self._recorder = Recorder(settings, self._see, self._ranks.listener) if self._ranks.leads else None
+        self._recorder = Recorder(settings, self._on_rows, self._ranks.receiver) if self._ranks.leads else None
         identity = self._recorder.id if self._recorder else "other-rank"
-        self._keeper = kept.keeper(before, about, identity, state, leads=self._recorder is not None, warn=self.warn)
+        self._keeper = wanted.keeper(earlier, about, identity, state, leads=self._recorder is not None, warn=self.warn)
         self._keeper.note(run_id=None if run_id == NEW_RUN else run_id, spool=begun_by or identity)
         self._outcome.best = self._keeper.best
         trained = [p for one in optimizers for group in one.param_groups for p in group["params"]]
         measure, in_parts = measure_for(trained, self._ranks.world_size, self.warn)
         self._capture = StepCapture(optimizers, self, start_step, batch_size, measure=measure, in_parts=in_parts)
         if self._recorder is not None:
-            seen = Observations(model, optimizers, self._observed, self.warn, max_train_steps)
-            self._recorder.sampler = seen.sample
-            self._observations = seen
-            self._recorder.note(tags=facts.as_given(objective, direction, seed, study, given), params=plain)
-            seen.surroundings(scheduler, classes)
-            seen.loaders(valid=valid_loader)
+            self._observations = Observations(model, optimizers, self._note_observed, self.warn, max_train_steps)
+            self._recorder.sampler = self._observations.sample
+            self._recorder.note(tags=run_tags.training_tags(objective, direction, seed, study, counts), params=plain)
+            self._observations.describe_setup(scheduler, classes)
+            self._observations.loaders(valid=valid_loader)
         self._ranks.begin(seed, checkpoints=checkpoints > 0 and (self._ranks.leads or save_on_all_ranks))
         atexit.register(self._close_at_exit)
 
     @property
     def steps(self) -> int:
-        """Optimizer steps made, `start_step` included."""
+        """Optimizer steps made, including `start_step`."""
         return self._capture.next_step
 
     @property
     def run_id(self) -> str | None:
-        """The MLflow run's id; None until the store has opened the run, which it does in the background."""
+        """The MLflow run's id; None until the run is opened in the background."""
         return self._recorder.run_id if self._recorder is not None else None
 
     @property
     def best(self) -> Best | None:
-        """The best evaluation of the objective; None if there was none. Final once the run is closed, may lag before."""
-        found = self._outcome.best
-        return None if found is None else Best(*found, self._keeper.checkpoints.find(found[0]))
+        """The best evaluation of the objective; None without one. It may lag until the run is closed."""
+        best = self._outcome.best
+        return None if best is None else Best(*best, self._keeper.checkpoints.find(best[0]))
 
     @property
     def latest(self) -> Path | None:
-        """The last checkpoint kept, from which the training can go on; None if there is none."""
-        last = self._keeper.checkpoints.held.last
+        """The last checkpoint, from which the training can resume; None if there is none."""
+        last = self._keeper.checkpoints.current.last
         return None if last is None else last.path
 
     def batches(self, loader: Iterable[Batch]) -> MeasuredLoader[Batch]:
-        """The training loader's own batches, with the wait for each measured and its examples counted."""
+        """Yield the training loader's batches; measure the wait for each and count its examples."""
         self.loaders(train=loader)
         return MeasuredLoader(loader, self._capture.add_batch)
 
     def loaders(self, *, train: Iterable[Any] | None = None, valid: Iterable[Any] | None = None) -> None:
-        """Tell what training and evaluations take their batches from, for loops that `batches` cannot wrap."""
+        """Describe the loaders of training and evaluations, for loops that `batches` cannot wrap."""
         if train is not None:
-            self._ranks.tell(of_loader(train))
+            self._ranks.send(of_loader(train))
         if self._observations is not None:
             self._observations.loaders(train, valid)
 
     def show(self, loss: torch.Tensor) -> None:
-        """Show a loss that still has its graph, for loops that give `step` what has none. Looks at the first one only."""
+        """Inspect the graph of the first loss, for loops that pass `step` a loss without graph."""
         if self._observations is not None and self._observations.wants_loss:
             self._observations.loss(loss)
 
     def step(self, loss: Value, *, grad_norm: Value | None = None, examples: int | None = None) -> None:
         """Log the training loss, a tensor of one element or a number, after `optimizer.step()`.
 
-        Where a step takes several micro-batches, call it for each, for the last one after `optimizer.step()`: the losses are
-        averaged into that step. `examples` overrides `batch_size`.
-        `grad_norm` is for loops whose optimizer runs no hooks (a replayed CUDA graph): it says that a step was made, and its norm.
+        If a step has several micro-batches, call it for each, for the last one after `optimizer.step()`: the losses are averaged
+        into that step. `examples` overrides `batch_size`. `grad_norm` is for loops whose optimizer runs no hooks (a replayed CUDA
+        graph): it means that a step was made, and gives its norm.
         """
         if not self._capture.alive:
             return
@@ -261,17 +256,16 @@ class TuningLogger:
     def evaluate(self, metrics: Mapping[str, Value], *, step: int | None = None) -> None:
         """Log the results of an evaluation, numbers or tensors of one element, at the last step made or at `step`.
 
-        Where checkpoints are kept and the objective is among the metrics, this reads its value, which waits for the device, and
-        saves the training, as the last checkpoint and perhaps one of the best, which takes as long as the disk does. Nothing is
-        saved for a value that is not finite, nor for an earlier `step`. The time since the last step counts as evaluation, not as
-        training.
+        If checkpoints are kept and the objective is among the metrics, this reads its value, which waits for the device, and saves
+        the training, which waits for the disk. Nothing is saved for a non-finite value or an earlier `step`. The time since the
+        last step counts as evaluation, not as training.
         """
         if not self._is_active():
             return
         last_step = max(self.steps - 1, 0)
         try:
             step = last_step if step is None else check_step(step)
-            values = loggable(metrics, self.warn)
+            values = check_metrics(metrics, self.warn)
         except Exception as error:
             self.warn("evaluate", f"an evaluation could not be logged ({one_line(error)}); training goes on")
             return
@@ -284,30 +278,28 @@ class TuningLogger:
 
     def _keep(self, step: int, last_step: int, value: Value | None) -> None:
         if step != last_step:
-            self.warn(
-                "earlier step", f"no checkpoint is kept of step {step}, which is not the last one made ({last_step})"
-            )
+            self.warn("earlier step", f"no checkpoint is kept of step {step}: the last one made is {last_step}")
             return
         self._keeper.note(run_id=self.run_id)
-        if self._keeper.evaluated(step, self.steps, value) and self._recorder is not None:
+        if self._keeper.on_evaluation(step, self.steps, value) and self._recorder is not None:
             self._recorder.note(tags={contract.TAG_CHECKPOINTS: self._keeper.checkpoints.describe()})
 
     def add_batch(self, waited_s: float, examples: int | None = None) -> None:
-        """Tell that a batch arrived after a wait, and its examples; for loops that `batches` cannot wrap."""
+        """Record a batch that arrived after a wait, and its examples; for loops that `batches` cannot wrap."""
         self._capture.add_batch(waited_s, examples)
 
     def note(self, facts: Mapping[str, str]) -> None:
-        """Log facts that the caller knows better than this hook can see: tags by the names of `advisor.contract`."""
+        """Log tags by the names of `advisor.contract`; they override observed ones."""
         if self._recorder is not None and self._is_active():
-            self._given |= facts.keys()
-            self._ranks.know_better(facts)
+            self._user_tags |= facts.keys()
+            self._ranks.override_tags(facts)
             self._recorder.note(tags=facts)
 
     def close(self, status: str | None = None, *, error: BaseException | None = None) -> None:
-        """End the run, and wait up to `close_timeout_s` seconds for the store to have everything. Does nothing the second time.
+        """End the run and wait at most `close_timeout_s` seconds for the store. A second call does nothing.
 
-        `status` is one of `advisor.contract.STATUSES`; None works it out: from `error` if the training ended by an exception,
-        else from the last loss and objective and the number of steps. Raises ValueError for any other status.
+        `status` is one of `advisor.contract.STATUSES`; None derives it from `error`, the exception that ended the training, else
+        from the last loss and objective and the number of steps. Raises ValueError for any other status.
         """
         if status is not None and status not in contract.STATUSES:
             raise ValueError(f"status must be one of {', '.join(contract.STATUSES)}, not {status!r}")
@@ -324,23 +316,25 @@ class TuningLogger:
             self.warn("close", f"the run could not be ended properly ({one_line(problem)})")
 
     def _end(self, recorder: Recorder, status: str | None, error: BaseException | None) -> None:
-        recorder.drain(DRAIN_S)  # the last values decide the status
-        ending = describe_ending(error)
-        if ending is None:
-            ending = Ending(self._outcome.ending(self.steps + self._capture.skipped, self._max_train_steps), "FINISHED")
-        status = status or ending.status
+        recorder.drain(DRAIN_S)  # the last values determine the status
+        exit_status = exit_status_of(error)
+        if exit_status is None:
+            exit_status = ExitStatus(
+                self._outcome.final_status(self.steps + self._capture.skipped, self._max_train_steps), "FINISHED"
+            )
+        status = status or exit_status.status
         if error is None and status != "diverged":
-            self._keeper.ended(max(self.steps - 1, 0), self.steps)
+            self._keeper.on_end(max(self.steps - 1, 0), self.steps)
         self._keeper.note(run_id=recorder.run_id, status=status)
-        seen = {} if self._observations is None else self._observations.tags()
-        tags = {tag: value for tag, value in seen.items() if tag not in self._given}
+        observed = {} if self._observations is None else self._observations.tags()
+        tags = {tag: value for tag, value in observed.items() if tag not in self._user_tags}
         tags |= {contract.TAG_STATUS: status, **self._ranks.tags()}
-        if contract.TAG_CHECKPOINTS not in self._given:
+        if contract.TAG_CHECKPOINTS not in self._user_tags:
             tags[contract.TAG_CHECKPOINTS] = self._keeper.checkpoints.describe()
-        if ending.message:
-            tags[contract.TAG_ERROR] = ending.message
-        recorder.close(ending.mlflow_status, tags, self._close_timeout_s)
-        self._keeper.note(run_id=recorder.run_id)  # a short run's id is known only now
+        if exit_status.message:
+            tags[contract.TAG_ERROR] = exit_status.message
+        recorder.close(exit_status.mlflow_status, tags, self._close_timeout_s)
+        self._keeper.note(run_id=recorder.run_id)  # the id of a short run is known only now
 
     def __enter__(self) -> Self:
         return self
@@ -351,41 +345,38 @@ class TuningLogger:
         self.close(error=error)
 
     def _close_at_exit(self) -> None:
-        """Nobody closed the run: a script's interpreter has noted the exception that ended it, if one did."""
+        """Close an open run with the exception that ended the script, if there was one."""
         self.close(error=last_exception())
 
     def _is_active(self) -> bool:
-        """Whether this is the process that logs: a forked worker of a loader has a copy of this object, and must do nothing."""
         return not self._closed and self._capture.alive
 
-    def _see(self, table: Table) -> None:
+    def _on_rows(self, table: Table) -> None:
         if self._observations is not None:
-            self._observations.see(table)
+            self._observations.on_rows(table)
         if (values := table.columns.get(self._objective)) is not None:
             for step, value in zip(table.steps, values, strict=True):
-                self._outcome.see(step, self._objective, value)
+                self._outcome.update(step, self._objective, value)
         elif losses := table.columns.get(contract.TRAIN_LOSS):
-            self._outcome.see(table.steps[-1], contract.TRAIN_LOSS, losses[-1])
-
-    # For the capture.
+            self._outcome.update(table.steps[-1], contract.TRAIN_LOSS, losses[-1])
 
     def hand_over(self, chunk: PendingChunk) -> None:
-        """Pass on values that may still be on their way."""
+        """Queue values that may still be on their way from the device."""
         (self._recorder or self._ranks).put(chunk)
 
     def noticed(self, tag: str, value: str) -> None:
-        """Log a fact that showed itself during training, unless it was given."""
-        if tag == contract.TAG_BATCH_SIZE and self._ranks.tell({"batch_size": int(value)}):
-            return  # the sum over all ranks is logged
+        """Log a fact that the step capture observed, unless the user gave it."""
+        if tag == contract.TAG_BATCH_SIZE and self._ranks.send({"batch_size": int(value)}):
+            return  # rank 0 logs the sum over all ranks
         if self._observations is not None:
             self._observations.noticed(tag, value)
-        self._observed({tag: value})
+        self._note_observed({tag: value})
 
-    def _observed(self, tags: Mapping[str, str]) -> None:
-        self._note({tag: value for tag, value in tags.items() if tag not in self._given})
+    def _note_observed(self, tags: Mapping[str, str]) -> None:
+        self._note({tag: value for tag, value in tags.items() if tag not in self._user_tags})
 
     def warn(self, key: str, message: str) -> None:
-        """Say one line, once per `key`."""
+        """Log one line, once per `key`."""
         (self._recorder or self._ranks).warn(key, message)
 
     def _note(self, tags: Mapping[str, str]) -> None:
@@ -394,6 +385,6 @@ class TuningLogger:
 
 
 def _plain_text(value: object) -> str:
-    """A hyperparameter's value as MLflow keeps it: NumPy's and PyTorch's scalars as the number that they hold."""
+    """Return a hyperparameter as the text for MLflow; NumPy's and PyTorch's scalars as plain numbers."""
     item = getattr(value, "item", None)
     return str(item() if callable(item) and getattr(value, "shape", None) == () else value)

@@ -1,4 +1,4 @@
-"""Arguments checked before the training starts, so that a mistake costs a second and not a night."""
+"""Argument checks before the training starts, so that a mistake costs a second and not a night."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _NAME = re.compile(r"[/\w.\- :]{1,250}")
 
 
 def is_name(name: object) -> bool:
-    """Whether MLflow takes it as the name of a metric or param: letters, digits and `_ - . : /` and spaces, no path tricks."""
+    """Return whether MLflow accepts a metric or param name: letters, digits, `_ - . : /` and spaces, no path tricks."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         return False
     return posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
 
 
-def check_what_is_trained(model: object, optimizers: Sequence[object]) -> None:
-    """Raises TypeError or ValueError unless they are a module and one or more optimizers."""
+def check_training(model: object, optimizers: Sequence[object]) -> None:
+    """Raise TypeError or ValueError unless the arguments are a module and one or more optimizers."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
     if not optimizers:
@@ -31,25 +31,25 @@ def check_what_is_trained(model: object, optimizers: Sequence[object]) -> None:
             raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
 
 
-def check_what_is_sought(params: object, objective: object, direction: object) -> None:
-    """Raises TypeError or ValueError unless hyperparameters and objective can be logged as they are."""
+def check_objective(params: object, objective: object, direction: object) -> None:
+    """Raise TypeError or ValueError unless hyperparameters and objective can be logged unchanged."""
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a mapping of names to values, such as vars(args), not {type(params).__name__}")
     wrong = [name for name in params if not is_name(name)]
     if wrong:
         raise ValueError(
-            f"MLflow does not take {wrong[0]!r} as the name of a parameter: use letters, digits and _ - . : /"
+            f"MLflow does not accept {wrong[0]!r} as the name of a parameter: use letters, digits and _ - . : /"
         )
     if not is_name(objective):
         raise ValueError(
-            f"MLflow does not take {objective!r} as the name of a metric: use letters, digits and _ - . : /"
+            f"MLflow does not accept {objective!r} as the name of a metric: use letters, digits and _ - . : /"
         )
     if direction not in ("minimize", "maximize"):
         raise ValueError(f'direction must be "minimize" or "maximize", not {direction!r}')
 
 
 def check_count(name: str, value: object, least: int) -> None:
-    """Raises TypeError or ValueError unless `value` is a whole number of at least `least`."""
+    """Raise TypeError or ValueError unless `value` is an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
     if value < least:
@@ -57,14 +57,14 @@ def check_count(name: str, value: object, least: int) -> None:
 
 
 def check_step(step: object) -> int:
-    """The number of a step, also where NumPy or PyTorch counted. Raises TypeError or ValueError unless it is one."""
-    number = operator.index(step)  # type: ignore[arg-type]  # it raises for what is none
+    """Return a step number, also from NumPy or PyTorch integers. Raises TypeError or ValueError for others."""
+    number = operator.index(step)  # type: ignore[arg-type]  # raises for other types
     check_count("step", number, 0)
     return number
 
 
 def count_classes(classes: int | Sequence[str] | None) -> int | None:
-    """The number of classes, given by itself or by their names. Raises TypeError or ValueError unless it is at least 2."""
+    """Return the number of classes, from the number or their names. Raises TypeError or ValueError if below 2."""
     if classes is None:
         return None
     number = len(classes) if isinstance(classes, Sequence) and not isinstance(classes, str) else classes
@@ -73,7 +73,7 @@ def count_classes(classes: int | Sequence[str] | None) -> int | None:
 
 
 def make_writable(folder: str | os.PathLike[str]) -> None:
-    """Make the folder if there is none. Raises OSError unless files can be written in it."""
+    """Create the folder if it is missing. Raises OSError unless files can be written in it."""
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Which of the Trainer's arguments and of the model's configuration are hyperparameters."""
+"""The hyperparameters among the Trainer's arguments and the model's configuration."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ HYPERPARAMETERS = (
     "label_smoothing_factor neftune_noise_alpha bf16 fp16 gradient_checkpointing train_sampling_strategy group_by_length "
     "dataloader_drop_last"
 ).split()
-"""Arguments on which depends what is learned, or whether it fits into memory; the others say where things go and how they run."""
+"""Arguments that affect the learned model or its memory use; others concern output and execution."""
 
-NOT_OF_THE_MODEL = frozenset(("transformers_version", "model_type", "torch_dtype", "dtype", "use_cache", "return_dict"))
-"""Entries of a configuration that say how it was made or is run."""
+EXCLUDED_CONFIG = frozenset(("transformers_version", "model_type", "torch_dtype", "dtype", "use_cache", "return_dict"))
+"""Configuration entries about how the model was made or is run."""
 
 
 def hyperparameters(arguments: Any, model: Any) -> dict[str, object]:
-    """Those of the arguments, and what the model's configuration sets otherwise than its class does.
+    """Return these arguments, and the differences of the model's configuration from its class defaults.
 
-    They have the names under which Transformers' own MLflowCallback logs them.
+    Names are those of Transformers' own MLflowCallback.
     """
-    given = arguments.to_dict()
-    chosen = {name: given[name] for name in HYPERPARAMETERS if name in given}
+    values = arguments.to_dict()
+    chosen = {name: values[name] for name in HYPERPARAMETERS if name in values}
     if arguments.max_steps > 0:
-        chosen.pop("num_train_epochs", None)  # not used then
+        chosen.pop("num_train_epochs", None)  # ignored by the Trainer
     else:
         chosen.pop("max_steps", None)
     return _of_model(model) | plain_values(chosen)
@@ -41,5 +41,5 @@ def _of_model(model: Any) -> dict[str, object]:
         if "/" not in name
         and not name.startswith("_")
         and not name.endswith("token_id")
-        and name not in NOT_OF_THE_MODEL
+        and name not in EXCLUDED_CONFIG
     }

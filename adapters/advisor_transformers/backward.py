@@ -1,7 +1,7 @@
-"""Hears the loss of every micro-batch where the Trainer hands it to Accelerate for the backward pass.
+"""Observe the loss of every micro-batch where the Trainer hands it to Accelerate for the backward pass.
 
-There it is what is trained on, whatever made it: the model, label smoothing, a loss function of the user's, an overridden
-`compute_loss`; and scaled so that the micro-batches of an optimizer step add up to the loss of the step.
+This is the trained loss, whatever computed it: the model, label smoothing, a custom loss function, an overridden `compute_loss`.
+It is scaled so that the micro-batches of an optimizer step add up to the loss of the step.
 """
 
 from __future__ import annotations
@@ -12,32 +12,16 @@ from typing import Any
 import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
 
-Listener = Callable[[torch.Tensor], None]
+from advisor_pytorch.steps.patches import Patches
 
-_listeners: list[Listener] = []
-_original: Any = None
-
-
-def listen(listener: Listener) -> None:
-    """Have `listener` called with every loss until `ignore`. It must not raise."""
-    global _original  # noqa: PLW0603 - as global as the method that is wrapped
-    if _original is None:
-        _original = Accelerator.backward
-        Accelerator.backward = _backward
-    _listeners.append(listener)
+patches: Patches[Callable[[torch.Tensor], None]] = Patches(lambda: patches.replace(Accelerator, "backward", _observe))
 
 
-def ignore(listener: Listener) -> None:
-    """Undo `listen`; the last one to go puts Accelerate's own method back."""
-    global _original
-    if listener in _listeners:
-        _listeners.remove(listener)
-    if not _listeners and _original is not None and Accelerator.backward is _backward:
-        Accelerator.backward, _original = _original, None
+def _observe(original: Any) -> Any:
+    def backward(self: Accelerator, loss: Any, **kwargs: Any) -> Any:
+        if isinstance(loss, torch.Tensor):
+            for listener in list(patches.listeners):
+                listener(loss)
+        return original(self, loss, **kwargs)
 
-
-def _backward(self: Accelerator, loss: Any, **kwargs: Any) -> Any:
-    if isinstance(loss, torch.Tensor):
-        for listener in list(_listeners):
-            listener(loss)
-    return _original(self, loss, **kwargs)
+    return backward

@@ -1,7 +1,8 @@
-"""A real SQLite store for each test, copied from one that MLflow set up once, and spools beside it."""
+"""A real SQLite store for each test, copied from one that MLflow created once, with spools beside it."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from mlflow.tracking import MlflowClient
 from places import Places
 from torch import nn
 
-from advisor_logging import process
+from advisor_logging import shipper_process
 from advisor_pytorch import TuningLogger
 
 
@@ -23,7 +24,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Place
 
 @pytest.fixture
 def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """Where a test has a store, the folder that it lies in: the same for one test after another, as far as may be."""
+    """The folder of the test's store, if it has one; consecutive tests reuse it if possible."""
     if "uri" not in request.fixturenames:
         yield tmp_path
         return
@@ -34,11 +35,11 @@ def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 
 @pytest.fixture
 def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Address of a store; the working directory and the spools lie beside it."""
-    monkeypatch.setattr(process, "_OF_ONE_RUN", {*process._OF_ONE_RUN, "PYTEST_CURRENT_TEST"})
+    """Address of a store; the working directory and the spools are beside it."""
+    monkeypatch.setattr(shipper_process, "_RUN_VARIABLES", {*shipper_process._RUN_VARIABLES, "PYTEST_CURRENT_TEST"})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ADVISOR_SPOOL", str(tmp_path / "spool"))
-    monkeypatch.setattr("mlflow.tracking._tracking_service.utils._tracking_uri", None)  # what a test sets ends with it
+    monkeypatch.setattr("mlflow.tracking._tracking_service.utils._tracking_uri", None)  # restored after the test
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
     for name in (
         "MLFLOW_TRACKING_URI",
@@ -60,7 +61,7 @@ def _one_thread() -> None:
 
 @pytest.fixture
 def only_run(uri: str) -> Callable[[], Run]:
-    """Gives the one run of the store's experiment "test"."""
+    """Return the one run of the store's experiment "test"."""
 
     def find() -> Run:
         client = MlflowClient(uri)
@@ -74,7 +75,7 @@ def only_run(uri: str) -> Callable[[], Run]:
 
 @pytest.fixture
 def history(uri: str) -> Callable[[Run, str], dict[int, float]]:
-    """Gives a metric's value by step, after checking that no step came twice."""
+    """Return a metric's values by step, after checking that no step was stored twice."""
 
     def read(run: Run, metric: str) -> dict[int, float]:
         points = MlflowClient(uri).get_metric_history(run.info.run_id, metric)
@@ -86,20 +87,20 @@ def history(uri: str) -> Callable[[Run, str], dict[int, float]]:
 
 @pytest.fixture
 def start() -> Callable[..., TuningLogger]:
-    """Starts to log a small network, in a store and with any further arguments."""
+    """Log a small network in a store, with any further arguments."""
 
-    def make(uri: str, **given: object) -> TuningLogger:
+    def make(uri: str, **settings: object) -> TuningLogger:
         model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         known = {"params": {"learning_rate": 0.01}, "objective": "val/error", "experiment": "test", "tracking_uri": uri}
-        return TuningLogger(model, optimizer, **{**known, **given})  # type: ignore[arg-type]
+        return TuningLogger(model, optimizer, **{**known, **settings})  # type: ignore[arg-type]
 
     return make
 
 
 @pytest.fixture
 def train() -> Callable[..., None]:
-    """Trains what a logger logs for some steps, giving it the true losses or another value."""
+    """Train the network of a logger for some steps; log the true losses or another value."""
 
     def run(log: TuningLogger, steps: int, loss: float | None = None) -> None:
         model, optimizer = log._model, log._capture._optimizers[0]
@@ -112,3 +113,20 @@ def train() -> Callable[..., None]:
             log.step(made if loss is None else loss)
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silence the frameworks and restore the environment after the test."""
+    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "MLFLOW_EXPERIMENT_NAME", "ACCELERATE_MIXED_PRECISION"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    for name in ("lightning.pytorch", "transformers"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+@pytest.fixture
+def points() -> tuple[torch.Tensor, torch.Tensor]:
+    """64 points of two classes."""
+    x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+    return x, (x[:, 0] > 0).long()

@@ -1,1 +1,1 @@
-"""What a training goes on from, and when it is saved."""
+"""Saving and resuming a training."""

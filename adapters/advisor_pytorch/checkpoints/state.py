@@ -1,4 +1,4 @@
-"""All that a training goes on from: model, optimizers, schedulers, gradient scaler and random states."""
+"""The state of a training: model, optimizers, schedulers, gradient scaler and random generators."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from advisor.contract.redact import one_line
 
 
 class Stateful(Protocol):
-    """A scheduler, a gradient scaler, or whatever else keeps its state as PyTorch's objects do."""
+    """A scheduler, gradient scaler or other object with PyTorch's state interface."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Its state."""
+        """Return its state."""
 
     def load_state_dict(self, state_dict: Any, /) -> object:
-        """Take over a state."""
+        """Restore a state."""
 
 
 class TrainingState:
-    """What a checkpoint holds, and what is restored from one.
+    """The content of a checkpoint.
 
     | key | |
     |---|---|
     | `model`, `scaler` | state dict; `scaler` None without one |
     | `optimizers`, `schedulers` | list of state dicts, in the order given |
     | `rng` | random states: `torch`, `cuda` (a list, by device), `python` and `numpy` |
-    | `step`, `steps_made`, `objective`, `value` | where it was made; `value` None where the objective was not evaluated |
+    | `step`, `steps_made`, `objective`, `value` | when it was saved; `value` None if the objective was not evaluated |
 
-    It is read with `torch.load(path, weights_only=True)`. How far a loader has come is not in it.
+    Read it with `torch.load(path, weights_only=True)`. It does not contain the position of a loader.
     """
 
     def __init__(
@@ -49,20 +49,20 @@ class TrainingState:
             "schedulers": _listed(scheduler),
         }
 
-    def save(self, path: Path, noted: Mapping[str, object]) -> None:
-        """Write the state, and what is `noted` beside it, to a file."""
-        several = {name: [one.state_dict() for one in many] for name, many in self._several.items()}
+    def save(self, path: Path, metadata: Mapping[str, object]) -> None:
+        """Write the state and the metadata in `metadata` to a file."""
+        states = {name: [one.state_dict() for one in many] for name, many in self._several.items()}
         scaler = None if self._scaler is None else self._scaler.state_dict()
-        content = {"model": self._model.state_dict(), "scaler": scaler, "rng": random_states(), **several, **noted}
+        content = {"model": self._model.state_dict(), "scaler": scaler, "rng": random_states(), **states, **metadata}
         torch.save(content, path)
 
     def load(self, path: Path) -> None:
-        """Take over the state in a file. Raises ValueError, in one line, where it is not one that fits."""
+        """Restore the state from a file. Raises ValueError, in one line, if it does not fit."""
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
             for name, many in self._several.items():
                 if len(content[name]) != len(many):
-                    raise ValueError(f"it holds {len(content[name])} {name}, and {len(many)} are given")
+                    raise ValueError(f"it holds {len(content[name])} {name}, but {len(many)} are given")
             self._model.load_state_dict(content["model"])
             for name, many in self._several.items():
                 for one, state in zip(many, content[name], strict=True):
@@ -76,14 +76,14 @@ class TrainingState:
             raise ValueError(f"the checkpoint {path} does not fit this training: {one_line(error)}") from None
 
 
-def _listed(given: Stateful | Sequence[Stateful] | None) -> list[Stateful]:
-    if given is None:
+def _listed(objects: Stateful | Sequence[Stateful] | None) -> list[Stateful]:
+    if objects is None:
         return []
-    return list(given) if isinstance(given, Sequence) else [given]
+    return list(objects) if isinstance(objects, Sequence) else [objects]
 
 
 def random_states() -> dict[str, Any]:
-    """The states of all generators that a training draws from, as tensors and plain values."""
+    """Return the states of all random generators of a training, as tensors and plain values."""
     version, words, gauss = random.getstate()
     states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": (version, list(words), gauss)}
     states["cuda"] = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
@@ -94,7 +94,7 @@ def random_states() -> dict[str, Any]:
 
 
 def restore_random_states(states: Mapping[str, Any]) -> None:
-    """Set the generators to earlier states; those of devices that are not here are left out."""
+    """Restore the generators; states of missing devices are ignored."""
     torch.set_rng_state(states["torch"])
     for i, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(state, i)

@@ -1,1 +1,1 @@
-"""The ranks of a distributed training: who records, and what the others tell it."""
+"""Distributed trainings: one run for all ranks."""

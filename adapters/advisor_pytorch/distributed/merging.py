@@ -1,4 +1,4 @@
-"""Steps of all ranks put together on rank 0: the global gradient norm, the slowest and fastest rank, examples of all ranks."""
+"""Merge the steps of all ranks on rank 0: global gradient norm, slowest and fastest rank, examples of all ranks."""
 
 from __future__ import annotations
 
@@ -8,75 +8,75 @@ from collections.abc import Mapping, Sequence
 
 from advisor import contract
 from advisor_logging.table import Row
-from advisor_pytorch.steps.parts import LIMIT, NORM, PART, part_of
+from advisor_pytorch.steps.shard_names import LIMIT, NORM, PART, part_of
 
-PATIENCE_S = 10.0
-"""How long a step waits for the other ranks' word of it."""
+WAIT_S = 10.0
+"""Seconds for which a step waits for the other ranks' values."""
 MAX_STEPS = 20_000
-"""Steps that are kept of a rank that is ahead of rank 0."""
+"""Maximum steps kept of a rank that is ahead of rank 0."""
 
 Values = Mapping[str, float]
 
 
 class Merger:
-    """Holds rank 0's steps until the other ranks' have come, and gives them on in order. Times are seconds of any one clock.
+    """Holds rank 0's steps until the other ranks' values have arrived, and releases them in order. Times are seconds of any clock.
 
-    A rank that lets a step wait longer than `patience_s` is not waited for again until it is heard of.
+    After a rank has delayed a step by `wait_s`, later steps do not wait for it until it sends again.
     """
 
-    def __init__(self, patience_s: float = PATIENCE_S) -> None:
-        self._patience_s = patience_s
+    def __init__(self, wait_s: float = WAIT_S) -> None:
+        self._wait_s = wait_s
         self._waiting: deque[tuple[float, Row]] = deque()
         self._others: dict[int, dict[int, Values]] = {}
         self._latest: dict[int, int] = {}
-        self._given_on = -1
+        self._last_released = -1
         self.silent: set[int] = set()
-        """Ranks that are not waited for."""
+        """Ranks for which no step waits."""
         self.incomplete: int | None = None
-        """The first step of which something is missing because a rank did not tell it."""
+        """First step without a whole norm because a rank did not send its part."""
 
     @property
     def holds(self) -> bool:
-        """Whether steps wait."""
+        """Whether steps are waiting."""
         return bool(self._waiting)
 
     def connect(self, world_size: int) -> None:
-        """There are `world_size` ranks, whose steps are waited for from now on."""
+        """Start to wait for the steps of `world_size` ranks."""
         self._others = {rank: {} for rank in range(1, world_size)}
         self._latest = dict.fromkeys(self._others, -1)
 
-    def hear(self, rank: int, rows: Sequence[tuple[int, Values]]) -> None:
-        """Another rank's steps, in order."""
+    def add_remote(self, rank: int, rows: Sequence[tuple[int, Values]]) -> None:
+        """Add another rank's steps, in order."""
         known = self._others.get(rank)
         if known is None or not rows:
             return
-        known.update((step, values) for step, values in rows if step > self._given_on)
+        known.update((step, values) for step, values in rows if step > self._last_released)
         for step in list(known)[:-MAX_STEPS]:
             del known[step]
         self._latest[rank] = max(self._latest[rank], rows[-1][0])
         self.silent.discard(rank)
 
     def leave(self, rank: int) -> None:
-        """A rank will tell no more steps than it has."""
+        """Stop waiting for a rank that sends no more steps."""
         self.silent.add(rank)
 
     def add(self, rows: Sequence[Row], now: float) -> None:
-        """Rank 0's own steps, in order."""
+        """Add rank 0's own steps, in order."""
         self._waiting.extend((now, row) for row in rows)
 
     def take(self, now: float) -> list[Row]:
-        """The steps that need wait no longer."""
+        """Return the steps that need not wait any longer."""
         ready: list[Row] = []
         while self._waiting:
             since, (step, time_ms, values) = self._waiting[0]
             lacking = [r for r, known in self._others.items() if step not in known and self._latest[r] < step]
             lacking = [r for r in lacking if r not in self.silent]
-            if lacking and now - since < self._patience_s:
+            if lacking and now - since < self._wait_s:
                 break
             self.silent.update(lacking)
             self._waiting.popleft()
             others = [known.pop(step, None) for known in self._others.values()]
-            self._given_on = max(self._given_on, step)
+            self._last_released = max(self._last_released, step)
             merged = merge(values, others)
             if self.incomplete is None and part_of(contract.GRAD_NORM) in values and contract.GRAD_NORM not in merged:
                 self.incomplete = step
@@ -85,10 +85,10 @@ class Merger:
 
 
 def merge(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
-    """One step of rank 0 with the other ranks' word of it (None: nothing came).
+    """Merge one step of rank 0 with the other ranks' values (None: not received).
 
-    What needs all ranks is left out where one is missing. Examples per second are the sum over the ranks, of which a missing one
-    counts as much as the mean of the others.
+    Values that need all ranks are omitted if one is missing. Examples per second are summed over the ranks; a missing
+    rank counts as the mean of the others.
     """
     known = [values for values in others if values is not None]
     complete = len(known) == len(others)
@@ -98,7 +98,7 @@ def merge(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
             merged[name] = value
         elif complete and all(name in values for values in known):
             merged[name.removesuffix(PART)] = math.hypot(value, *(values[name] for values in known))
-    _judge_clippings(merged)
+    _merge_clippings(merged)
     if not others:
         return merged
     times = [values[contract.STEP_TIME] for values in (own, *known) if contract.STEP_TIME in values]
@@ -110,9 +110,9 @@ def merge(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
     return merged
 
 
-def _judge_clippings(merged: dict[str, float]) -> None:
-    """In the place of norms and limits, whether any of the norms was above its limit."""
+def _merge_clippings(merged: dict[str, float]) -> None:
+    """Replace norms and limits by whether any norm exceeded its limit."""
     norms = {name.removeprefix(NORM): merged.pop(name) for name in list(merged) if name.startswith(NORM)}
     limits = {name.removeprefix(LIMIT): merged.pop(name) for name in list(merged) if name.startswith(LIMIT)}
     if both := norms.keys() & limits.keys():
-        merged[contract.CLIPPED] = 0.0 if all(norms[i] <= limits[i] for i in both) else 1.0  # a NaN is not below it
+        merged[contract.CLIPPED] = 0.0 if all(norms[i] <= limits[i] for i in both) else 1.0  # a NaN counts as clipped

@@ -1,19 +1,19 @@
-"""This process among the ranks of a distributed training: who logs, and what it hears from or tells the others.
+"""This process's role among the ranks of a distributed training.
 
-One run for all ranks: rank 0 records it, with what the others tell it (`talk`, `merging`). The loss, the evaluations, the wait for data
-and the device's memory are rank 0's own; the gradient norm, the batch size and the examples per second are those of all ranks.
+Rank 0 records one run for all ranks, with the values that the others send (`channel`, `merging`). The loss, evaluations, wait for
+data and device memory are rank 0's; the gradient norm, batch size and examples per second are those of all ranks.
 
 | trained with | gradient norm |
 |---|---|
-| DistributedDataParallel, also with `no_sync` | rank 0's: the gradients are the same everywhere once they are reduced |
-| `fully_shard` (FSDP2), on a mesh of any dimensions, also beside tensor parallelism as DTensors | put together from all ranks' shards (`sharding`) |
+| DistributedDataParallel, also with `no_sync` | rank 0's: reduced gradients are the same on all ranks |
+| `fully_shard` (FSDP2), on any mesh, also beside tensor parallelism as DTensors | merged from all ranks' shards (`sharding`) |
 | pipeline parallelism of DTensors | over all stages |
 | pipeline parallelism of plain tensors | that of rank 0's stage |
 | FullyShardedDataParallel (FSDP1) | none, with a warning |
 
-Examples per second and the batch size are sums over ranks: where ranks share a batch, as in tensor and pipeline parallelism, it counts
+Examples per second and batch size are sums over ranks: a batch that ranks share, as in tensor and pipeline parallelism, counts
 once for each rank that loads it.
-"""  # noqa: E501 - a table
+"""
 
 from __future__ import annotations
 
@@ -22,70 +22,69 @@ from collections.abc import Callable, Mapping
 import torch
 
 from advisor_logging.recorder import Chunk
-from advisor_pytorch.distributed import facts as ranks
-from advisor_pytorch.distributed.talk import RankListener, RankReporter
+from advisor_pytorch.distributed import rank_facts
+from advisor_pytorch.distributed.channel import RankReceiver, RankSender
 
 
 class Ranks:
-    """This rank's place. Where there are no others, it leads, and does nothing else."""
+    """This rank's role. Without other ranks, it leads and does nothing else."""
 
     def __init__(
         self, model: torch.nn.Module, note: Callable[[Mapping[str, str]], None], warn: Callable[[str, str], None]
     ) -> None:
-        """`note` takes tags, `warn` a key and a line, on rank 0 only."""
+        """`note` receives tags, `warn` a key and a line, on rank 0 only."""
         self._model, self._note = model, note
-        self.rank, self.world_size = ranks.own_rank(), ranks.own_world_size()
+        self.rank, self.world_size = rank_facts.own_rank(), rank_facts.own_world_size()
         self.leads = self.rank == 0
-        """Whether the run is logged from here."""
-        self.listener: RankListener | None = None
-        """What completes a recorder's rows; None without other ranks, and on them."""
-        self._reporter: RankReporter | None = None
-        self._known_better: set[str] = set()
+        self.receiver: RankReceiver | None = None
+        """Completes the recorder's rows on rank 0; None on other ranks and without them."""
+        self._sender: RankSender | None = None
+        self._overridden_tags: set[str] = set()
         if self.world_size == 1 or not torch.distributed.is_available():
             return
         if self.leads:
-            self.listener = RankListener(self.world_size, ranks.parallelism(model), self._note_tags, warn)
+            self.receiver = RankReceiver(self.world_size, rank_facts.parallelism(model), self._note_tags, warn)
         else:
-            self._reporter = RankReporter(self.rank, self.world_size)
+            self._sender = RankSender(self.rank, self.world_size)
 
     def begin(self, seed: int | None, *, checkpoints: bool) -> None:
-        """Talk to the other ranks from now on, first of all about this one."""
-        for end in (self.listener, self._reporter):
-            if end is not None:
-                end.tell(ranks.of_process(self._model, seed, leads=self.leads, checkpoints=checkpoints))
-                end.start()
+        """Open the channel to the other ranks and send the facts of this one."""
+        for channel in (self.receiver, self._sender):
+            if channel is not None:
+                channel.send(rank_facts.of_process(self._model, seed, leads=self.leads, checkpoints=checkpoints))
+                channel.start()
 
-    def tell(self, facts: ranks.Facts) -> bool:
-        """Tell facts of this rank; gives whether there is anyone to tell."""
-        for end in (self.listener, self._reporter):
-            if end is not None:
-                end.tell(facts)
+    def send(self, facts: rank_facts.Facts) -> bool:
+        """Send facts of this rank; return whether there are other ranks."""
+        for channel in (self.receiver, self._sender):
+            if channel is not None:
+                channel.send(facts)
                 return True
         return False
 
-    def know_better(self, tags: Mapping[str, str]) -> None:
-        """The caller logs these tags: what ranks say of them is not."""
-        self._known_better |= tags.keys()
+    def override_tags(self, tags: Mapping[str, str]) -> None:
+        """Suppress the ranks' versions of tags that the caller logs."""
+        self._overridden_tags |= tags.keys()
 
     def put(self, chunk: Chunk) -> None:
-        """Hand over steps of a rank that does not lead."""
-        if self._reporter is not None:
-            self._reporter.put(chunk)
+        """Send steps to rank 0, from another rank."""
+        if self._sender is not None:
+            self._sender.put(chunk)
 
     def warn(self, key: str, message: str) -> None:
-        """Have rank 0 say one line of this rank, once per key."""
-        if self._reporter is not None:
-            self._reporter.warn(key, message)
+        """Let rank 0 log one line of this rank, once per key."""
+        if self._sender is not None:
+            self._sender.warn(key, message)
 
     def tags(self) -> dict[str, str]:
-        """What is known of all ranks by now."""
-        known = {} if self.listener is None else self.listener.tags()
-        return {tag: value for tag, value in known.items() if tag not in self._known_better}
+        """Return the tags about all ranks so far."""
+        known = {} if self.receiver is None else self.receiver.tags()
+        return {tag: value for tag, value in known.items() if tag not in self._overridden_tags}
 
     def close(self) -> None:
-        """Tell the rest, on a rank that does not lead."""
-        if self._reporter is not None:
-            self._reporter.close()
+        """Send the rest, from another rank."""
+        if self._sender is not None:
+            self._sender.close()
 
     def _note_tags(self, tags: Mapping[str, str]) -> None:
-        self._note({tag: value for tag, value in tags.items() if tag not in self._known_better})
+        self._note({tag: value for tag, value in tags.items() if tag not in self._overridden_tags})

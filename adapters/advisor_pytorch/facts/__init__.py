@@ -1,1 +1,1 @@
-"""What is noted of a run besides its metrics: read from the model, the optimizer, the loaders and the machine."""
+"""Facts about a run besides its metrics: from the model, the optimizer, the loaders and the machine."""

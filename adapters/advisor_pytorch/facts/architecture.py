@@ -1,4 +1,4 @@
-"""What the modules of a model show of its normalisation, its regularisation, and whether it is compiled."""
+"""Facts from a model's modules: normalisation, regularisation, compilation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import nn
 
 from advisor_pytorch.facts.residuals import is_norm
 
-_TELL_CLASSES_APART = tuple(f"For{kind}Classification" for kind in ("Sequence", "Image", "Audio", "Video"))
+_CLASSIFIERS = tuple(f"For{kind}Classification" for kind in ("Sequence", "Image", "Audio", "Video"))
 
 
 def name(model: nn.Module) -> str:
-    """Its class, without the wrappers of distributed or compiled training."""
+    """Return the model's class, without wrappers for distributed or compiled training."""
     for _ in range(4):
         held = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
         if not isinstance(held, nn.Module):
@@ -25,12 +25,12 @@ def name(model: nn.Module) -> str:
 
 
 def norm_layers(model: nn.Module) -> dict[str, int]:
-    """How many normalisation layers of each class the model has: every module whose class is called a norm, custom ones too."""
+    """Return the number of normalisation layers by class: every module with such a class name, custom ones too."""
     return dict(sorted(Counter(type(m).__name__ for m in model.modules() if is_norm(m)).items()))
 
 
 def batch_norm(model: nn.Module) -> dict[str, Any] | None:
-    """The value of `contract.TAG_BATCH_NORM`; None without batch norm."""
+    """Return the value of `contract.TAG_BATCH_NORM`; None without batch norm."""
     layers = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     if not layers:
         return None
@@ -44,16 +44,16 @@ def batch_norm(model: nn.Module) -> dict[str, Any] | None:
 
 
 def declared_norm_order(model: nn.Module) -> str | None:
-    """The value of `contract.TAG_NORM_ORDER` that PyTorch's own transformer layers are set to; None without such layers."""
+    """Return the value of `contract.TAG_NORM_ORDER` from PyTorch's own transformer layers; None without such layers."""
     layers = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
-    found = {"pre-norm" if m.norm_first else "post-norm" for m in model.modules() if isinstance(m, layers)}
-    return None if not found else found.pop() if len(found) == 1 else "mixed"
+    orders = {"pre-norm" if m.norm_first else "post-norm" for m in model.modules() if isinstance(m, layers)}
+    return None if not orders else orders.pop() if len(orders) == 1 else "mixed"
 
 
 def classes(model: nn.Module) -> int | None:
-    """The number of classes that one of Transformers' models is made to tell apart; None for any other model or task."""
-    model = getattr(model, "module", model)  # of a wrapper
-    if not type(model).__name__.endswith(_TELL_CLASSES_APART):
+    """Return the number of classes of a Transformers classification model; None for any other model or task."""
+    model = getattr(model, "module", model)  # inside a wrapper
+    if not type(model).__name__.endswith(_CLASSIFIERS):
         return None
     config = getattr(model, "config", None)
     number, problem = getattr(config, "num_labels", None), getattr(config, "problem_type", None)
@@ -62,14 +62,14 @@ def classes(model: nn.Module) -> int | None:
 
 
 def regularisers(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, float]:
-    """The regularisation that modules and optimizers show, by name, each with its largest strength; what has none is left out."""
-    found: dict[str, float] = {}
+    """Return the regularisation visible in modules and optimizers: the maximum positive strength by name."""
+    strengths: dict[str, float] = {}
 
     def add(name: str, strength: object) -> None:
         if isinstance(strength, torch.Tensor) and strength.numel() == 1:
             strength = strength.item() if strength.device.type == "cpu" else 0.0
         if isinstance(strength, (int, float)) and strength > 0:
-            found[name] = max(found.get(name, 0.0), float(strength))
+            strengths[name] = max(strengths.get(name, 0.0), float(strength))
 
     for module in model.modules():
         name = type(module).__name__.lower()
@@ -84,11 +84,11 @@ def regularisers(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) 
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             add("weight_decay", group.get("weight_decay", 0.0))
-    return found
+    return strengths
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Whether `torch.compile` was applied to the model or a part of it."""
+    """Return whether `torch.compile` was applied to the model or a part of it."""
     return any(
         getattr(m, "_compiled_call_impl", None) is not None or type(m).__name__ == "OptimizedModule"
         for m in model.modules()

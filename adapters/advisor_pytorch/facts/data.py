@@ -1,4 +1,4 @@
-"""What loaders say of the data, without taking a single example from them."""
+"""Facts about the data from its loaders, which are not iterated."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from torch.utils.data import (
 )
 
 MAX_CLASSES = 500
-"""With more, their counts do not fit into a tag."""
+"""Maximum number of classes whose counts fit into a tag."""
 MAX_TARGETS = 1_000_000
-"""Counting more takes too long."""
+"""Maximum number of targets that are counted, because of the time it takes."""
 
 
 def unwrap(loader: object) -> object:
-    """The `DataLoader` that a wrapper holds, such as one of ours, Accelerate's or Lightning's; else what was given."""
+    """Return the `DataLoader` inside a wrapper of ours, Accelerate's or Lightning's; else the argument."""
     for _ in range(4):
         if isinstance(loader, DataLoader):
             break
@@ -38,61 +38,61 @@ def unwrap(loader: object) -> object:
 
 
 def examples(loader: object) -> int | None:
-    """How many examples its data set has, of all ranks together; None where only reading it all would tell."""
+    """Return the number of examples in the data set, over all ranks; None for a stream."""
     dataset = getattr(unwrap(loader), "dataset", None)
     return None if dataset is None or isinstance(dataset, IterableDataset) else _length(dataset)
 
 
 def batches(loader: object) -> int | None:
-    """How many batches it gives an epoch, on this rank; None where it does not say."""
+    """Return the batches per epoch on this rank; None if unknown."""
     if isinstance(getattr(unwrap(loader), "dataset", None), IterableDataset):
-        return None  # a guess that its author may have made for a progress bar
+        return None  # an iterable's length may be a guess
     return _length(loader)
 
 
 def batch_size(loader: object) -> int | None:
-    """Examples in a batch, on this rank; None where the loader does not make batches itself."""
-    found = unwrap(loader)
-    size = getattr(found, "batch_size", None)
-    size = getattr(getattr(found, "batch_sampler", None), "batch_size", None) if size is None else size
+    """Return the examples per batch on this rank; None if the loader does not form batches itself."""
+    inner = unwrap(loader)
+    size = getattr(inner, "batch_size", None)
+    size = getattr(getattr(inner, "batch_sampler", None), "batch_size", None) if size is None else size
     return size if isinstance(size, int) and size > 0 else None
 
 
 def shuffles(loader: object) -> bool | None:
-    """Whether the order of its examples is random; None for samplers, and sources, that do not show it."""
+    """Return whether the order is random; None if the sampler or source does not show it."""
     sampler = _sampler(loader)
     if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
         return True
     if isinstance(sampler, SequentialSampler):
         return False
-    told = getattr(sampler, "shuffle", None)
-    return told if isinstance(told, bool) else None
+    flag = getattr(sampler, "shuffle", None)
+    return flag if isinstance(flag, bool) else None
 
 
 def settings(loader: object) -> dict[str, Any] | None:
-    """The value of `contract.TAG_LOADER`; None for what is no `DataLoader`."""
-    found = unwrap(loader)
-    if not isinstance(found, DataLoader):
+    """Return the value of `contract.TAG_LOADER`; None for other objects than a `DataLoader`."""
+    inner = unwrap(loader)
+    if not isinstance(inner, DataLoader):
         return None
-    sampler = _sampler(found)
+    sampler = _sampler(inner)
     return {
-        "workers": found.num_workers,
-        "prefetch_factor": found.prefetch_factor,
-        "pin_memory": found.pin_memory,
-        "persistent_workers": found.persistent_workers,
-        "drop_last": bool(found.drop_last or getattr(found.batch_sampler, "drop_last", False)),
-        "dataset": type(found.dataset).__name__,
+        "workers": inner.num_workers,
+        "prefetch_factor": inner.prefetch_factor,
+        "pin_memory": inner.pin_memory,
+        "persistent_workers": inner.persistent_workers,
+        "drop_last": bool(inner.drop_last or getattr(inner.batch_sampler, "drop_last", False)),
+        "dataset": type(inner.dataset).__name__,
         "sampler": None if sampler is None else type(sampler).__name__,
     }
 
 
 def classes(loader: object) -> int | None:
-    """How many classes its data set says it has, as those of torchvision do and those of `datasets`; None where it does not."""
+    """Return the number of classes that the data set states, as those of torchvision and `datasets` do; None if it does not."""
     return _classes_of(getattr(unwrap(loader), "dataset", None))
 
 
 def class_counts(loader: object) -> list[int] | None:
-    """How many examples of each class its data set holds, where it has the classes in memory, as those of torchvision do."""
+    """Return the examples per class, if the data set has its targets in memory, as those of torchvision do."""
     dataset, indices = getattr(unwrap(loader), "dataset", None), None
     if isinstance(dataset, Subset):
         indices = dataset.indices
@@ -113,9 +113,9 @@ def _classes_of(dataset: object) -> int | None:
             dataset = dataset.dataset
         elif isinstance(dataset, ConcatDataset):
             dataset = dataset.datasets[0]
-    found = getattr(dataset, "classes", None)
-    if isinstance(found, (list, tuple)) and len(found) >= 2:
-        return len(found)
+    names = getattr(dataset, "classes", None)
+    if isinstance(names, (list, tuple)) and len(names) >= 2:
+        return len(names)
     features = getattr(dataset, "features", None)
     if isinstance(features, dict):
         named = [n for f in features.values() if isinstance(n := getattr(f, "num_classes", None), int)]
@@ -124,13 +124,13 @@ def _classes_of(dataset: object) -> int | None:
 
 
 def _sampler(loader: object) -> object:
-    """What orders the examples: the sampler, or that of a batch sampler that was given in its place."""
-    found = unwrap(loader)
-    if not isinstance(found, DataLoader) or isinstance(found.dataset, IterableDataset):
+    """Return the sampler that orders the examples: the loader's, or that of its batch sampler."""
+    inner = unwrap(loader)
+    if not isinstance(inner, DataLoader) or isinstance(inner.dataset, IterableDataset):
         return None
-    sampler: object = found.sampler
-    batch_sampler: object = found.batch_sampler
-    for _ in range(4):  # Accelerate's shards of a batch sampler hold the one that they share out
+    sampler: object = inner.sampler
+    batch_sampler: object = inner.batch_sampler
+    for _ in range(4):  # Accelerate's shards wrap the batch sampler
         held = getattr(batch_sampler, "batch_sampler", None)
         batch_sampler = batch_sampler if held is None else held
     ordering = getattr(batch_sampler, "sampler", None)
@@ -142,5 +142,5 @@ def _length(what: object) -> int | None:
         return None
     try:
         return len(what)
-    except Exception:  # a loader, or a wrapper, of something that has no length
+    except Exception:  # a loader or wrapper of a source without a length
         return None

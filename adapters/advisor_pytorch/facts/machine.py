@@ -1,4 +1,4 @@
-"""How much of a GPU's memory and time a training uses, and the settings that decide how it computes."""
+"""GPU memory and utilisation of a training, and settings of the numeric backends."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from typing import Any
 import torch
 
 from advisor import contract
+from advisor_pytorch.steps.device import model_device
 
 SAMPLE_S = 5.0
-"""Seconds between rows."""
+"""Minimum seconds between rows."""
 _ROWS = 500
-"""Rows come further apart once there are this many, so that a week leaves some 3,000 and not 120,000."""
+"""Number of rows after which they become sparser: a week yields 3,000 rows instead of 120,000."""
 
 
 class DeviceSampler:
-    """Samples a CUDA device from outside the training thread, by counters that are kept on the host: nothing waits for the device.
+    """Samples a CUDA device outside the training thread, from counters on the host: it never waits for the device.
 
     | metric | from |
     |---|---|
-    | `device/memory_peak_bytes` | PyTorch's allocator, the largest so far, also where the training resets its counter |
+    | `device/memory_peak_bytes` | PyTorch's allocator: maximum so far, also if the training resets its counter |
     | `device/memory_used_bytes` | NVML, all processes |
-    | `device/utilisation` | NVML, the mean of a look a second since the last row |
+    | `device/utilisation` | NVML, mean of samples once a second since the last row |
 
-    What NVML gives needs `nvidia-ml-py`; what cannot be read is left out without a word.
+    NVML values need `nvidia-ml-py`; unreadable values are omitted silently.
     """
 
     def __init__(self, device: torch.device, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,7 +39,7 @@ class DeviceSampler:
         self._broken: set[str] = set()
 
     def sample(self) -> Mapping[str, float] | None:
-        """To be called about once a second; a row of metrics when one is due, else None."""
+        """Return a row of metrics if one is due, else None. To be called about once a second."""
         self._note_utilisation()
         now = self._clock()
         if now - self._sampled < max(SAMPLE_S, (now - self._started) / _ROWS):
@@ -47,7 +48,7 @@ class DeviceSampler:
         return self.read() or None
 
     def read(self) -> dict[str, float]:
-        """What there is to be read now."""
+        """Return a row of the current values."""
         row: dict[str, float] = {}
         stats = self._ask("memory_stats", torch.cuda.memory_stats)
         if stats:
@@ -73,24 +74,24 @@ class DeviceSampler:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return function(self._device)
-        except Exception:  # no NVML, no permission, a virtual GPU that does not count
+        except Exception:  # no NVML, no permission, or a virtual GPU without counters
             self._broken.add(name)
             return None
 
 
 def sampler_of(model: torch.nn.Module) -> DeviceSampler | None:
-    """A sampler of the CUDA device that the model is on; None where it is on none."""
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    """Return a sampler of the model's CUDA device; None for other devices."""
+    device = model_device(model)
     return DeviceSampler(device) if device.type == "cuda" else None
 
 
 def memory(device: torch.device) -> int | None:
-    """Bytes of memory that one such device has; None for what is no CUDA device."""
+    """Return the device's memory in bytes; None for other devices than CUDA."""
     return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else None
 
 
 def backends() -> dict[str, Any]:
-    """The value of `contract.TAG_BACKENDS`."""
+    """Return the value of `contract.TAG_BACKENDS`."""
     return {
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "cudnn_deterministic": torch.backends.cudnn.deterministic,

@@ -1,4 +1,4 @@
-"""Facts that show themselves only once the training runs."""
+"""Facts that become visible only during the training."""
 
 from __future__ import annotations
 
@@ -13,69 +13,62 @@ from torch import nn
 from advisor import contract
 from advisor.contract.redact import one_line
 from advisor_logging.table import Table
-from advisor_pytorch.facts import architecture, bystanders, data, machine, schedules
-from advisor_pytorch.facts import given as facts
-from advisor_pytorch.facts.chance import ChanceLevels
+from advisor_pytorch.facts import architecture, data, discovery, machine, run_tags, schedules
+from advisor_pytorch.facts.chance_level import ChanceLevels
 from advisor_pytorch.facts.residuals import Graph, compute_dtype, norm_order
 
 Note = Callable[[Mapping[str, str]], None]
 Warn = Callable[[str, str], None]
-"""Takes a key and a line; says it once per key."""
+"""Logs a line, once per key."""
 
 
 class Observations:
-    """Looks at a training as it goes on, and gives `note` what it sees, as tags of `advisor.contract`.
+    """Observes a training and passes facts to `note`, as tags of `advisor.contract`.
 
-    `see` and `sample` are for the writer thread, all others for the training thread. A fault here is one warning.
+    `on_rows` and `sample` run in the writer thread, all other methods in the training thread. An error here becomes one warning.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        optimizers: Sequence[torch.optim.Optimizer],
-        note: Note,
-        warn: Warn,
-        steps: int | None,
+        self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], note: Note, warn: Warn, steps: int | None
     ) -> None:
-        """Note what is known before the first of the `steps` optimizer steps planned."""
+        """Log the facts known before the first of the `steps` planned optimizer steps."""
         self._model, self._optimizers, self._steps = model, optimizers, steps
-        self._give, self._warn = note, warn
-        self._given_classes = self._given_scheduler = False
+        self._log_tags, self._warn = note, warn
+        self._has_classes = self._has_scheduler = False
         self._chance: ChanceLevels | None = None
         self._batches: int | None = None
         self._micro_batches = 1
-        self._looked = False
+        self._has_discovered = False
         self.wants_loss = True
-        """Whether `loss` is still to be called."""
-        self._found: dict[str, str] = {}
+        self._tags: dict[str, str] = {}
         self._device = machine.sampler_of(model)
         with self._guarded("the model"):
-            self._give(facts.gather(model, optimizers))
+            self._log_tags(run_tags.gather(model, optimizers))
 
-    def surroundings(self, scheduler: Any, classes: int | None) -> None:
-        """What the training was said to have: a scheduler or several, classes to be told apart; None for what was not said."""
-        self._given_classes, self._given_scheduler = classes is not None, scheduler is not None
+    def describe_setup(self, scheduler: Any, classes: int | None) -> None:
+        """Log the schedulers and the number of classes that the user gave, if any."""
+        self._has_classes, self._has_scheduler = classes is not None, scheduler is not None
         with self._guarded("the scheduler"):
             if (known := classes or architecture.classes(self._model)) is not None:
                 self._count_classes(known)
             if scheduler is not None:
-                given = list(scheduler) if isinstance(scheduler, Sequence) else [scheduler]
-                self._note(_json(contract.TAG_SCHEDULE, schedules.describe(given, self._steps)))
+                several = list(scheduler) if isinstance(scheduler, Sequence) else [scheduler]
+                self._note(_json(contract.TAG_SCHEDULE, schedules.describe(several, self._steps)))
 
     def loaders(self, train: object = None, valid: object = None) -> None:
-        """The loaders of the training's and of the evaluations' batches, as far as they are known. They are not iterated."""
+        """Log facts of the loaders of training and evaluations, as far as given. They are not iterated."""
         with self._guarded("a loader"):
             if train is not None:
                 self._batches = data.batches(train)
-                self._note(facts.of_training_loader(train))
+                self._note(run_tags.training_loader_tags(train))
             if valid is not None:
-                self._note(facts.of_validation_loader(valid))
-            found = data.classes(train) or data.classes(valid)
-            if found is not None and not self._given_classes:
-                self._count_classes(found)
+                self._note(run_tags.validation_loader_tags(valid))
+            classes = data.classes(train) or data.classes(valid)
+            if classes is not None and not self._has_classes:
+                self._count_classes(classes)
 
     def loss(self, loss: object) -> None:
-        """A loss of the training, once: where it is a tensor that leads back to the parameters, the way there is looked at."""
+        """Read the graph of the first loss, if it is a tensor that leads back to the parameters."""
         self.wants_loss = False
         with self._guarded("the order of normalisation"):
             if isinstance(loss, torch.Tensor) and loss.grad_fn is not None:
@@ -84,45 +77,47 @@ class Observations:
                 self._note({contract.TAG_NORM_ORDER: order})
 
     def noticed(self, tag: str, value: str) -> None:
-        """A fact that another part of the hook saw."""
+        """Take a fact from the step capture."""
         if tag == contract.TAG_MICRO_BATCHES:
             self._micro_batches = max(int(value), 1)
 
     def tags(self) -> dict[str, str]:
-        """At the end: all that was seen, after one more look around."""
-        self._look_around()
-        return dict(self._found)
+        """Return all observed facts, after a last search."""
+        self._discover()
+        return dict(self._tags)
 
     def _see_graph(self, graph: Graph) -> None:
         order = norm_order(graph, self._model) or architecture.declared_norm_order(self._model)
         tags = {} if order is None else {contract.TAG_NORM_ORDER: order}
         if (computed := compute_dtype(graph)) is not None:
-            tags[contract.TAG_PRECISION] = json.dumps({"parameters": facts.precision(self._model), "compute": computed})
+            tags[contract.TAG_PRECISION] = json.dumps(
+                {"parameters": run_tags.precision(self._model), "compute": computed}
+            )
         if graph.is_compiled() or architecture.is_compiled(self._model):
             tags[contract.TAG_COMPILED] = "true"
         self._note(tags)
 
-    # In the writer thread.
+    # Run in the writer thread.
 
-    def see(self, table: Table) -> None:
-        """Rows of metrics."""
-        if self._chance is not None and self._chance.see({name: v[-1] for name, v in table.columns.items()}):
+    def on_rows(self, table: Table) -> None:
+        """Process rows of metrics."""
+        if self._chance is not None and self._chance.update({name: v[-1] for name, v in table.columns.items()}):
             self._note({contract.TAG_CHANCE: json.dumps(self._chance.levels)})
 
     def sample(self, last: bool) -> Mapping[str, float] | None:
-        """To be called about once a second, and once at the end: metrics of the device, when they are due."""
-        if not self._looked and not last:
-            self._looked = True
-            self._look_around()
+        """Return metrics of the device if due. To be called about once a second, and once at the end."""
+        if not self._has_discovered and not last:
+            self._has_discovered = True
+            self._discover()
         if self._device is None:
             return None
         return self._device.read() if last else self._device.sample()
 
-    def _look_around(self) -> None:
-        with self._guarded("the training's surroundings"):
-            found = bystanders.look_for(self._model, self._optimizers, self._steps)
-            schedule = None if self._given_scheduler else found.schedule
-            tags = _json(contract.TAG_SCHEDULE, schedule) | _json(contract.TAG_AVERAGING, found.averaging)
+    def _discover(self) -> None:
+        with self._guarded("the schedule and the averages"):
+            objects = discovery.discover(self._model, self._optimizers, self._steps)
+            schedule = None if self._has_scheduler else objects.schedule
+            tags = _json(contract.TAG_SCHEDULE, schedule) | _json(contract.TAG_AVERAGING, objects.averaging)
             if self._batches is not None:
                 tags[contract.TAG_STEPS_PER_EPOCH] = str(max(self._batches // self._micro_batches, 1))
             self._note(tags)
@@ -132,11 +127,10 @@ class Observations:
         self._note({contract.TAG_CLASSES: str(classes)})
 
     def _note(self, tags: Mapping[str, str]) -> None:
-        """Give on those that are new."""
-        new = {tag: value for tag, value in tags.items() if self._found.get(tag) != value}
-        self._found |= new
+        new = {tag: value for tag, value in tags.items() if self._tags.get(tag) != value}
+        self._tags |= new
         if new:
-            self._give(new)
+            self._log_tags(new)
 
     @contextmanager
     def _guarded(self, what: str) -> Iterator[None]:

@@ -7,7 +7,7 @@
 | rho | alpha (RMSprop), rho (Adadelta) |
 | beta1, beta2 | betas (Adam, AdamW, NAdam, RAdam, Adamax, ...) |
 | epsilon | eps |
-| weight_decay, nesterov, and all others | the same |
+| weight_decay, nesterov, and all others | the same name |
 
 `update_rule` is the playbook's name of the rule: SGD is "SGD", "momentum" or "Nesterov" by its settings, RMSprop "RMSProp", and
 every other optimizer goes by its class.
@@ -44,42 +44,42 @@ from advisor import contract
 from advisor_pytorch.steps.rates import MAX_GROUPS, MAX_OPTIMIZERS
 
 _NAMES = {"lr": "learning_rate", "eps": "epsilon"}
-_HOW_NOT_WHAT = frozenset(("params", "foreach", "maximize", "capturable", "differentiable", "fused", "initial_lr"))
-"""Entries of a parameter group that choose an implementation and not an update rule."""
+_EXCLUDED_ENTRIES = frozenset(("params", "foreach", "maximize", "capturable", "differentiable", "fused", "initial_lr"))
+"""Entries of a parameter group that choose an implementation, not an update rule."""
 
 
 def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> dict[str, str]:
-    """The hyperparameters of a parameter group by the playbook's names, as text; any optimizer's that are plain values."""
+    """Return the plain-valued hyperparameters of a parameter group by the playbook's names, as text."""
     group: Mapping[str, Any] = optimizer.param_groups[group_index]
     renamed = dict(_NAMES)
     if "alpha" in group and isinstance(optimizer, torch.optim.RMSprop):
         renamed["alpha"] = "rho"
-    found = {"update_rule": update_rule(optimizer)}
+    values = {"update_rule": update_rule(optimizer)}
     for name, value in group.items():
-        if name in _HOW_NOT_WHAT:
+        if name in _EXCLUDED_ENTRIES:
             continue
         if name == "betas" and isinstance(value, (tuple, list)):
-            found |= {f"beta{i}": _text(beta) for i, beta in enumerate(value, start=1)}
+            values |= {f"beta{i}": _text(beta) for i, beta in enumerate(value, start=1)}
             continue
         chosen = group.get("initial_lr", value) if name == "lr" else value
         if _is_plain(chosen):
-            found[renamed.get(name, name)] = _text(chosen)
-    return found
+            values[renamed.get(name, name)] = _text(chosen)
+    return values
 
 
 def update_rule(optimizer: torch.optim.Optimizer) -> str:
-    """What the playbook calls it: "SGD", "momentum", "Nesterov", "RMSProp"; else the class name."""
+    """Return the playbook's name of the rule ("SGD", "momentum", "Nesterov", "RMSProp"), else the class name."""
     group: Mapping[str, Any] = optimizer.param_groups[0]
     if isinstance(optimizer, torch.optim.SGD):
         return "SGD" if not group["momentum"] else "Nesterov" if group["nesterov"] else "momentum"
     return "RMSProp" if isinstance(optimizer, torch.optim.RMSprop) else type(optimizer).__name__
 
 
-def describe_further(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
-    """Tags of optimizers after the first, `advisor.optimizer.optimizer<k>` and `advisor.optimizer.optimizer<k>.<name>`.
+def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
+    """Return tags of optimizers after the first: `advisor.optimizer.optimizer<k>` and `advisor.optimizer.optimizer<k>.<name>`.
 
-    And `advisor.optimizer.group<j>.<name>`, or `advisor.optimizer.optimizer<k>.group<j>.<name>`, of further parameter groups, where
-    they differ from the first one.
+    Further parameter groups have tags for values that differ from the first group: `advisor.optimizer.group<j>.<name>`, or
+    `advisor.optimizer.optimizer<k>.group<j>.<name>`.
     """
     tags: dict[str, str] = {}
     for k, optimizer in enumerate(optimizers[:MAX_OPTIMIZERS]):
@@ -89,15 +89,15 @@ def describe_further(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, s
             tags[name] = type(optimizer).__name__
             tags |= {f"{name}.{key}": value for key, value in first.items()}
         for j in range(1, min(len(optimizer.param_groups), MAX_GROUPS)):
-            found = hyperparameters(optimizer, j)
-            tags |= {f"{name}{contract.GROUP_SUFFIX}{j}.{key}": v for key, v in found.items() if first.get(key) != v}
+            values = hyperparameters(optimizer, j)
+            tags |= {f"{name}{contract.GROUP_SUFFIX}{j}.{key}": v for key, v in values.items() if first.get(key) != v}
     return tags
 
 
-def bare(optimizer: Any) -> Any:
-    """The optimizer that a framework's wrapper steps: PyTorch runs the hooks of that one alone."""
+def unwrap_optimizer(optimizer: Any) -> Any:
+    """Return the optimizer inside a framework's wrapper: PyTorch runs the hooks of that one only."""
     inner = getattr(optimizer, "optimizer", None)
-    return bare(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
+    return unwrap_optimizer(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
 
 
 def _is_plain(value: object) -> bool:

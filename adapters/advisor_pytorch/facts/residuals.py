@@ -1,13 +1,12 @@
-"""Where a network's residual blocks normalise, and in which precision it computes, read from the graph of one forward pass.
+"""Where residual blocks normalise, and in which precision the network computes, read from the graph of one forward pass.
 
-The graph is the one that autograd keeps from a loss to the parameters. It is only looked at: nothing of the model is called,
-wrapped or changed, and the graph is still there after the backward pass. What `torch.compile` fused, or a checkpoint hides, is
-not in it.
+The graph is autograd's, from a loss to the parameters. It is only inspected: nothing of the model is called, wrapped or changed,
+and the graph remains for the backward pass. It lacks operations that `torch.compile` fused or that a checkpoint hides.
 
-A residual addition adds to a tensor what a branch with weights made of it. With n(.) for a normalisation:
+A residual addition adds to a tensor the output of a branch with weights. With n(.) for a normalisation:
 
-- x + f(n(x)), x + n(f(x)): the branch normalises, nothing on the way from one addition to the next does: *pre-norm*;
-- n(x + f(x)): the sum is normalised before the next addition takes it: *post-norm*;
+- x + f(n(x)), x + n(f(x)): the branch normalises, and nothing between one addition and the next does: *pre-norm*;
+- n(x + f(x)): the sum is normalised before the next addition: *post-norm*;
 - no normalisation in either place: *none*.
 """
 
@@ -21,31 +20,31 @@ from typing import Any
 import torch
 
 Node = Any
-"""A node of autograd's graph: `torch.autograd.graph.Node` has what is read here only in part."""
+"""A node of autograd's graph; the stubs of `torch.autograd.graph.Node` lack attributes used here."""
 
 MAX_NODES = 10_000
-"""Larger graphs, such as those of unrolled recurrences, are left unread: reading takes about 5 µs a node."""
+"""Maximum nodes of a graph; larger ones (unrolled recurrences) are not read. Reading takes about 5 µs a node."""
 MAX_LOOKS = 100_000
-"""Additions whose branches overlap, as in recurrences, go through the same nodes again and again: no more than this, some 0.1 s."""
-_AGREE = 0.8
-"""Share of the residual additions that must be of one kind for the model to be called so."""
-_SEEN = 0.9
-"""Share of the model's trainable parameters that the graph must show before it can be said to have no residual blocks."""
-_NORM_NODES = 16
-"""Most nodes that a norm takes when it is written out."""
+"""Maximum node visits, about 0.1 s: overlapping branches, as in recurrences, visit the same nodes repeatedly."""
+_MIN_AGREEMENT = 0.8
+"""Minimum share of residual additions of one kind that determines the model's kind."""
+_MIN_COVERAGE = 0.9
+"""Minimum share of trainable parameters in the graph before it can show that there are no residual blocks."""
+_MAX_NORM_NODES = 16
+"""Maximum nodes of a normalisation written out in elementary operations."""
 _LEAF = "torch::autograd::AccumulateGrad"
 _NORMALISES = re.compile("(Layer|Batch|Group|Instance|R[Mm][Ss])Norm")
 _MULTIPLIES = ("AddmmBackward", "MmBackward", "BmmBackward", "BaddbmmBackward", "ConvolutionBackward", "LinearBackward")
 
 
 class Graph:
-    """What `roots` were computed from, node by node; empty if there is too much of it."""
+    """The computation of `roots`, node by node; empty if it is too large."""
 
     def __init__(self, roots: Sequence[torch.Tensor]) -> None:
         self.parents: dict[Node, list[Node]] = {}
-        """What each node was made of."""
+        """Inputs of each node."""
         self.rank: dict[Node, int] = {}
-        """All nodes in the order of computation: what a node was made of comes before it."""
+        """Nodes in order of computation: inputs come first."""
         stack: list[tuple[Node, bool]] = [(root.grad_fn, False) for root in roots if root.grad_fn is not None]
         while stack:
             node, done = stack.pop()
@@ -61,7 +60,7 @@ class Graph:
                 stack.extend((parent, False) for parent in parents if parent not in self.parents)
         self.names = {node: str(node.name()) for node in self.rank}
         self.parameters: dict[Node, torch.Tensor] = {}
-        """The nodes that are a parameter, if need be transposed, converted or moved by a constant."""
+        """Nodes that are a parameter, possibly transposed, converted or shifted by a constant."""
         for node, name in self.names.items():
             parents = self.parents[node]
             if name == _LEAF:
@@ -70,21 +69,21 @@ class Graph:
                 self.parameters[node] = self.parameters[parents[0]]
 
     def inputs(self, node: Node) -> list[Node]:
-        """What a node was made of, parameters apart."""
+        """Return the inputs of a node that are no parameters."""
         return [p for p in self.parents[node] if p not in self.parameters]
 
     def is_compiled(self) -> bool:
-        """Whether parts of it were compiled into one node."""
+        """Return whether parts were compiled into one node."""
         return any("Compiled" in name for name in self.names.values())
 
     def is_opaque(self) -> bool:
-        """Whether parts of it cannot be looked into, because they were compiled or are recomputed, or there is too much of it."""
+        """Return whether parts are hidden because they are compiled or recomputed, or the graph is too large."""
         recomputed = any("CheckpointFunction" in name for name in self.names.values())
         return not self.names or recomputed or self.is_compiled()
 
 
 def norm_order(graph: Graph, model: torch.nn.Module) -> str | None:
-    """The value of `contract.TAG_NORM_ORDER`; None where the graph does not show it."""
+    """Return the value of `contract.TAG_NORM_ORDER`; None if the graph does not show it."""
     if graph.is_opaque():
         return None
     norms = _norm_nodes(graph, model)
@@ -94,29 +93,29 @@ def norm_order(graph: Graph, model: torch.nn.Module) -> str | None:
     if not additions:
         trained = {id(p) for p in model.parameters() if p.requires_grad}
         seen = trained & {id(p) for p in graph.parameters.values()}
-        return "no-residuals" if len(seen) >= _SEEN * len(trained) else None
+        return "no-residuals" if len(seen) >= _MIN_COVERAGE * len(trained) else None
     kinds = Counter(_kind(graph, node, additions, norms) for node in additions)
     kind, count = kinds.most_common(1)[0]
-    return kind if count >= _AGREE * len(additions) else "mixed"
+    return kind if count >= _MIN_AGREEMENT * len(additions) else "mixed"
 
 
 def compute_dtype(graph: Graph) -> str | None:
-    """The type of number that most matrix products and convolutions gave: `bfloat16` under autocast; None if there is none."""
-    found: Counter[torch.dtype] = Counter()
+    """Return the number type of most matrix products and convolutions, such as `bfloat16` under autocast; None without any."""
+    dtypes: Counter[torch.dtype] = Counter()
     for node, name in graph.names.items():
-        if name.startswith(_MULTIPLIES) and (given := getattr(node, "_input_metadata", ())):
-            found[given[0].dtype] += 1
-    return str(found.most_common(1)[0][0]).removeprefix("torch.") if found else None
+        if name.startswith(_MULTIPLIES) and (inputs := getattr(node, "_input_metadata", ())):
+            dtypes[inputs[0].dtype] += 1
+    return str(dtypes.most_common(1)[0][0]).removeprefix("torch.") if dtypes else None
 
 
 def is_norm(module: torch.nn.Module) -> bool:
-    """Whether its class is called a norm."""
+    """Return whether the module's class name contains "norm"."""
     name = type(module).__name__.lower()
     return "norm" in name and "normal" not in name
 
 
 def _norm_nodes(graph: Graph, model: torch.nn.Module) -> set[Node]:
-    """The nodes that normalise: PyTorch's own, and those that apply the parameters of a module that is called a norm."""
+    """Return the nodes that normalise: PyTorch's own, and those that apply parameters of a module named a norm."""
     scales = {id(p) for m in model.modules() if is_norm(m) for p in m.parameters(recurse=False)}
     scaling = {node for node, parameter in graph.parameters.items() if id(parameter) in scales}
     return {
@@ -127,8 +126,8 @@ def _norm_nodes(graph: Graph, model: torch.nn.Module) -> set[Node]:
 
 
 def _residual_additions(graph: Graph, norms: set[Node]) -> dict[Node, tuple[Node, bool]] | None:
-    """For each residual addition: what is added to, and whether the branch normalises. None where it takes too long to tell."""
-    found = {}
+    """Return the skip input of each residual addition and whether its branch normalises; None if that takes too long."""
+    additions = {}
     looks = 0
     for node, name in graph.names.items():
         parents = graph.parents[node]
@@ -140,15 +139,12 @@ def _residual_additions(graph: Graph, norms: set[Node]) -> dict[Node, tuple[Node
         if looks > MAX_LOOKS:
             return None
         if branch is not None and any(graph.parameters[n].dim() >= 2 for n in branch if n in graph.parameters):
-            found[node] = (skip, any(n in norms and graph.rank[n] > graph.rank[skip] for n in branch))
-    return found
+            additions[node] = (skip, any(n in norms and graph.rank[n] > graph.rank[skip] for n in branch))
+    return additions
 
 
 def _between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | None, int]:
-    """All that `last` was made of from `first` on, with the parameters used there; None if `first` is not among it.
-
-    And how many nodes were looked at.
-    """
+    """Return the nodes from `first` to `last` with their parameters, None if these are unconnected; and the number of visits."""
     lowest, seen, stack, reached = graph.rank[first], {last}, [last], False
     while stack:
         for parent in graph.parents[stack.pop()]:
@@ -164,7 +160,7 @@ def _between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | None, i
 def _kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]) -> str:
     skip, in_branch = additions[node]
     before, on_the_way = _origin(skip, graph, additions, norms)
-    if before is None and not in_branch:  # the first block: what becomes of its sum?
+    if before is None and not in_branch:  # the first block: look at the use of its sum
         after = norms.union(s for s, _ in additions.values())
         on_the_way = (node, True) in [_origin(n, graph, additions, norms) for n in after]
     if before is not None and in_branch and on_the_way:
@@ -175,7 +171,7 @@ def _kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, bool]],
 
 
 def _origin(node: Node, graph: Graph, additions: Mapping[Node, Any], norms: set[Node]) -> tuple[Node | None, bool]:
-    """The residual addition whose sum this is, but for norms and what has no weights; and whether norms were met on the way."""
+    """Return the residual addition from which this value comes, through unweighted nodes, and whether a norm was passed."""
     met = False
     while node not in additions:
         if node in norms:
@@ -189,11 +185,11 @@ def _origin(node: Node, graph: Graph, additions: Mapping[Node, Any], norms: set[
 
 
 def _input_of_norm(node: Node, graph: Graph, additions: Mapping[Node, Any]) -> Node | None:
-    """What a norm that is one node takes, or the residual addition where all ways meet that lead into one that is written out."""
+    """Return the input of a norm node; for a norm written out, the residual addition where all its paths meet."""
     ways = set(graph.inputs(node))
     if _NORMALISES.search(graph.names[node]):
         return ways.pop() if len(ways) == 1 else None
-    for _ in range(_NORM_NODES):
+    for _ in range(_MAX_NORM_NODES):
         last = max(ways, key=graph.rank.__getitem__, default=None)
         if last is None or last in additions:
             return last if len(ways) == 1 else None

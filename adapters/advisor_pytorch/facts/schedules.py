@@ -1,4 +1,4 @@
-"""Which kind of learning-rate schedule a training has, from its scheduler.
+"""The kind of a training's learning-rate schedule, from its scheduler.
 
 | scheduler | kind |
 |---|---|
@@ -7,16 +7,16 @@
 | `CosineAnnealingLR` | cosine |
 | `CosineAnnealingWarmRestarts`, `CyclicLR` | cyclic |
 | `OneCycleLR` | one-cycle |
-| `PolynomialLR` | polynomial, or linear with a power of 1 |
-| `LinearLR`, `ConstantLR` | linear, step; warmup+constant where they rise |
-| `LambdaLR`, also Transformers' schedules | the form of its function over the planned steps; else what the function's name says |
-| `MultiplicativeLR` | exponential where the factor is constant |
-| `SequentialLR`, `ChainedScheduler` | what follows the warmup, with "warmup+" where there is one |
+| `PolynomialLR` | polynomial; linear with a power of 1 |
+| `LinearLR`, `ConstantLR` | linear, step; warmup+constant if they rise |
+| `LambdaLR`, also Transformers' schedules | the form of the function over the planned steps; else from the function's name |
+| `MultiplicativeLR` | exponential if the factor is constant |
+| `SequentialLR`, `ChainedScheduler` | the kind after the warmup, prefixed by "warmup+" if there is one |
 | `ReduceLROnPlateau`, and others that watch a metric | plateau |
-| any other class | what its name says |
+| any other class | from its name |
 
-A kind names how the learning rate falls, also where it is level before (warmup, stable, decay). A function is tried only if
-its code shows that nobody can notice (`advisor_pytorch.facts.purity`).
+A kind names how the learning rate falls, also after a constant phase (warmup, stable, decay). A function is evaluated only if its
+code shows no side effects (`advisor_pytorch.facts.side_effects`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import Any
 
 from torch.optim import lr_scheduler
 
-from advisor_pytorch.facts.purity import is_pure
-from advisor_pytorch.facts.shapes import kind_of_function
+from advisor_pytorch.facts.schedule_shape import kind_of_function
+from advisor_pytorch.facts.side_effects import is_pure
 
 _BY_CLASS = {
     "StepLR": "step",
@@ -54,7 +54,7 @@ _BY_NAME = (
 
 
 def describe(schedulers: Sequence[Any], steps: int | None) -> dict[str, str] | None:
-    """The value of `contract.TAG_SCHEDULE` for what sets the learning rate together, None for none; `steps` are those planned."""
+    """Return the value of `contract.TAG_SCHEDULE` for the schedulers together, None for none; `steps` are planned steps."""
     inner = [unwrap(s) for s in schedulers]
     nested = {id(part) for s in inner for part in getattr(s, "_schedulers", ())}
     outer = list({id(s): s for s in inner if id(s) not in nested}.values())
@@ -64,28 +64,28 @@ def describe(schedulers: Sequence[Any], steps: int | None) -> dict[str, str] | N
 
 
 def unwrap(scheduler: Any) -> Any:
-    """The scheduler that Accelerate's, or another library's, wrapper holds."""
+    """Return the scheduler inside a wrapper of Accelerate or another library."""
     held = getattr(scheduler, "scheduler", None)
     return held if isinstance(held, lr_scheduler.LRScheduler) else scheduler
 
 
 def kind(scheduler: Any, steps: int | None) -> str:
-    """Its kind, as in `contract.TAG_SCHEDULE`."""
+    """Return its kind, as in `contract.TAG_SCHEDULE`."""
     known = _torch_class(scheduler)
     try:
         if known in _BY_CLASS:
             return _BY_CLASS[known]
-        if (work_out := _WORKED_OUT.get(known)) is not None:
-            return work_out(scheduler, steps)
-    except Exception:  # what a user's subclass left out, or a function that does not take every step
+        if (kind_of := _KIND_BY_SETTINGS.get(known)) is not None:
+            return kind_of(scheduler, steps)
+    except Exception:  # an incomplete subclass, or a function not defined at every step
         return "other"
-    found = _kind_of_name(type(scheduler).__name__)
-    warms_up = bool(getattr(scheduler, "warmup_t", 0)) and not found.startswith("warmup+")  # timm's
-    return "warmup+" + found if warms_up else found
+    base = _kind_of_name(type(scheduler).__name__)
+    warms_up = bool(getattr(scheduler, "warmup_t", 0)) and not base.startswith("warmup+")  # timm's
+    return "warmup+" + base if warms_up else base
 
 
 def _torch_class(scheduler: Any) -> str:
-    """The name of PyTorch's own class whose rule it follows; empty where it has a rule of its own."""
+    """Return the PyTorch class whose rule it follows; empty if it has its own rule."""
     for cls in type(scheduler).__mro__:
         if cls.__module__ == lr_scheduler.__name__:
             return cls.__name__
@@ -134,7 +134,7 @@ def _several(scheduler: Any, steps: int | None) -> str:
     return _together([kind(part, steps) for part in scheduler._schedulers])
 
 
-_WORKED_OUT = {
+_KIND_BY_SETTINGS = {
     "LinearLR": _linear,
     "ConstantLR": _constant,
     "PolynomialLR": _polynomial,
@@ -146,7 +146,7 @@ _WORKED_OUT = {
 
 
 def _together(kinds: Sequence[str]) -> str:
-    """The kind of several that follow one another or multiply."""
+    """Return the kind of several schedulers in sequence or multiplied."""
     warmup = "warmup+" if any(k.startswith("warmup+") for k in kinds) else ""
     falls = [fall for k in kinds if (fall := k.removeprefix("warmup+")) != "constant"]
     if not falls:
@@ -158,10 +158,10 @@ def _together(kinds: Sequence[str]) -> str:
 
 def _kind_of_name(name: str) -> str:
     lower = name.lower()
-    found = next((k for pattern, k in _BY_NAME if re.search(pattern, lower)), "other")
-    return "warmup+" + found if "warmup" in lower and found != "other" else found
+    base = next((k for pattern, k in _BY_NAME if re.search(pattern, lower)), "other")
+    return "warmup+" + base if "warmup" in lower and base != "other" else base
 
 
 def _name_of(function: Any) -> str:
-    function = getattr(function, "func", function)  # of a partial
+    function = getattr(function, "func", function)  # inside a partial
     return str(getattr(function, "__qualname__", type(function).__name__))

@@ -1,13 +1,13 @@
-"""Short measurements on a training step of your own, each logged as a study that `advisor analyze` reads.
+"""Short measurements on your own training step, each logged as a study for `advisor analyze`.
 
 | probe | answers |
 |---|---|
-| `batch_size_sweep` | how many examples per second each batch size gives, and which one is worth its size |
-| `learning_rate_range` | between which learning rates training works, and from where it diverges |
-| `early_instability` | whether the loss blows up in the first steps, as evaluations far apart do not show |
+| `batch_size_sweep` | examples per second at each batch size, and the largest useful size |
+| `learning_rate_range` | the range of learning rates at which training works, and where it diverges |
+| `early_instability` | whether the loss blows up in the first steps, between infrequent evaluations |
 
-All of them put the model, the optimizer, the random states and what else they are given back as they found them, also after an
-error or Ctrl-C, and leave data, loaders and files alone. They run in one process; in a distributed training, probe on one device.
+All of them restore the model, the optimizer, the random states and further given objects, also after an error or Ctrl-C, and leave
+data, loaders and files alone. They run in one process; in a distributed training, probe on one device.
 """
 
 from advisor_pytorch.probes.batch_size import BatchSizeSweep, batch_size_sweep

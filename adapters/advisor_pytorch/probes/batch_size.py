@@ -12,64 +12,63 @@ import torch
 
 from advisor import contract
 from advisor_pytorch.checkpoints.state import Stateful
-from advisor_pytorch.endings import is_out_of_memory
+from advisor_pytorch.exit_status import is_out_of_memory
 from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functions
-from advisor_pytorch.probes.throughput import FEWEST_BLOCKS, Stopwatch, median_interval, quartiles
+from advisor_pytorch.probes.throughput import MIN_INTERVAL_BLOCKS, Stopwatch, median_interval, quartiles
 
-MATERIAL = 0.1
-"""A larger batch must give so much more throughput, as a share, to be worth its size. Our choice."""
-NEARLY_DOUBLE = 1.5
-"""A doubling of the batch that multiplies the throughput by less is no doubling of it."""
+MIN_GAIN = 0.1
+"""Minimum relative gain in throughput for a larger batch to be useful. Our choice."""
+MIN_DOUBLING_GAIN = 1.5
+"""Minimum factor of throughput for which a doubling of the batch counts as a doubling of throughput."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What one batch size gave. A size that ran out of memory has only `batch_size` and `out_of_memory`."""
+    """Result for one batch size. A size that ran out of memory has only `batch_size` and `out_of_memory`."""
 
     batch_size: int
     examples_per_s: float = math.nan
     """Median over the measured blocks of steps."""
     quartiles: tuple[float, float] = (math.nan, math.nan)
     interval: tuple[float, float] = (math.nan, math.nan)
-    """In which the true median lies with 95 %, from six blocks on."""
+    """95 % interval of the true median, from six blocks."""
     blocks: int = 0
-    """Of steps, each timed as one."""
+    """Numbers of timed blocks and of steps in them, without warmup."""
     steps: int = 0
-    """Measured, without warmup."""
     memory_peak_bytes: int | None = None
-    """Most that tensors took on a CUDA device; None elsewhere."""
+    """Maximum memory of tensors on a CUDA device; None elsewhere."""
     out_of_memory: bool = False
 
     @property
     def step_time_s(self) -> float:
-        """Seconds a step."""
+        """Seconds per step."""
         return self.batch_size / self.examples_per_s
 
 
 @dataclass(frozen=True)
 class BatchSizeSweep:
-    """The sweep's result; prints itself as a table with what follows from it."""
+    """Result of the sweep; prints as a table with conclusions."""
 
     sizes: tuple[Throughput, ...]
-    """Smallest first; the last one may have run out of memory."""
+    """Ascending; the last one may have run out of memory."""
     experiment: str
 
     @property
     def measured(self) -> tuple[Throughput, ...]:
-        """The sizes that fit."""
+        """The sizes that fit into memory."""
         return tuple(s for s in self.sizes if not s.out_of_memory)
 
     @property
     def largest_useful(self) -> int | None:
-        """The batch size from which on a larger one brings no more throughput; None if none was measured.
+        """The batch size above which throughput no longer grows; None if none was measured.
 
-        A larger one brings more if its median is a tenth higher and the 95 % intervals of the two do not meet.
+        Throughput grows if its median is 10 % higher and the two 95 % intervals do not overlap.
         """
         if not self.measured:
             return None
         chosen = self.measured[0]
         for size in self.measured[1:]:
-            material = size.examples_per_s >= (1 + MATERIAL) * chosen.examples_per_s
+            material = size.examples_per_s >= (1 + MIN_GAIN) * chosen.examples_per_s
             if material and size.interval[0] > chosen.interval[1]:
                 chosen = size
         return chosen.batch_size
@@ -89,10 +88,10 @@ class BatchSizeSweep:
             yield f"Throughput grows up to batch size {useful}, the largest that fits: use it."
         else:
             yield f"Throughput still grows at batch size {useful}, the largest that was tried: try larger ones."
-        if any(s.blocks < FEWEST_BLOCKS for s in measured):
+        if any(s.blocks < MIN_INTERVAL_BLOCKS for s in measured):
             yield "Some sizes had too little time to say how far noise reaches: raise seconds_per_size."
         growth = [b.examples_per_s / a.examples_per_s for a, b in pairwise(measured) if b.batch_size <= useful]
-        if growth and max(growth) < NEARLY_DOUBLE:
+        if growth and max(growth) < MIN_DOUBLING_GAIN:
             yield (
                 f"No doubling of the batch size nearly doubled the throughput (at most times {max(growth):.2f}): the device is "
                 "busy from the smallest size on, or the step waits for something else, such as the data."
@@ -114,7 +113,7 @@ def batch_size_sweep(
     experiment: str = "batch-size probe",
     tracking_uri: str | None = None,
 ) -> BatchSizeSweep:
-    """Measure the training throughput at batch sizes of `start`, twice that, and so on, until memory is out.
+    """Measure the training throughput at batch sizes of `start`, twice that, and so on, until memory is exhausted.
 
         def make_step(batch_size):
             batches = iter(DataLoader(train_set, batch_size, shuffle=True, sampler=...))
@@ -129,25 +128,26 @@ def batch_size_sweep(
 
         print(batch_size_sweep(make_step, model, optimizer))
 
-    Each size is warmed up, then measured in blocks of steps until the median throughput is known to `precision` or its time is up.
-    One MLflow run a size: param `batch_size`, the objective `train/examples_per_s` for each block, status infeasible with "out of
-    memory" for the size that did not fit, and all that `TuningLogger` logs.
+    Each size is warmed up, then measured in blocks of steps until the median throughput is known to `precision` or its
+    time is over. Each size is one MLflow run with the param `batch_size`, the objective `train/examples_per_s` for each
+    block, and everything that `TuningLogger` logs. The size that does not fit has the status infeasible and the error
+    "out of memory".
 
     Args:
-        make_step: gives, for a batch size, a function that makes one whole step on a batch of that size and returns the loss.
-        model, optimizer: what the step trains; put back afterwards.
-        start: the smallest batch size.
-        maximum: the largest; None: until memory is out. Needed on a CPU, where that would end the process, or the machine.
-        precision: half width of the median's 95 % interval, as a share of it, that is good enough.
-        seconds_per_size: how long to measure a size at most; three blocks of steps are measured whatever they take.
+        make_step: returns, for a batch size, a function that makes one training step on such a batch and returns the loss.
+        model, optimizer: what the step trains; restored afterwards.
+        start: smallest batch size.
+        maximum: largest batch size; None: until memory is exhausted. Required on a CPU, where that may end the process.
+        precision: sufficient half width of the median's 95 % interval, as a share of it.
+        seconds_per_size: maximum seconds per size; three blocks of steps are measured in any case.
         params: hyperparameters to log with each run.
         also: further objects with `state_dict` and `load_state_dict` that a step changes: scheduler, scaler, averaged weights.
-        experiment: MLflow experiment that is the study; one that has runs already gets more of them.
-        tracking_uri: MLflow's store; None: as MLflow is set up, or `sqlite:///mlflow.db` in the working directory.
+        experiment: MLflow experiment of the study; existing runs stay.
+        tracking_uri: MLflow's store; None: MLflow's setting, or `sqlite:///mlflow.db` in the working directory.
 
     Raises:
-        TypeError, ValueError: an argument is not what it must be.
-        Whatever `make_step` and the steps raise but for a lack of memory; everything is put back before.
+        TypeError, ValueError: an argument is invalid.
+        Errors of `make_step` and the steps, except lack of memory; everything is restored first.
 
     Source: the playbook's "Choosing the batch size".
     """
@@ -158,7 +158,7 @@ def batch_size_sweep(
     ) as bench:
         if maximum is None and bench.device.type == "cpu":
             raise ValueError(
-                "on a CPU, running out of memory may end the process: give the largest batch size, maximum"
+                "on a CPU, running out of memory may end the process: give `maximum`, the largest batch size"
             )
         if maximum is not None and maximum < start:
             raise ValueError(f"maximum {maximum} is below start {start}")
@@ -174,13 +174,13 @@ def batch_size_sweep(
 
 
 def _try(bench: Bench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float) -> Throughput:
-    """Measure a size; of one that does not fit, nothing is left in memory."""
+    """Measure a size; if it does not fit, free all memory that it took."""
     try:
         return _measure(bench, make_step, size, precision, seconds)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    # Outside of the handler: until here, the exception's frames held what the step had made.
+    # Outside the handler, because the exception's frames hold the step's tensors.
     _free_memory(bench)
     return Throughput(size, out_of_memory=True)
 
@@ -195,10 +195,10 @@ def _measure(bench: Bench, make_step: Callable[[int], Step], size: int, precisio
         watch = Stopwatch(make_step(size), bench.device, precision, seconds)
         try:
             watch.run(log.step, lambda: log.steps - 1)
-        finally:  # what was measured is logged after the measuring, which it would disturb
+        finally:  # logged after the measurement, which logging would disturb
             for block in watch.blocks:
                 log.evaluate({objective: size * block.steps / block.seconds}, step=max(block.last_step, 0))
-        log.close("complete")  # even where the training diverged: its speed is what was asked for
+        log.close("complete")  # also if the training diverged: the sweep is about speed
     speeds = [size * b.steps / b.seconds for b in watch.blocks]
     low, middle, high = quartiles(speeds)
     peak = torch.cuda.max_memory_allocated(bench.device) if on_cuda else None
@@ -207,7 +207,7 @@ def _measure(bench: Bench, make_step: Callable[[int], Step], size: int, precisio
 
 
 def _free_memory(bench: Bench) -> None:
-    bench.reset()  # lets go of gradients and moments
+    bench.reset()  # frees gradients and moments
     gc.collect()
     if bench.device.type == "cuda":
         torch.cuda.empty_cache()
@@ -225,5 +225,5 @@ def _row(size: Throughput) -> str:
 
 
 def _plain(number: float) -> str:
-    """Four significant digits, without an exponent."""
+    """Return four significant digits without an exponent."""
     return f"{float(f'{number:.4g}'):,.10g}"

@@ -1,4 +1,4 @@
-"""What all probes share: the training that is probed, how it is put back, and the study that its trials are logged in."""
+"""Shared by all probes: the probed training, its restoration, and the study for its trials."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from advisor import contract
 from advisor_logging.outcome import Direction
 from advisor_logging.recorder import NEW_RUN
 from advisor_pytorch.checkpoints.state import Stateful
-from advisor_pytorch.facts.optimizers import bare
+from advisor_pytorch.facts.optimizers import unwrap_optimizer
 from advisor_pytorch.logger import TuningLogger
 from advisor_pytorch.probes.snapshot import Snapshot
-from advisor_pytorch.steps.device import Value
-from advisor_pytorch.validation import check_count, check_what_is_trained
+from advisor_pytorch.steps.device import Value, model_device
+from advisor_pytorch.validation import check_count, check_training
 
 Step = Callable[[], Value]
-"""One step of a training: forward, backward, `optimizer.step()`; gives the loss."""
+"""One training step: forward, backward, `optimizer.step()`; returns the loss."""
 
 
 class Bench:
-    """A training on which trials are made, each from the same state; on leaving, it is as it was on entering."""
+    """A training on which trials are made, each from the same state. At the exit of the context, the training is restored."""
 
     def __init__(
         self,
@@ -38,20 +38,20 @@ class Bench:
         experiment: str,
         tracking_uri: str | None,
     ) -> None:
-        """Copy the training's state. Raises TypeError or ValueError, in one line, where the probe cannot be made."""
-        given = optimizer if isinstance(optimizer, list | tuple) else (optimizer,)
-        self.optimizers = [bare(one) for one in given]
-        check_what_is_trained(model, self.optimizers)
-        check_alone()
+        """Copy the training's state. Raises TypeError or ValueError, in one line, if the probe is impossible."""
+        several = optimizer if isinstance(optimizer, list | tuple) else (optimizer,)
+        self.optimizers = [unwrap_optimizer(one) for one in several]
+        check_training(model, self.optimizers)
+        check_single_process()
         for one in also:
             if not hasattr(one, "state_dict") or not hasattr(one, "load_state_dict"):
-                raise TypeError(f"also: {type(one).__name__} has no state_dict and load_state_dict to be put back by")
+                raise TypeError(f"also: {type(one).__name__} has no state_dict and load_state_dict to restore it")
         self.model, self._probe, self._params = model, probe, dict(params or {})
         self._experiment, self._tracking_uri = experiment, tracking_uri
         self._snapshot = Snapshot(model, self.optimizers, also)
-        self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self.device = model_device(model)
         self.rates = Rates(self.optimizers)
-        self._made, self._shown = 0, False
+        self._trials, self._shown = 0, False
 
     @contextmanager
     def trial(
@@ -64,9 +64,9 @@ class Bench:
         start_step: int = 0,
         max_train_steps: int | None = None,
     ) -> Iterator[TuningLogger]:
-        """A run of the study, from the state at the beginning and at a learning rate; ends as an exception that leaves it says."""
+        """Begin a run of the study, from the initial state and at a learning rate. An exception in the block sets its status."""
         self.reset()
-        self._made += 1
+        self._trials += 1
         if rate is not None:
             self.rates.set(rate)
         with TuningLogger(
@@ -77,21 +77,21 @@ class Bench:
             direction=direction,
             experiment=self._experiment,
             max_train_steps=max_train_steps,
-            run_name=f"probe-{self._made}",
+            run_name=f"probe-{self._trials}",
             run_id=NEW_RUN,
             start_step=start_step,
             tracking_uri=self._tracking_uri,
         ) as log:
             rates = {} if rate is None else {f"{contract.TAG_OPTIMIZER}.learning_rate": str(rate)}
-            log.note({contract.TAG_PROBE: self._probe, **rates})  # a scheduler has noted the one it began with
+            log.note({contract.TAG_PROBE: self._probe, **rates})  # replaces the initial rate of a scheduler
             yield log
 
     def reset(self) -> None:
-        """Bring the training back to the state at the beginning."""
+        """Restore the initial state of the training."""
         self._snapshot.restore()
 
     def say(self, text: str) -> None:
-        """Show what is being done, on one line of a terminal; nowhere else."""
+        """Show the progress on one line if standard error is a terminal."""
         if sys.stderr.isatty():
             self._shown = True
             sys.stderr.write(f"\r\033[K{self._probe} probe: {text}")
@@ -108,8 +108,8 @@ class Bench:
             sys.stderr.write("\r\033[K")
 
 
-def check_alone() -> None:
-    """Raises ValueError in a training of several ranks: their trials would take different numbers of steps, and wait for ever."""
+def check_single_process() -> None:
+    """Raise ValueError with several ranks: their trials would take different numbers of steps, and wait forever."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         raise ValueError(
@@ -118,34 +118,32 @@ def check_alone() -> None:
 
 
 def check_functions(**functions: object) -> None:
-    """Raises TypeError unless all of them can be called."""
+    """Raise TypeError unless all arguments are callable."""
     for name, function in functions.items():
         if not callable(function):
             raise TypeError(f"{name} must be a function, not {type(function).__name__}")
 
 
 def check_counts(**counts: int | None) -> None:
-    """Raises TypeError or ValueError unless all of them that are given are whole numbers of at least 1."""
+    """Raise TypeError or ValueError unless all arguments other than None are integers of at least 1."""
     for name, count in counts.items():
         if count is not None:
             check_count(name, count, 1)
 
 
-def as_number(value: Value) -> float:
-    """The value, once the device has it."""
+def read_number(value: Value) -> float:
+    """Return the value; waits for the device."""
     return value.detach().item() if isinstance(value, torch.Tensor) else float(value)
 
 
 class Rates:
-    """Sets learning rates: the first group's as asked, those of the others in the same proportion as before."""
+    """Sets the first group's learning rate, and the others in the initial proportion."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Take note of the proportions. Raises ValueError where an optimizer has no learning rate."""
+        """Read the proportions. Raises ValueError if an optimizer has no learning rate."""
         self._groups = [g for o in optimizers for g in o.param_groups]
         if any("lr" not in g for g in self._groups):
-            raise ValueError(
-                "an optimizer keeps its learning rate elsewhere than in group['lr'], where a probe can set it"
-            )
+            raise ValueError("a probe can set the learning rate only in group['lr'], which an optimizer lacks")
         rates = [self._base(g) for g in self._groups]
         self.first = rates[0]
         self._shares = [rate / rates[0] if rates[0] > 0 else 1.0 for rate in rates]
@@ -154,17 +152,17 @@ class Rates:
         """Set the rate of the next step."""
         for group, share in zip(self._groups, self._shares, strict=True):
             if isinstance(group["lr"], torch.Tensor):
-                group["lr"].fill_(rate * share)  # a captured or compiled step reads this very tensor
+                group["lr"].fill_(rate * share)  # a captured or compiled step reads this tensor object
             else:
                 group["lr"] = rate * share
 
     @staticmethod
     def _base(group: Mapping[str, object]) -> float:
-        """The rate that a warmup leads to where a scheduler says it, else the present one."""
+        """Return the rate to which a warmup leads, if a scheduler stores it, else the present one."""
         rate = float(group["lr"])  # type: ignore[arg-type]
         return rate if rate > 0 else float(group.get("initial_lr", 0.0))  # type: ignore[arg-type]
 
 
-def warmed(rate: float, step: int, warmup_steps: int) -> float:
-    """The learning rate of 0-based `step`, which rises in a straight line to `rate` over the warmup and then stays."""
+def warmup_rate(rate: float, step: int, warmup_steps: int) -> float:
+    """Return the learning rate of a step, from 0: it rises linearly to `rate` during the warmup, then stays constant."""
     return rate * min(1.0, (step + 1) / (warmup_steps + 1))

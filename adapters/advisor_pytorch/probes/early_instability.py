@@ -11,45 +11,44 @@ import torch
 
 from advisor_pytorch.checkpoints.state import Stateful
 from advisor_pytorch.logger import TuningLogger
-from advisor_pytorch.probes.bench import Bench, Step, as_number, check_counts, check_functions, warmed
+from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functions, read_number, warmup_rate
 from advisor_pytorch.probes.learning_rate import OBJECTIVE
 from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count
 
-LASTING = 10
-"""Steps over which a loss is averaged: what is over sooner, not even the shortest warmup that the playbook tries could mend."""
-GIVEN_UP = 3
-"""Evaluations in a row that are not finite."""
+AVERAGING_STEPS = 10
+"""Number of steps over which a loss is averaged: even the shortest warmup of the playbook would not affect shorter rises."""
+MAX_NONFINITE = 3
+"""Number of consecutive non-finite evaluations after which a trial stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTrial:
-    """How training started at one learning rate. Losses are averaged over ten steps, but for the first."""
+    """The first steps at one learning rate. Losses are averaged over ten steps, except the first."""
 
     learning_rate: float
     multiple: float
-    """Of the current best learning rate."""
+    """Multiple of the current best learning rate."""
     first: float
     """Loss before the first step."""
     highest: float
     highest_step: int
-    """Step up to which it was that high."""
+    """Last step of the average that was highest."""
     last: float
     diverged_at: int | None = None
-    """Step from which the loss was not finite."""
+    """First step with a non-finite loss."""
 
 
 @dataclass(frozen=True)
 class EarlyInstability:
-    """The probe's result; prints itself as a table. Whether a rise is more than noise, `advisor analyze` says."""
+    """Result of the probe, lowest learning rate first; prints as a table. `advisor analyze` distinguishes a rise from noise."""
 
     trials: tuple[StartTrial, ...]
-    """Lowest learning rate first."""
     experiment: str
 
     @property
     def diverges_from(self) -> float | None:
-        """The lowest learning rate at which the loss stopped being a number; None if there was none."""
+        """The lowest learning rate with a non-finite loss; None if there was none."""
         return min((t.learning_rate for t in self.trials if t.diverged_at is not None), default=None)
 
     def __str__(self) -> str:
@@ -66,7 +65,7 @@ class EarlyInstability:
             yield f"At {trial.learning_rate:.3g} it stood at {trial.highest:.4g} for ten steps, above {trial.first:.4g} at first."
         if not higher and self.diverges_from is None:
             yield "At none of these learning rates did the loss rise above its first value for ten steps."
-        yield f"Logged as the study {self.experiment!r}: `advisor analyze` tells a rise from noise and says what to do."
+        yield f"Logged as the study {self.experiment!r}: `advisor analyze` distinguishes a rise from noise and recommends changes."
 
 
 def early_instability(
@@ -90,24 +89,25 @@ def early_instability(
 
         print(early_instability(step, model, optimizer, evaluate=loss_on_a_fixed_batch, learning_rate=0.1))
 
-    Some models blow up within the first steps, recover, and train slowly ever after; evaluations far apart do not show it. So as to
-    tell where that begins, a few multiples of the rate are tried, each from the same state and on the same batches (see
-    `learning_rate_range`). One MLflow run a rate: param `learning_rate`, the objective `probe/loss` at every step (step 0: before
-    the first), status diverged where it stopped being a number, and all that `TuningLogger` logs.
+    Some models blow up within the first steps, recover, and train slowly from then on; infrequent evaluations do not
+    show it. To find where that begins, a few multiples of the rate are tried, each from the same state and on the same
+    batches (see `learning_rate_range`). Each rate is one MLflow run with the param `learning_rate`, the objective
+    `probe/loss` at every step (step 0: before the first), the status diverged if it became non-finite, and everything
+    that `TuningLogger` logs.
 
     Args:
-        step: makes one whole step, with `optimizer.step()`, and returns the loss. A scheduler in it is overruled.
-        model, optimizer: what the step trains; put back afterwards.
-        evaluate: gives the loss, on one fixed batch or more; called at every step. None: the training loss of the step.
-        learning_rate: the current best; None: the optimizer's.
-        multiples: of it, to be tried. With fewer than five, that the best lies at the edge cannot be told from chance.
-        steps: optimizer steps a trial.
-        warmup_steps: steps over which the rate rises from 0, to see whether so many mend it.
+        step: makes one training step, with `optimizer.step()`, and returns the loss. The probe overrides a scheduler in it.
+        model, optimizer: what the step trains; restored afterwards.
+        evaluate: returns the loss on one or more fixed batches; called at every step. None: the training loss of the step.
+        learning_rate: current best; None: the optimizer's.
+        multiples: multiples of it to try. With fewer than five, a best value at the edge may be chance.
+        steps: optimizer steps per trial.
+        warmup_steps: steps of a linear warmup from 0, to see whether it removes the instability.
         max_train_steps, reset, params, also, experiment, tracking_uri: as for `learning_rate_range`.
 
     Raises:
-        TypeError, ValueError: an argument is not what it must be.
-        Whatever the steps or `evaluate` raise; everything is put back before.
+        TypeError, ValueError: an argument is invalid.
+        Errors of the steps or `evaluate`; everything is restored first.
 
     Source: the playbook's "How can optimization failures be debugged and mitigated?".
     """
@@ -139,8 +139,6 @@ def early_instability(
 
 @dataclass(frozen=True)
 class _Starts:
-    """The trials of one probe."""
-
     bench: Bench
     step: Step
     evaluate: Callable[[], Value] | None
@@ -154,45 +152,47 @@ class _Starts:
             {"learning_rate": rate},
             OBJECTIVE,
             rate=rate,
-            start_step=1,  # 0 is before the first
+            start_step=1,  # step 0 is before the first
             max_train_steps=self.planned,
         ) as log:
             losses = self._losses(log, rate)
-            gone = not math.isfinite(losses[-1])
-            log.close("diverged" if gone else "complete")
-        return _read(rate, multiple, losses, gone, first_step=0 if self.evaluate is not None else 1)
+            diverged = not math.isfinite(losses[-1])
+            log.close("diverged" if diverged else "complete")
+        return _read(rate, multiple, losses, diverged, first_step=0 if self.evaluate is not None else 1)
 
     def _losses(self, log: TuningLogger, rate: float) -> list[float]:
-        """The loss before the first step, where there is a function for it, and after each."""
+        """Return the loss before the first step, if `evaluate` gives it, and after each step."""
         if self.reset is not None:
             self.reset()
         losses: list[float] = []
         if self.evaluate is not None:
             losses.append(_log(log, self.evaluate()))
         for i in range(self.steps):
-            self.bench.rates.set(warmed(rate, i, self.warmup_steps))
+            self.bench.rates.set(warmup_rate(rate, i, self.warmup_steps))
             loss = self.step()
             log.step(loss)
             losses.append(_log(log, loss if self.evaluate is None else self.evaluate()))
-            if len(losses) >= GIVEN_UP and not any(map(math.isfinite, losses[-GIVEN_UP:])):
+            if len(losses) >= MAX_NONFINITE and not any(map(math.isfinite, losses[-MAX_NONFINITE:])):
                 break
         return losses
 
 
 def _log(log: TuningLogger, loss: Value) -> float:
     log.evaluate({OBJECTIVE: loss})
-    return as_number(loss)
+    return read_number(loss)
 
 
-def _read(rate: float, multiple: float, losses: list[float], gone: bool, first_step: int) -> StartTrial:
+def _read(rate: float, multiple: float, losses: list[float], diverged: bool, first_step: int) -> StartTrial:
     finite = [loss for loss in losses if math.isfinite(loss)]
     if not finite:
         return StartTrial(rate, multiple, math.nan, math.nan, first_step, math.nan, first_step)
-    levels = [statistics.fmean(finite[i : i + LASTING]) for i in range(1, max(len(finite) - LASTING, 1) + 1)]
+    levels = [
+        statistics.fmean(finite[i : i + AVERAGING_STEPS]) for i in range(1, max(len(finite) - AVERAGING_STEPS, 1) + 1)
+    ]
     levels = levels if len(finite) > 1 else finite
     highest = max(range(len(levels)), key=levels.__getitem__)
-    at = min(highest + LASTING, len(finite) - 1) + first_step
-    diverged_at = len(finite) + first_step if gone else None
+    at = min(highest + AVERAGING_STEPS, len(finite) - 1) + first_step
+    diverged_at = len(finite) + first_step if diverged else None
     return StartTrial(rate, multiple, finite[0], levels[highest], at, levels[-1], diverged_at)
 
 

@@ -11,61 +11,59 @@ import torch
 
 from advisor_pytorch.checkpoints.state import Stateful
 from advisor_pytorch.logger import TuningLogger
-from advisor_pytorch.probes.bench import Bench, Step, as_number, check_counts, check_functions, warmed
+from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functions, read_number, warmup_rate
 from advisor_pytorch.validation import check_count
 
 OBJECTIVE = "probe/loss"
 """Mean training loss over the last tenth of the steps, logged every tenth."""
-MATERIAL = 0.1
-"""A rate trains if the loss falls by so large a share of the largest fall. Our choice."""
-BLOWN_UP = 4.0
-"""A loss, averaged over a tenth of the steps, has diverged at so many times the untrained one, even as a number. Our choice."""
+MIN_GAIN = 0.1
+"""Minimum fall of the loss at a rate that trains, as a share of the largest fall. Our choice."""
+DIVERGENCE_FACTOR = 4.0
+"""A loss, averaged over a tenth of the steps, has diverged above this multiple of the untrained loss. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateTrial:
-    """What training at one constant learning rate gave."""
+    """Result of training at one constant learning rate."""
 
     learning_rate: float
     loss: float
-    """Mean over the last tenth of the steps; not finite, or that before the end, where it diverged."""
+    """Mean over the last tenth of the steps, or before the divergence; may be non-finite."""
     fall: float
-    """How far that lies below the loss of the untrained model on the same batches."""
-    error: float
-    """Standard error of `fall`."""
+    """Difference to the loss of the untrained model on the same batches."""
+    error: float  # standard error of `fall`
     diverged_at: int | None = None
-    """The step at which it was given up."""
+    """Step at which the trial was stopped."""
 
 
 @dataclass(frozen=True)
 class LearningRateRange:
-    """The probe's result; prints itself as a table with what follows from it."""
+    """Result of the probe, lowest learning rate first; prints as a table with conclusions."""
 
     trials: tuple[RateTrial, ...]
-    """Lowest learning rate first."""
     experiment: str
 
     @property
     def working(self) -> tuple[RateTrial, ...]:
-        """The trials that trained: fell beyond twice the standard error and by a tenth of the largest fall."""
+        """The trials whose loss fell by more than two standard errors and by a tenth of the largest fall."""
         fine = [t for t in self.trials if t.diverged_at is None]
         largest = max((t.fall for t in fine), default=0.0)
-        return tuple(t for t in fine if t.fall > 2 * t.error and t.fall >= MATERIAL * largest)
+        return tuple(t for t in fine if t.fall > 2 * t.error and t.fall >= MIN_GAIN * largest)
 
     @property
     def best(self) -> float | None:
-        """The learning rate with the lowest loss at the end; None if none trained."""
+        """The learning rate with the lowest final loss; None if none trained."""
         return min(self.working, key=lambda t: t.loss).learning_rate if self.working else None
 
     @property
     def diverges_from(self) -> float | None:
-        """The lowest learning rate from which on all of them diverged; None if the highest one did not."""
-        found = None
+        """The lowest learning rate from which all diverged; None if the highest one did not."""
+        lowest = None
         for trial in reversed(self.trials):
             if trial.diverged_at is None:
                 break
-            found = trial.learning_rate
-        return found
+            lowest = trial.learning_rate
+        return lowest
 
     def __str__(self) -> str:
         head = f"{'learning rate':>13}  {'loss':>11}  {'fall':>11}"
@@ -109,31 +107,32 @@ def learning_rate_range(
 
         print(learning_rate_range(step, model, optimizer, low=1e-4, high=1.0))
 
-    The rates lie evenly on a log scale. A trial that diverges is given up. Before them, the same steps are made at a learning rate
-    of 0: what the untrained model loses on these batches is what a fall is measured against. One MLflow run a rate: param
-    `learning_rate`, the objective `probe/loss`, status diverged for those that did, and all that `TuningLogger` logs.
+    The rates are evenly spaced on a log scale. A trial that diverges is stopped. First, the same steps run at a
+    learning rate of 0: the loss of the untrained model on these batches is the reference for a fall. Each rate is one
+    MLflow run with the param `learning_rate`, the objective `probe/loss`, the status diverged if it did, and everything
+    that `TuningLogger` logs.
 
-    The batches are the same where `step` draws them with PyTorch's, Python's or NumPy's global generators; a loader's iterator goes
-    on where it was, unless `reset` makes a new one. Reads the loss after every step, which waits for the device.
+    The batches are the same if `step` draws them with the global generators of PyTorch, Python or NumPy. An iterator of a loader
+    continues between trials, unless `reset` makes a new one. The loss is read after every step, which waits for the device.
 
     Args:
-        step: makes one whole step, with `optimizer.step()`, and returns the loss. A scheduler in it is overruled.
-        model, optimizer: what the step trains; put back afterwards. Of several parameter groups, the first one's rate is meant; the
-            others keep their proportion to it.
-        low, high: the lowest and the highest learning rate.
-        trials: how many.
-        steps: optimizer steps a trial.
-        warmup_steps: steps over which the rate rises from 0, before it is constant.
-        max_train_steps: steps of the training that this is a probe of, by which `advisor analyze` proposes a warmup.
-        reset: called before each trial, to start the data from its beginning.
+        step: makes one training step, with `optimizer.step()`, and returns the loss. The probe overrides a scheduler in it.
+        model, optimizer: what the step trains; restored afterwards. The rate is that of the first parameter group; the others
+            keep their proportion to it.
+        low, high: lowest and highest learning rate.
+        trials: number of learning rates.
+        steps: optimizer steps per trial.
+        warmup_steps: steps of a linear warmup from 0.
+        max_train_steps: steps of the actual training, from which `advisor analyze` derives a warmup.
+        reset: called before each trial, to restart the data.
         params: further hyperparameters to log with each run.
         also: further objects with `state_dict` and `load_state_dict` that a step changes: scheduler, scaler, averaged weights.
-        experiment: MLflow experiment that is the study; one that has runs already gets more of them.
-        tracking_uri: MLflow's store; None: as MLflow is set up, or `sqlite:///mlflow.db` in the working directory.
+        experiment: MLflow experiment of the study; existing runs stay.
+        tracking_uri: MLflow's store; None: MLflow's setting, or `sqlite:///mlflow.db` in the working directory.
 
     Raises:
-        TypeError, ValueError: an argument is not what it must be.
-        Whatever the steps raise; everything is put back before.
+        TypeError, ValueError: an argument is invalid.
+        Errors of the steps; everything is restored first.
 
     Source: the playbook's "Identifying unstable workloads": a sweep, and the losses just above the best rate.
     """
@@ -194,14 +193,14 @@ class _Sweep:
         return RateTrial(rate, loss, statistics.fmean(falls), error)
 
     def _losses(self, rate: float, log: TuningLogger | None) -> tuple[list[float], int | None]:
-        """Each step's loss at the rate, and the step at which it diverged; logged where there is a `log`."""
+        """Return each step's loss at the rate, and the step of a divergence; logged if there is a `log`."""
         if self._reset is not None:
             self._reset()
         losses: list[float] = []
         for i in range(self._steps):
-            self._bench.rates.set(warmed(rate, i, self._warmup_steps))
+            self._bench.rates.set(warmup_rate(rate, i, self._warmup_steps))
             loss = self._step()
-            losses.append(as_number(loss))
+            losses.append(read_number(loss))
             if log is None:
                 continue
             log.step(loss)
@@ -216,7 +215,11 @@ class _Sweep:
         if not math.isfinite(losses[-1]):
             return True
         start = statistics.fmean(self._untrained)
-        return len(losses) >= self._tenth and start > 0 and statistics.fmean(losses[-self._tenth :]) > BLOWN_UP * start
+        return (
+            len(losses) >= self._tenth
+            and start > 0
+            and statistics.fmean(losses[-self._tenth :]) > DIVERGENCE_FACTOR * start
+        )
 
 
 def _row(trial: RateTrial, works: bool) -> str:

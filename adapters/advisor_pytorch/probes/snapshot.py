@@ -1,4 +1,4 @@
-"""The state of a training in host memory, and its exact return."""
+"""An exact copy of a training's state in host memory."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from advisor_pytorch.checkpoints.state import Stateful, random_states, restore_r
 
 
 class Snapshot:
-    """Model, optimizers, random states and further objects as they are now.
+    """The present state of model, optimizers, random generators and further objects.
 
-    Tensors are copied to host memory, so that a device has as much room as before; `restore` writes them back into the very tensors
-    that they came from, which others may hold or have compiled against. Whatever has appeared since is taken away.
+    Tensors are copied to host memory, to leave the device's memory free. `restore` writes into the original tensor
+    objects, to which other code may hold references or compiled graphs, and removes whatever was added since.
     """
 
     def __init__(
         self, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], also: Sequence[Stateful] = ()
     ) -> None:
-        """Copy the state of all of them. Raises whatever an object of `also` raises."""
+        """Copy all states. Raises errors of the objects in `also`."""
         self._optimizers, self._also = optimizers, also
         modules = list(model.modules())
         self._modes = [(m, m.training) for m in modules]
@@ -39,7 +39,7 @@ class Snapshot:
         self._random = random_states()
 
     def restore(self) -> None:
-        """Put everything back."""
+        """Restore all states."""
         for module, mode in self._modes:
             module.training = mode
         for module, buffers in self._buffers:
@@ -64,7 +64,7 @@ class Snapshot:
         self._values.setdefault(id(tensor), (tensor, tensor.detach().to("cpu", copy=True)))
 
     def _walk(self, value: Any) -> Any:
-        """The value with containers of its own, after its tensors were copied."""
+        """Return the value with copied containers, after copying its tensors."""
         if isinstance(value, torch.Tensor):
             self._note(value)
             return value
@@ -76,7 +76,7 @@ class Snapshot:
 
 
 def _containers(value: Any) -> Any:
-    """The value with fresh containers, so that what is kept stays as it is when the training goes on with it."""
+    """Return the value with new containers, so that the copy does not change with the training."""
     if isinstance(value, dict):
         return {k: _containers(v) for k, v in value.items()}
     if isinstance(value, list):

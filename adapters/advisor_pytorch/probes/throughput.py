@@ -1,4 +1,4 @@
-"""How many examples a second a step takes, measured until it is known well enough."""
+"""Measure how many examples per second a step processes, to a given precision."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from advisor_pytorch.probes.bench import Step
 from advisor_pytorch.steps.device import Value
 
 Stepped = Callable[[Value], object]
-"""Is told the loss of each step."""
+"""Called with the loss of each step."""
 
 WARMUP_STEPS = 3
-"""Steps before the first block: caches, kernels chosen by trying, compilation."""
+"""Number of steps before the first block, for caches, kernel selection and compilation."""
 BLOCK_S = 0.1
-"""A block of steps lasts about this long: on a device, each ends with a wait for it, which must not weigh."""
-FEWEST_BLOCKS = 6
-"""The range of six values holds the median with 97 %; that of five not with 95 %."""
-AT_LEAST = 3
-"""Blocks that are measured whatever they take."""
+"""Approximate seconds per block of steps: each ends with a wait for the device, which must be negligible."""
+MIN_INTERVAL_BLOCKS = 6
+"""Minimum blocks for an interval: the range of six values holds the median with 97 %; of five with less than 95 %."""
+MIN_BLOCKS = 3
+"""Minimum blocks per measurement, however long they take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some steps in a row, timed together."""
+    """Consecutive steps, timed together."""
 
     steps: int
     seconds: float
     last_step: int
-    """As the training counts."""
+    """Number of the last step in the training."""
 
 
 class Stopwatch:
-    """Times blocks of steps on a device until the median is known to `precision`, or time is up; `blocks` holds what there is."""
+    """Times blocks of steps in `blocks` until the median is known to `precision` or the time is over."""
 
     def __init__(self, step: Step, device: torch.device, precision: float, seconds: float) -> None:
-        """precision: half width of the 95 % interval of the median, as a share of it. seconds: the time that there is."""
+        """precision: half width of the 95 % interval of the median, as a share of it. seconds: maximum time."""
         self._step, self._device, self._precision, self._seconds = step, device, precision, seconds
         self.blocks: list[Block] = []
 
     def run(self, after_step: Stepped, last_step: Callable[[], int]) -> None:
-        """Warm up and measure. `after_step` is told each step's loss, `last_step` tells how far the training has come."""
+        """Warm up and measure. `after_step` receives each step's loss; `last_step` returns the training's step number."""
         started = time.perf_counter()
         once = min(self._time(1, after_step) for _ in range(WARMUP_STEPS))
-        steps = max(1, round(min(BLOCK_S, self._seconds / (2 * FEWEST_BLOCKS)) / once))
+        steps = max(1, round(min(BLOCK_S, self._seconds / (2 * MIN_INTERVAL_BLOCKS)) / once))
         while True:
             self.blocks.append(Block(steps, self._time(steps, after_step), last_step()))
-            if self._is_known() or (len(self.blocks) >= AT_LEAST and time.perf_counter() - started > self._seconds):
+            if self._is_known() or (len(self.blocks) >= MIN_BLOCKS and time.perf_counter() - started > self._seconds):
                 return
 
     def _time(self, steps: int, after_step: Stepped) -> float:
@@ -65,16 +65,16 @@ class Stopwatch:
     def _is_known(self) -> bool:
         speeds = [b.steps / b.seconds for b in self.blocks]
         low, high = median_interval(speeds)
-        return len(speeds) >= FEWEST_BLOCKS and high - low <= 2 * self._precision * statistics.median(speeds)
+        return len(speeds) >= MIN_INTERVAL_BLOCKS and high - low <= 2 * self._precision * statistics.median(speeds)
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Two of the values (n,) between which the median of what they are drawn from lies with 95 %; their range below six values.
+    """Return a 95 % interval of the population median from the values (n,); their range below six values.
 
-    Order statistics: nothing is assumed of how the values scatter but that they do so independently.
+    It uses order statistics and assumes only that the values are independent.
     """
     ordered, n = sorted(values), len(values)
-    if n < FEWEST_BLOCKS:
+    if n < MIN_INTERVAL_BLOCKS:
         return ordered[0], ordered[-1]
     outside, cut = 0.0, 0
     while (outside := outside + math.comb(n, cut) / 2**n) <= 0.025:
@@ -83,7 +83,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """Lower quartile, median and upper quartile of the values (n,), n at least 1."""
+    """Return lower quartile, median and upper quartile of the values (n,), n at least 1."""
     if len(values) == 1:
         return values[0], values[0], values[0]
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -91,7 +91,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def wait_for(device: torch.device) -> None:
-    """Wait until the device has done what it was given."""
+    """Wait until the device has finished its queued work."""
     if device.type == "cpu":
         return
     module = getattr(torch, device.type, None)

@@ -1,7 +1,7 @@
-"""One row per optimizer step, taken from the optimizers' hooks and the loop's calls.
+"""Capture one row per optimizer step from the optimizers' hooks and the loop's calls.
 
-What stands here happens in the training thread at every step: it appends numbers and tensors to flat lists, and leaves all else to
-the writer thread (`rows`).
+This code runs in the training thread at every step: it appends numbers and tensors to flat lists and leaves the rest to the
+writer thread (`rows`).
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ import torch
 
 from advisor import contract
 from advisor_pytorch.steps import clipping, scaling
-from advisor_pytorch.steps.clock import TIMES, Clock
-from advisor_pytorch.steps.device import Value, keep, own_copy
+from advisor_pytorch.steps.clock import TIME_METRICS, Clock
+from advisor_pytorch.steps.device import Value, detached_copy, read_or_copy
 from advisor_pytorch.steps.gradients import Measure, norm_of
 from advisor_pytorch.steps.norms import Norms
 from advisor_pytorch.steps.rates import Rates
 from advisor_pytorch.steps.rows import Column, Layout, PendingChunk, Role, Skips, Stretch
 
 HAND_OVER_S = 0.25
-"""Points stay with the training thread no longer than this, or a step where that takes longer."""
+"""Maximum seconds for which points stay in the training thread, or one step if that takes longer."""
 
 
 class Owner(Protocol):
-    """Whom the capture reports to."""
+    """Receives the captured data."""
 
     def hand_over(self, chunk: PendingChunk) -> None:
-        """Take values that may still be on their way."""
+        """Receive values that may still be on their way from the device."""
 
     def noticed(self, tag: str, value: str) -> None:
-        """Take a fact that showed itself during training; the last word counts."""
+        """Receive a fact observed during training, as a tag; a later value replaces an earlier one."""
 
     def warn(self, key: str, message: str) -> None:
-        """Say one line, once."""
+        """Log one line, once per key."""
 
 
 class StepCapture:
-    """Captures the steps of `optimizers`, numbered from `start_step`, until `stop`. Those of the first are counted: it leads.
+    """Captures the steps of `optimizers`, from `start_step` until `stop`. The first optimizer leads: its steps are counted.
 
-    A row opens when the leading optimizer's `step()` is through and closes with the loop's `add_loss`, or, if the loop does not log
-    every step, when the next one begins. Losses of micro-batches, logged before their optimizer step, are averaged into it. A row
-    has the norms of all optimizers that stepped since the last one.
+    A row opens after the leading optimizer's `step()` and closes with the loop's `add_loss` or, if the loop does not
+    log every step, before the next step. Losses of micro-batches logged before their optimizer step are averaged into
+    it. A row has the norms of all optimizers that stepped since the last row.
 
-    A step that a gradient scaler leaves out has no row. Nor has it a number, unless the optimizer is fused: of that one only the
-    device knows, so that the numbers have a gap there.
+    A step that a gradient scaler skips has no row. It has no number either, unless the optimizer is fused: then only
+    the device knows about the skip, and the numbers have a gap.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class StepCapture:
         measure: Measure | None = norm_of,
         in_parts: bool = False,
     ) -> None:
-        """`measure` takes norms of gradients (None: nobody does); `in_parts`: those are this rank's parts, see `merging`."""
+        """`measure` computes gradient norms (None: no norms); `in_parts`: those are this rank's parts, see `merging`."""
         self._optimizers, self._owner, self._batch_size = tuple(optimizers), owner, batch_size
         self._in_parts = in_parts
         self._index = {id(optimizer): k for k, optimizer in enumerate(optimizers)}
@@ -75,7 +75,7 @@ class StepCapture:
         """Whether steps are captured: until `stop`, and in this process only."""
         self.next_step = start_step
         self.skipped = 0
-        """Steps that have no number because a gradient scaler left them out."""
+        """Steps without a number because a gradient scaler skipped them."""
         self._pending_skips = 0
         self._scaled = self._hook_ran = self._drops_loss = False
         self._closed_rows = 0
@@ -92,63 +92,75 @@ class StepCapture:
         self._begin_row()
         self._handles = []
         for k, optimizer in enumerate(self._optimizers):
-            self._handles.append(optimizer.register_step_pre_hook(partial(self._before_step, k)))
-            self._handles.append(optimizer.register_step_post_hook(partial(self._after_step, k)))
-        clipping.listen(self._on_clip)
-        scaling.listen(self)
+            self._handles.append(optimizer.register_step_pre_hook(self._guard(partial(self._before_step, k))))
+            self._handles.append(optimizer.register_step_post_hook(self._guard(partial(self._after_step, k))))
+        self._clip_listener, self._scaler_listener = self._guard(self._on_clip), self._guard(self._on_scaler)
+        clipping.listen(self._clip_listener)
+        scaling.patches.listen(self._scaler_listener)
         _live.add(self)
 
     def stop(self) -> None:
-        """Take the hooks away and hand over what is left."""
+        """Remove the hooks and hand over the remaining rows."""
         for handle in self._handles:
             handle.remove()
-        clipping.ignore(self._on_clip)
-        scaling.ignore(self)
-        if self.alive:
-            try:
-                self._close_row()
-                self.flush()
-            except Exception as error:  # a device that has failed gives nothing any more
-                self._fail(error)
+        clipping.ignore(self._clip_listener)
+        scaling.patches.ignore(self._scaler_listener)
+        self._guard(self._close_row)()
+        self._guard(self.flush)()
         self.alive = False
 
-    # From the loop.
+    def _guard(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a hook: it does nothing after `stop` or in a forked process, and an error in it becomes a warning."""
+
+        def guarded(*args: Any) -> Any:
+            if not self.alive:
+                return None
+            try:
+                return function(*args)
+            except Exception as error:
+                text = f"a step could not be captured ({type(error).__name__}: {error}); training goes on"
+                self._owner.warn("capture", text)
+                return None
+
+        return guarded
+
+    # Called by the loop.
 
     def add_loss(self, loss: Value, grad_norm: Value | None = None, examples: int | None = None) -> None:
-        """The loss of the step just made, or of a micro-batch of the one to come; a `grad_norm` says that a step was made."""
+        """Add the loss of the last step, or of a micro-batch of the next; `grad_norm` means that a step was made."""
         if self._drops_loss:
             self._drops_loss = False
             return
-        kept = keep(loss)
-        if isinstance(kept, torch.Tensor):
-            self._losses.append(kept)
+        value = read_or_copy(loss)
+        if isinstance(value, torch.Tensor):
+            self._losses.append(value)
         else:
-            self._plain_losses.append(kept)
+            self._plain_losses.append(value)
         if examples is not None:
-            self._said += examples
+            self._explicit_examples += examples
         elif self._batch_size is not None:
-            self._by_size += self._batch_size
-        if grad_norm is not None and self._row is None:  # no hook ran: a replayed CUDA graph
-            self._norms.give(own_copy(torch.as_tensor(grad_norm)))
+            self._nominal_examples += self._batch_size
+        if grad_norm is not None and self._row is None:  # no hook ran: replay of a CUDA graph
+            self._norms.set_whole(detached_copy(torch.as_tensor(grad_norm)))
             self._open_row()
         if self._row is not None:
             self._close_row()
 
     def add_batch(self, waited_s: float, examples: int | None) -> None:
-        """A batch arrived from the loader, after a wait."""
+        """Record a batch that arrived from the loader after a wait."""
         if not self.alive:
             return
         self._drops_loss = False
-        if self._row is not None:  # losses that come now are the next step's
+        if self._row is not None:  # further losses belong to the next step
             self._close_row()
         self._clock.batch(waited_s, examples)
 
     def restart_clock(self) -> None:
-        """Begin the next step's time now: what came before was no training."""
+        """Start the next step's time now: the time before was not training."""
         self._clock.restart()
 
     def flush(self) -> None:
-        """Hand over the rows that are complete."""
+        """Hand over the complete rows."""
         self._handed = time.perf_counter()
         if self._stretch.numbers:
             self._stretches.append(self._stretch)
@@ -157,114 +169,85 @@ class StepCapture:
             stretches, self._stretches = self._stretches, []
             self._owner.hand_over(PendingChunk(stretches, windowed=True, skips=self._skips))
 
-    # From PyTorch.
+    # Called by PyTorch.
 
     def _before_step(
-        self, k: int, _optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, k: int, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        if not self.alive:
+        self._hook_ran = True
+        if k == 0:
+            self._drops_loss = False
+            if self._row is not None:
+                self._close_row()
+            if self._scaled:
+                self._overflowed = getattr(optimizer, "found_inf", None)
+        if self._is_capturing():
             return None
-        try:
-            self._hook_ran = True
-            if k == 0:
-                self._drops_loss = False
-                if self._row is not None:
-                    self._close_row()
-                if self._scaled:
-                    self._overflowed = getattr(_optimizer, "found_inf", None)
-            if self._on_cuda and torch.cuda.is_current_stream_capturing():
-                return None
-            if len(args) > 1 or kwargs:
-                closure = args[1] if len(args) > 1 else kwargs.get("closure")
-                if callable(closure):
-                    watched = self._watching(k, closure)
-                    return (
-                        ((args[0], watched, *args[2:]), kwargs)
-                        if len(args) > 1
-                        else (args, kwargs | {"closure": watched})
-                    )
-            self._norms.before_step(k)
-        except Exception as error:
-            self._fail(error)
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], self._wrap_closure(k, args[1]), *args[2:]), kwargs
+        if len(args) <= 1 and callable(kwargs.get("closure")):
+            return args, kwargs | {"closure": self._wrap_closure(k, kwargs["closure"])}
+        self._norms.before_step(k)
         return None
 
-    def _watching(self, k: int, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """The closure of a step, whose first evaluation computes the gradient that the step starts from."""
+    def _wrap_closure(self, k: int, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Wrap the closure of a step: its first evaluation computes the gradient that the step starts from."""
         evaluated = False
 
-        def watched() -> Any:
+        def wrapped() -> Any:
             nonlocal evaluated
             loss = closure()
             if not evaluated:
                 evaluated = True
-                try:
-                    self._norms.before_step(k)
-                except Exception as error:
-                    self._fail(error)
+                self._guard(self._norms.before_step)(k)
             return loss
 
-        return watched
+        return wrapped
 
     def _after_step(self, k: int, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if not self.alive:
-            return
-        try:
-            self._norms.after_step(k)
-            if k == 0 and not (self._on_cuda and torch.cuda.is_current_stream_capturing()):
-                self._open_row()
-        except Exception as error:
-            self._fail(error)
+        self._norms.after_step(k)
+        if k == 0 and not self._is_capturing():
+            self._open_row()
 
-    def _on_clip(self, given: clipping.Clipping) -> None:
-        if not self.alive:
+    def _on_clip(self, event: clipping.Clipping) -> None:
+        scope = self._norms.scope(event)
+        if not scope.optimizers:
             return
-        try:
-            concern = self._norms.concern(given)
-            if not concern.optimizers:
-                return
-            if 0 in concern.optimizers:
-                self._close_row()
-            tag = contract.TAG_GRAD_CLIP if given.by == "norm" else contract.TAG_GRAD_CLIP_VALUE
-            if tag not in self._noticed:
-                self._notice(tag, str(given.limit))
-            if not self._is_capturing():
-                self._norms.clipped(given, concern)
-        except Exception as error:
-            self._fail(error)
+        if 0 in scope.optimizers:
+            self._close_row()
+        tag = contract.TAG_GRAD_CLIP if event.by == "norm" else contract.TAG_GRAD_CLIP_VALUE
+        if tag not in self._noticed:
+            self._notice(tag, str(event.limit))
+        if not self._is_capturing():
+            self._norms.clipped(event, scope)
 
-    def scaler_begins(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
-        """A gradient scaler is about to make a step, or not."""
+    def _on_scaler(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, begins: bool) -> None:
         k = self._index.get(id(optimizer))
-        if k is None or not self.alive or not scaler.is_enabled():
-            return
-        try:
-            self._hook_ran = False
-            scale = getattr(scaler, "_scale", None)  # `get_scale` would wait for the device
-            if k == 0:
-                self._close_row()
-                self._scaled = True
-                self._scale = own_copy(scale) if scale is not None else None
-            if scale is not None and not scaling.is_unscaled(scaler, optimizer):
-                self._norms.unscale(k, scale)
-        except Exception as error:
-            self._fail(error)
+        if k is not None and scaler.is_enabled():
+            if begins:
+                self._before_scaled_step(k, scaler, optimizer)
+            elif not self._hook_ran:
+                self._after_skipped_step(k)
 
-    def scaler_ended(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
-        """It has made the step, or left it out."""
-        k = self._index.get(id(optimizer))
-        if k is None or self._hook_ran or not self.alive or not scaler.is_enabled():
-            return
-        try:
-            self._norms.drop(k)
-            if k == 0:
-                self.skipped += 1
-                self._pending_skips += 1
-                self._begin_row()
-                self._clock.restart()
-                self._clock.forget_batches()
-                self._drops_loss = True  # that of the batch that overflowed
-        except Exception as error:
-            self._fail(error)
+    def _before_scaled_step(self, k: int, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+        self._hook_ran = False
+        scale = getattr(scaler, "_scale", None)  # `get_scale` would wait for the device
+        if k == 0:
+            self._close_row()
+            self._scaled = True
+            self._scale = detached_copy(scale) if scale is not None else None
+        if scale is not None and not scaling.is_unscaled(scaler, optimizer):
+            self._norms.unscale(k, scale)
+
+    def _after_skipped_step(self, k: int) -> None:
+        self._norms.drop(k)
+        if k == 0:
+            self.skipped += 1
+            self._pending_skips += 1
+            self._begin_row()
+            self._clock.restart()
+            self._clock.forget_batches()
+            self._drops_loss = True  # the loss of the batch that overflowed
 
     # Rows.
 
@@ -272,7 +255,7 @@ class StepCapture:
         self._row = self._scale = self._overflowed = None
         self._losses: list[torch.Tensor] = []
         self._plain_losses: list[float] = []
-        self._said = self._by_size = 0
+        self._explicit_examples = self._nominal_examples = 0
         self._norms.forget()
 
     def _open_row(self) -> None:
@@ -291,7 +274,7 @@ class StepCapture:
         tensors += self._rate_tensors
         row += self._rate_numbers
         row += self._plain_losses
-        if examples := self._said or self._seen or self._by_size:
+        if examples := self._explicit_examples or self._seen or self._nominal_examples:
             row.append(examples)
         if self._scaled:
             row.append(self._pending_skips)
@@ -300,9 +283,9 @@ class StepCapture:
             scaled: object = (self._scale is not None, self._overflowed is not None)
         else:
             scaled = None
-        of_norms = self._norms.append_to(tensors, row)
+        norm_key = self._norms.append_to(tensors, row)
         plain = len(self._plain_losses)
-        key = (self._times, rates.number_names, rates.tensor_names, losses, plain, examples > 0, scaled, of_norms)
+        key = (self._times, rates.number_names, rates.tensor_names, losses, plain, examples > 0, scaled, norm_key)
         events = self._clock.events
         if key != self._key or (events is not None) != self._stretch.layout.timed:
             self._begin_stretch(key, events is not None)
@@ -311,7 +294,7 @@ class StepCapture:
         stretch.tensors += tensors
         if events is not None:
             stretch.events.append(events)
-        if self._closed_rows < 2:  # a loop that logs before its steps gives the first one two losses
+        if self._closed_rows < 2:  # a loop that logs before its steps logs two losses for the first
             self._closed_rows += 1
             self._notice_batch(examples, max(losses + plain, self._batches))
         self._begin_row()
@@ -319,7 +302,6 @@ class StepCapture:
             self.flush()
 
     def _begin_stretch(self, key: Any, timed: bool) -> None:
-        """Rows have other columns from here on."""
         if self._stretch.numbers:
             self._stretches.append(self._stretch)
         if (key, timed) not in self._layouts:
@@ -327,9 +309,9 @@ class StepCapture:
         self._key, self._stretch = key, Stretch(self._layouts[key, timed])
 
     def _lay_out(self, key: Any, timed: bool) -> Layout:
-        """Columns in the order in which `_close_row` fills them."""
-        times, number_rates, tensor_rates, losses, plain_losses, has_examples, scaled, of_norms = key
-        numbers = [Column(Role.VALUE, name) for name in (*TIMES[:times], *number_rates)]
+        """Return the columns in the order in which `_close_row` fills them."""
+        times, number_rates, tensor_rates, losses, plain_losses, has_examples, scaled, norm_key = key
+        numbers = [Column(Role.VALUE, name) for name in (*TIME_METRICS[:times], *number_rates)]
         numbers += [Column(Role.LOSS)] * plain_losses
         tensors = [Column(Role.LOSS)] * losses + [Column(Role.VALUE, name) for name in tensor_rates]
         if has_examples:
@@ -339,13 +321,11 @@ class StepCapture:
             numbers.append(Column(Role.SKIPPED))
             tensors += [Column(Role.VALUE, contract.LOSS_SCALE)] * has_scale
             tensors += [Column(Role.OVERFLOWED)] * may_have_overflowed
-        numbers_of_norms, tensors_of_norms = self._norms.columns(of_norms)
-        return Layout((*numbers, *numbers_of_norms), (*tensors, *tensors_of_norms), timed, self._in_parts)
-
-    # What it knows of its surroundings.
+        numbers_norm_key, tensors_norm_key = self._norms.columns(norm_key)
+        return Layout((*numbers, *numbers_norm_key), (*tensors, *tensors_norm_key), timed, self._in_parts)
 
     def _is_capturing(self) -> bool:
-        """Whether a CUDA graph is being recorded: nothing happens now."""
+        """Return whether a CUDA graph is being recorded; then no step is made."""
         return self._on_cuda and torch.cuda.is_current_stream_capturing()
 
     def _notice_batch(self, examples: int, micro_batches: int) -> None:
@@ -359,18 +339,14 @@ class StepCapture:
             self._noticed[tag] = value
             self._owner.noticed(tag, value)
 
-    def _fail(self, error: Exception) -> None:
-        self._owner.warn("capture", f"a step could not be captured ({type(error).__name__}: {error}); training goes on")
-
 
 _live: weakref.WeakSet[StepCapture] = weakref.WeakSet()
 
 
-def _leave_to_parent() -> None:
+def _disable_in_child() -> None:
     for capture in _live:
         capture.alive = False
 
 
-os.register_at_fork(
-    after_in_child=_leave_to_parent
-)  # a forked worker of a loader has a copy of all this, and must do nothing
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disable_in_child)  # a forked loader worker has a copy, which must do nothing

@@ -1,99 +1,77 @@
-"""Listens to `torch.nn.utils.clip_grad_norm_` and `clip_grad_value_`, which change the gradient before the optimizer's hook.
+"""Observe `torch.nn.utils.clip_grad_norm_` and `clip_grad_value_`, which change the gradient before the optimizer's hook.
 
-Most people wrote `from torch.nn.utils import clip_grad_norm_` long before anybody listens, so it is not enough to replace these
-functions. `clip_grad_norm_` looks up two helpers in its own module when it is called: they are wrapped there, which also gives the
-norm that it has computed. `clip_grad_value_`, and `clip_grad_norm_` before PyTorch 2.6, have no such helpers, but are themselves
-thin wrappers that turn gradients off: what they hold inside is replaced, so that everybody who has them has the listening one.
+Most code imports these functions by name before we listen, so replacing them in their module is not enough. `clip_grad_norm_`
+looks up two helpers in its module at each call: we wrap those and also get the norm that it computes. `clip_grad_value_`, and
+`clip_grad_norm_` before PyTorch 2.6, have no such helpers, but are thin wrappers that disable gradients: we replace the function
+inside their closure, which every importer shares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import CellType
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch.nn import utils
 from torch.nn.utils import clip_grad
 
+from advisor_pytorch.steps.patches import Patches
+
 
 class Clipping(NamedTuple):
-    """A clipping that is about to happen: the last moment at which the gradient is whole."""
+    """A clipping that is about to happen, while the gradient is still whole."""
 
     parameters: Sequence[torch.Tensor]
     limit: float
     by: Literal["norm", "value"]
     norm: torch.Tensor | None = None
-    """The norm of all their gradients together that is about to be compared with the limit, where it is known."""
+    """Norm of all their gradients together, which is about to be compared with the limit; None if unknown."""
     is_l2: bool = False
-    """Whether that is the L2 norm: people clip by other norms as well."""
+    """Whether `norm` is the L2 norm."""
 
 
 Listener = Callable[[Clipping], None]
 
-_listeners: list[Listener] = []
-_undo: list[Callable[[], None]] = []
-_norm_type: tuple[torch.Tensor, float] | None = None
-"""The last total norm that PyTorch's helper gave, and its kind."""
+_last_norm: tuple[torch.Tensor, float] | None = None
+"""The last total norm that PyTorch's helper returned, and its order."""
 
 
 def listen(listener: Listener) -> None:
-    """Have `listener` called until `ignore`. It must not raise."""
-    if not _listeners:
-        _wrap()
-    _listeners.append(listener)
+    """Call `listener` before each clipping until `ignore`. It must not raise."""
+    _patches.listen(listener)
 
 
 def ignore(listener: Listener) -> None:
-    """Undo `listen`; the last one to go puts PyTorch's own functions back."""
-    global _norm_type  # noqa: PLW0603 - as global as the functions that are wrapped
-    if listener in _listeners:
-        _listeners.remove(listener)
-    if not _listeners:
-        _norm_type = None
-        while _undo:
-            _undo.pop()()
+    """Undo `listen`."""
+    global _last_norm  # noqa: PLW0603 - as global as the patched functions
+    _patches.ignore(listener)
+    if not _patches.listeners:
+        _last_norm = None
 
 
-def _wrap() -> None:
+def _install() -> None:
     if hasattr(clip_grad, "_clip_grads_with_norm_"):
-        _replace(clip_grad, "_get_total_norm", _remembering)
-        _replace(clip_grad, "_clip_grads_with_norm_", _telling_norm)
-        _replace(utils, "clip_grads_with_norm_", _telling_norm)
+        _patches.replace(clip_grad, "_get_total_norm", _remember_norm)
+        _patches.replace(clip_grad, "_clip_grads_with_norm_", _observe_norm)
+        _patches.replace(utils, "clip_grads_with_norm_", _observe_norm)
     else:
-        _replace_inside(clip_grad.clip_grad_norm_, _telling_limit)
-    _replace_inside(clip_grad.clip_grad_value_, _telling_value)
+        _replace_inside(clip_grad.clip_grad_norm_, lambda original: _observe_limit(original, "norm"))
+    _replace_inside(clip_grad.clip_grad_value_, lambda original: _observe_limit(original, "value"))
 
 
-def _replace(module: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-    original = getattr(module, name)
-    wrapper = wrap(original)
-    setattr(module, name, wrapper)
-
-    def undo() -> None:
-        if getattr(module, name) is wrapper:
-            setattr(module, name, original)
-
-    _undo.append(undo)
+_patches: Patches[Listener] = Patches(_install)
 
 
 def _replace_inside(function: Any, wrap: Callable[[Any], Any]) -> None:
-    """Wrap what a decorated function calls."""
+    """Wrap the function that a decorated function calls."""
     for cell in function.__closure__ or ():
-        original = cell.cell_contents
-        if getattr(original, "__name__", None) == function.__name__:
-            cell.cell_contents = wrapper = wrap(original)
-            _undo.append(lambda cell=cell, original=original, wrapper=wrapper: _restore(cell, original, wrapper))  # type: ignore[misc]
+        if getattr(cell.cell_contents, "__name__", None) == function.__name__:
+            _patches.replace(cell, "cell_contents", wrap)
             return
 
 
-def _restore(cell: CellType, original: Any, wrapper: Any) -> None:
-    if cell.cell_contents is wrapper:
-        cell.cell_contents = original
-
-
-def _tell(clipping: Clipping) -> None:
-    for listener in list(_listeners):
+def _notify(clipping: Clipping) -> None:
+    for listener in list(_patches.listeners):
         listener(clipping)
 
 
@@ -101,40 +79,34 @@ def _as_list(parameters: Any) -> list[torch.Tensor]:
     return [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
 
 
-def _remembering(original: Any) -> Any:
+def _remember_norm(original: Any) -> Any:
     def get_total_norm(tensors: Any, norm_type: float = 2.0, *args: Any, **kwargs: Any) -> torch.Tensor:
-        global _norm_type  # noqa: PLW0603
+        global _last_norm  # noqa: PLW0603
         total: torch.Tensor = original(tensors, norm_type, *args, **kwargs)
-        _norm_type = total, float(norm_type)
+        _last_norm = total, float(norm_type)
         return total
 
     return get_total_norm
 
 
-def _telling_norm(original: Any) -> Any:
+def _observe_norm(original: Any) -> Any:
     def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: torch.Tensor, foreach: Any = None) -> None:
-        given = _as_list(parameters)
-        is_l2 = _norm_type is not None and _norm_type[0] is total_norm and _norm_type[1] == 2.0
-        _tell(Clipping(given, float(max_norm), "norm", total_norm, is_l2))
-        original(given, max_norm, total_norm, foreach)
+        parameters = _as_list(parameters)
+        is_l2 = _last_norm is not None and _last_norm[0] is total_norm and _last_norm[1] == 2.0
+        _notify(Clipping(parameters, float(max_norm), "norm", total_norm, is_l2))
+        original(parameters, max_norm, total_norm, foreach)
 
     return clip_grads_with_norm_
 
 
-def _telling_limit(original: Any) -> Any:
-    def clip_grad_norm_(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> torch.Tensor:
-        given = _as_list(parameters)
-        _tell(Clipping(given, float(max_norm), "norm"))
-        total: torch.Tensor = original(given, max_norm, *args, **kwargs)
-        return total
+def _observe_limit(original: Any, by: Literal["norm", "value"]) -> Any:
+    name = "max_norm" if by == "norm" else "clip_value"
 
-    return clip_grad_norm_
+    def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        parameters = _as_list(parameters)
+        if (limit := args[0] if args else kwargs.get(name)) is not None:
+            _notify(Clipping(parameters, float(limit), by))
+        return original(parameters, *args, **kwargs)
 
-
-def _telling_value(original: Any) -> Any:
-    def clip_grad_value_(parameters: Any, clip_value: float, *args: Any, **kwargs: Any) -> None:
-        given = _as_list(parameters)
-        _tell(Clipping(given, float(clip_value), "value"))
-        original(given, clip_value, *args, **kwargs)
-
-    return clip_grad_value_
+    clip.__name__ = original.__name__  # by which `_replace_inside` finds it
+    return clip

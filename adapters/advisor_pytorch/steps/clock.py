@@ -1,4 +1,4 @@
-"""The times of steps: from one to the next, waiting for batches, computing."""
+"""Step times: from one step to the next, waiting for batches, computing."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ import torch
 
 from advisor import contract
 
-TIMES = (contract.STEP_TIME, contract.DATA_WAIT, contract.COMPUTE_TIME)
+TIME_METRICS = (contract.STEP_TIME, contract.DATA_WAIT, contract.COMPUTE_TIME)
 
 EventPair = tuple[torch.cuda.Event, torch.cuda.Event]
 
 
 class Clock:
-    """Measures on the host, and computing on the device where that is a GPU: by events, which nobody waits for."""
+    """Measures on the host; on a GPU, computing is measured there by events, without waiting."""
 
     def __init__(self, device: torch.device | None) -> None:
-        """`device` is the CUDA device that computes, None where none does."""
+        """`device` is the CUDA device that computes; None for others."""
         self._device = device
         self._last: float | None = None
         self._waits = False
         self.events: EventPair | None = None
-        """Of the step just made: its first batch's arrival and its end."""
+        """Events of the last step: arrival of its first batch and its end."""
         self.forget_batches()
 
     def forget_batches(self) -> None:
-        """The batches that came are none of the next step's."""
+        """Discard the batches since the last step."""
         self.examples = self.batches = 0
-        """Of the step to come."""
+        """Number of examples and of batches of the next step."""
         self._waited = self._waited_within = 0.0
         self._arrived: float | None = None
         self._arrival: torch.cuda.Event | None = None
 
     def batch(self, waited_s: float, examples: int | None) -> None:
-        """A batch has arrived after a wait."""
+        """Record a batch that arrived after a wait."""
         self._waits = True
         self._waited += waited_s
         self.batches += 1
@@ -48,12 +48,12 @@ class Clock:
             self._arrival = _now_on(self._device)
 
     def step(self, row: list[float]) -> int:
-        """A step has been made: append its times to its row, and give how many of TIMES they are."""
+        """Append the times of a finished step to its row and return how many of TIME_METRICS they are."""
         now, last = time.perf_counter(), self._last
         self._last = now
         self.events = None
         known = 0
-        if last is not None:  # else there is no step before to count from
+        if last is not None:  # there is an earlier step to measure from
             row.append(now - last)
             known = 1
             if self._waits:
@@ -69,7 +69,7 @@ class Clock:
         return known
 
     def restart(self) -> None:
-        """Begin the next step's time now: what came before was no training."""
+        """Start the next step's time now: the time before was not training."""
         if self._last is not None:
             self._last = time.perf_counter()
             self._waited = self._waited_within = 0.0
@@ -78,7 +78,7 @@ class Clock:
 
     @property
     def last(self) -> float:
-        """When the last step was made; 0.0 where none was."""
+        """Time of the last step; 0.0 before the first."""
         return self._last or 0.0
 
 

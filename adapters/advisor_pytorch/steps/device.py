@@ -1,4 +1,4 @@
-"""Values on their way from the device to the host, many at a time and without waiting for the device."""
+"""Batched transfers of values from the device to the host, without waiting for the device."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ Value = float | torch.Tensor
 """A number, or a tensor of one element that may still be computed."""
 
 
-def own_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A scalar on the tensor's device that keeps neither its graph nor its storage and does not change when it does.
+def model_device(model: torch.nn.Module) -> torch.device:
+    """Return the device of the model's parameters; the CPU without parameters."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
+def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a scalar copy on the tensor's device, without graph or shared storage.
 
     Raises ValueError unless the tensor has one element, and this rank all of it.
     """
@@ -26,23 +31,23 @@ def own_copy(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone()
 
 
-def keep(value: Value) -> Value:
-    """A value that does not change any more: of what is on the CPU the number, which is there already; else `own_copy`.
+def read_or_copy(value: Value) -> Value:
+    """Return an immutable value: the number for plain and CPU values, which need no wait, else `detached_copy`.
 
-    Raises ValueError, TypeError or RuntimeError for what is no number, and as `own_copy` does.
+    Raises ValueError, TypeError or RuntimeError for values that are no number.
     """
     if not isinstance(value, torch.Tensor):
         return float(value)
     if type(value) is torch.Tensor and value.is_cpu:
         return float(value.item())
-    return own_copy(value)
+    return detached_copy(value)
 
 
 class Transfer:
     """Scalars on their way to the host: sent in the training thread, read in the writer thread.
 
-    Those of a CUDA device become one vector, which is copied to pinned memory behind whatever is computed there, with an event to
-    ask for; those of any other device are read by `numbers`, so that only the writer thread waits if anything has to.
+    Scalars of a CUDA device are stacked and copied to pinned memory behind its queued work, with an event to poll. Scalars of other
+    devices are read in `numbers`, so that only the writer thread may wait.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -53,18 +58,18 @@ class Transfer:
         self._parts = [(at, _OneDevice([tensors[i] for i in at])) for at in by_device.values()]
 
     def ready(self) -> bool:
-        """Whether everything has arrived."""
+        """Return whether everything has arrived."""
         return all(part.ready() for _, part in self._parts)
 
     def numbers(self) -> list[float]:
-        """The values, in the order of the tensors."""
+        """Return the values in the order of the tensors."""
         if len(self._parts) == 1:
             return self._parts[0][1].numbers()
-        found = [0.0] * self._count
+        result = [0.0] * self._count
         for at, part in self._parts:
             for i, number in zip(at, part.numbers(), strict=True):
-                found[i] = number
-        return found
+                result[i] = number
+        return result
 
 
 class _OneDevice:

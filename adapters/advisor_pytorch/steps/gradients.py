@@ -1,4 +1,4 @@
-"""Norms of gradients, and which optimizers a clipping concerns."""
+"""Norms of gradients, and the optimizers that a clipping affects."""
 
 from __future__ import annotations
 
@@ -8,27 +8,24 @@ from typing import NamedTuple
 import torch
 
 Measure = Callable[[Sequence[torch.Tensor]], "torch.Tensor | None"]
-"""Gives the L2 norm of the gradients of parameters together, a scalar; None if they have none."""
+"""Computes the L2 norm of the gradients of parameters together, a scalar; None if they have none."""
 
 
 def norm_of(parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """The plain `Measure`."""
+    """Compute the norm of parameters that this rank holds whole: the default `Measure`."""
     return global_norm([gradient for p in parameters if (gradient := p.grad) is not None])
 
 
 def global_norm(gradients: list[torch.Tensor]) -> torch.Tensor | None:
-    """The L2 norm of all gradients together, a scalar on the first one's device; None if there are none. Never waits."""
+    """Compute the L2 norm of all gradients together, a scalar on the first one's device; None without any. Never waits."""
     if not gradients:
         return None
     with torch.no_grad():
         try:
-            narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # their squares overflow or lose digits
+            narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # squares overflow or lose precision
             norms = torch._foreach_norm(gradients, 2.0, dtype=torch.float32 if narrow else None)
             total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms))
-        except (
-            RuntimeError,
-            TypeError,
-        ):  # sparse gradients, several devices, or a mixture that the fused kernel does not take
+        except (RuntimeError, TypeError):  # sparse gradients, several devices, or types that the fused kernel rejects
             total = _norm_one_by_one(gradients)
         return total
 
@@ -41,38 +38,38 @@ def _norm_one_by_one(gradients: list[torch.Tensor]) -> torch.Tensor:
     return total
 
 
-class Concern(NamedTuple):
-    """What a list of parameters has to do with the optimizers."""
+class ClipScope(NamedTuple):
+    """The optimizers that a list of parameters belongs to."""
 
     optimizers: tuple[int, ...]
-    """Those that train any of them."""
+    """Indexes of the optimizers that train any of them."""
     is_all: bool
-    """Whether they are all that these optimizers train, and nothing else."""
+    """Whether the list has exactly the parameters that these optimizers train."""
 
 
-class Concerns:
-    """Tells whom a clipping concerns; looks closely only at lists of parameters that it has not met."""
+class ClipScopes:
+    """Finds the optimizers that a clipping affects; caches the result per list of parameters."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = optimizers
-        self._known: dict[tuple[int, ...], Concern] = {}
+        self._known: dict[tuple[int, ...], ClipScope] = {}
 
-    def of(self, parameters: Sequence[torch.Tensor]) -> Concern:
-        """Whom they concern."""
+    def of(self, parameters: Sequence[torch.Tensor]) -> ClipScope:
+        """Return the scope of a list of parameters."""
         if not parameters:
-            return Concern((), False)
+            return ClipScope((), False)
         groups = (len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups)
         key = (id(parameters[0]), id(parameters[-1]), len(parameters), sum(groups))
         if key not in self._known:
             self._known[key] = self._look(parameters)
         return self._known[key]
 
-    def _look(self, parameters: Sequence[torch.Tensor]) -> Concern:
-        given = {id(p) for p in parameters}
+    def _look(self, parameters: Sequence[torch.Tensor]) -> ClipScope:
+        ids = {id(p) for p in parameters}
         trained = [
             {id(p): p.requires_grad for group in optimizer.param_groups for p in group["params"]}
             for optimizer in self._optimizers
         ]
-        touched = tuple(k for k, own in enumerate(trained) if not given.isdisjoint(own))
+        touched = tuple(k for k, own in enumerate(trained) if not ids.isdisjoint(own))
         wanted = {i for k in touched for i, requires_grad in trained[k].items() if requires_grad}
-        return Concern(touched, {id(p) for p in parameters if p.requires_grad} == wanted)
+        return ClipScope(touched, {id(p) for p in parameters if p.requires_grad} == wanted)

@@ -1,4 +1,4 @@
-"""A loader whose waits are measured and whose examples are counted."""
+"""A loader that measures the wait for its batches and counts their examples."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Batch = TypeVar("Batch")
 
 
 class MeasuredLoader(Generic[Batch]):
-    """Gives the loader's own batches; tells `add_batch` the wait for each in seconds and its examples (None: cannot be seen)."""
+    """Yields the loader's batches; calls `add_batch` with the wait in seconds and the examples (None: unknown) of each."""
 
     def __init__(self, loader: Iterable[Batch], add_batch: Callable[[float, int | None], None]) -> None:
         self._loader, self._add_batch = loader, add_batch
 
     def __len__(self) -> int:
-        return len(self._loader)  # type: ignore[arg-type]  # a loader without a length raises here, as it would by itself
+        return len(self._loader)  # type: ignore[arg-type]  # raises for a loader without a length, as the loader itself does
 
     def __iter__(self) -> Iterator[Batch]:
-        asked = time.perf_counter()  # starting worker processes is waiting, too
+        asked = time.perf_counter()  # includes the start of worker processes
         batches = iter(self._loader)
         while True:
             try:
@@ -34,7 +34,7 @@ class MeasuredLoader(Generic[Batch]):
 
 
 def count_examples(batch: object) -> int | None:
-    """The length of the first dimension of the first tensor in a batch of nested sequences and mappings; None if there is none."""
+    """Return the first dimension of the first tensor in a nested batch; None if there is none."""
     if isinstance(batch, torch.Tensor):
         return batch.size(0) if batch.dim() else None
     if isinstance(batch, (tuple, list)):

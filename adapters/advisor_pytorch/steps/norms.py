@@ -1,4 +1,4 @@
-"""The norms of the gradients that steps used, before clipping, and whether they were clipped."""
+"""Gradient norms that steps used, before clipping, and whether the gradients were clipped."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import torch
 from advisor import contract
 from advisor_pytorch.steps.clipping import Clipping
 from advisor_pytorch.steps.device import Value
-from advisor_pytorch.steps.gradients import Concern, Concerns, Measure
+from advisor_pytorch.steps.gradients import ClipScope, ClipScopes, Measure
 from advisor_pytorch.steps.rates import own_names
 from advisor_pytorch.steps.rows import Column, Role
 from advisor_pytorch.steps.sharding import NormPart
 
 
 class Norms:
-    """Collects what the optimizers' steps since the last row say of their gradients; never waits for the device."""
+    """Collects the norms of the optimizers' steps since the last row; never waits for the device."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer], measure: Measure | None) -> None:
-        """`measure` takes norms, or this rank's part of them; None: nobody does."""
+        """`measure` computes norms, or this rank's part of them; None: no norms."""
         self._optimizers, self._measure = optimizers, measure
-        self._concerns = Concerns(optimizers)
+        self._scopes = ClipScopes(optimizers)
         self._own = [(k,) for k in range(len(optimizers))]
         self._names = own_names(contract.GRAD_NORM, len(optimizers))
         self._known: set[int] = set()
         """Optimizers whose next step's norm is known already."""
         self._by_value: dict[int, torch.Tensor] = {}
-        """Their norm before it was clipped by value."""
+        """Norms before clipping by value, by optimizer."""
         self.forget()
 
     def forget(self) -> None:
@@ -36,32 +36,30 @@ class Norms:
         self._norms: dict[tuple[int, ...], torch.Tensor] = {}
         self._clips: list[tuple[torch.Tensor, Value]] = []
 
-    def concern(self, clipping: Clipping) -> Concern:
-        """Which optimizers a clipping concerns."""
-        return self._concerns.of(clipping.parameters)
+    def scope(self, clipping: Clipping) -> ClipScope:
+        """Return the optimizers that a clipping affects."""
+        return self._scopes.of(clipping.parameters)
 
-    def clipped(self, clipping: Clipping, concern: Concern) -> None:
-        """The gradients of these optimizers are about to be clipped."""
+    def clipped(self, clipping: Clipping, scope: ClipScope) -> None:
+        """Record that the gradients of these optimizers are about to be clipped."""
         if self._measure is None:
             return
-        given = None if clipping.norm is None else self._own_norm(clipping.norm)
-        if given is not None and clipping.is_l2 and concern.is_all:
-            self._set(concern.optimizers, given)
-        for k in concern.optimizers:
+        own = None if clipping.norm is None else self._own_norm(clipping.norm)
+        if own is not None and clipping.is_l2 and scope.is_all:
+            self._set(scope.optimizers, own)
+        for k in scope.optimizers:
             self._take(k)
         if clipping.by == "value":
-            self._by_value |= {
-                k: norm for k in concern.optimizers if (norm := self._norms.get(self._own[k])) is not None
-            }
+            self._by_value |= {k: norm for k in scope.optimizers if (norm := self._norms.get(self._own[k])) is not None}
             return
-        compared = self._norms.get(concern.optimizers) if given is None and concern.is_all else given
+        compared = self._norms.get(scope.optimizers) if own is None and scope.is_all else own
         if compared is None:
             compared = self._measure(clipping.parameters)
         if compared is not None:
             self._clips.append((compared, clipping.limit))
 
     def before_step(self, k: int) -> None:
-        """Optimizer k is about to step, with its gradients as they are."""
+        """Record the gradients with which optimizer k is about to step."""
         if self._measure is not None:
             self._take(k)
             if self._by_value and (before := self._by_value.pop(k, None)) is not None:
@@ -70,13 +68,13 @@ class Norms:
                     self._clips.append((before, after))
 
     def after_step(self, k: int) -> None:
-        """Optimizer k has stepped."""
+        """Record that optimizer k has stepped."""
         self._known.discard(k)
         if self._by_value:
             self._by_value.pop(k, None)
 
     def unscale(self, k: int, scale: torch.Tensor) -> None:
-        """What a clipping told of optimizer k was of gradients that are `scale` times too large."""
+        """Correct the recorded norms of optimizer k, whose gradients were `scale` times too large."""
         if k in self._known:
             for key in self._norms:
                 if k in key:
@@ -84,17 +82,17 @@ class Norms:
         self._by_value.pop(k, None)
 
     def drop(self, k: int) -> None:
-        """Optimizer k does not make the step that it was about to make."""
+        """Discard the norms of a step that optimizer k skips."""
         self.after_step(k)
         self._norms = {key: norm for key, norm in self._norms.items() if k not in key}
         self._clips = []
 
-    def give(self, norm: torch.Tensor) -> None:
-        """The norm is this; nobody need measure it."""
+    def set_whole(self, norm: torch.Tensor) -> None:
+        """Set the row's norm, instead of measuring it."""
         self._norms = {self._own[0]: norm}
 
     def append_to(self, tensors: list[torch.Tensor], numbers: list[float]) -> Hashable:
-        """Add the row's values to its tensors and numbers; gives what `columns` needs to say what they are."""
+        """Append the row's values to its tensors and numbers; return the key for `columns`."""
         tensors += self._norms.values()
         if not self._clips:
             return tuple(self._norms), ()
@@ -107,7 +105,7 @@ class Norms:
         return tuple(self._norms), tuple(isinstance(limit, torch.Tensor) for _, limit in self._clips)
 
     def columns(self, key: Any) -> tuple[list[Column], list[Column]]:
-        """The columns of the numbers and tensors that `append_to` added when it gave this."""
+        """Return the number and tensor columns of an `append_to` that returned this key."""
         measured, limits = key
         numbers: list[Column] = []
         tensors = [Column(Role.NORM, self._names[ks[0]] if len(ks) == 1 else "") for ks in measured]
@@ -125,14 +123,14 @@ class Norms:
         norm = self._measure(self._parameters(k))
         if norm is None:
             return
-        # Set by a gradient scaler, where a fused optimizer unscales by itself.
+        # A gradient scaler sets it if a fused optimizer unscales by itself.
         scale = getattr(self._optimizers[k], "grad_scale", None)
         self._set(self._own[k], norm / scale if isinstance(scale, torch.Tensor) else norm)
 
     def _set(self, key: tuple[int, ...], norm: torch.Tensor) -> None:
         if self._known.isdisjoint(key):
             self._known.update(key)
-            if all(key == other or set(key).isdisjoint(other) for other in self._norms):  # none is counted twice
+            if all(key == other or set(key).isdisjoint(other) for other in self._norms):  # no optimizer counts twice
                 self._norms[key] = norm
 
     def _parameters(self, k: int) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Learning rates as steps use them."""
+"""Learning rates as used by the steps."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 import torch
 
 from advisor import contract
-from advisor_pytorch.steps.device import Value, own_copy
+from advisor_pytorch.steps.device import Value, detached_copy
 
 MAX_OPTIMIZERS = 8
-"""So many optimizers have metrics of their own: where each parameter has one, theirs would be too many to look at."""
+"""Maximum optimizers with metrics of their own; a loop with one optimizer per parameter would have too many."""
 MAX_GROUPS = 16
-"""So many parameter groups of an optimizer have their rates logged."""
+"""Maximum parameter groups of an optimizer whose rates are logged."""
 
 
 def own_names(metric: str, optimizers: int) -> list[str]:
-    """The name of each optimizer's own version of a metric, "" for those that have none: the first, and those beyond the limit."""
+    """Return each optimizer's own name of a metric; "" for the first and for those beyond the limit."""
     names = [f"{metric}{contract.OPTIMIZER_SUFFIX}{k}" for k in range(optimizers)]
     return [name if 0 < k < MAX_OPTIMIZERS else "" for k, name in enumerate(names)]
 
 
 class Rates:
-    """Reads the learning rates of all parameter groups."""
+    """Reads the learning rates of all parameter groups; the names are those of the rates that are numbers and tensors."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = tuple(optimizers[:MAX_OPTIMIZERS])
@@ -31,26 +31,24 @@ class Rates:
         self._in_numbers: list[int] = []
         self._in_tensors: list[int] = []
         self.number_names: tuple[str, ...] = ()
-        """Metrics of the rates that are numbers, and"""
         self.tensor_names: tuple[str, ...] = ()
-        """of those that are tensors."""
 
     def read(self) -> tuple[list[float], list[torch.Tensor]]:
-        """The rates that are numbers, and copies of those that are tensors, which schedulers change in place."""
+        """Return the rates that are numbers, and copies of those that are tensors, which schedulers change in place."""
         rates: list[Any] = [group.get("lr") for optimizer in self._optimizers for group in optimizer.param_groups]
         if len(rates) != self._count:
             self._learn(rates)
         if len(self._in_numbers) == self._count:
             return rates, []
-        return [rates[i] for i in self._in_numbers], [own_copy(rates[i]) for i in self._in_tensors]
+        return [rates[i] for i in self._in_numbers], [detached_copy(rates[i]) for i in self._in_tensors]
 
     def _learn(self, rates: Sequence[Value | None]) -> None:
         self._count = len(rates)
         suffixes = own_names("", len(self._optimizers))
         groups = [(k, j) for k, optimizer in enumerate(self._optimizers) for j in range(len(optimizer.param_groups))]
         names = [contract.LEARNING_RATE + suffixes[k] + (f"{contract.GROUP_SUFFIX}{j}" if j else "") for k, j in groups]
-        kept = [i for i, (_, j) in enumerate(groups) if j < MAX_GROUPS and rates[i] is not None]
-        self._in_tensors = [i for i in kept if isinstance(rates[i], torch.Tensor)]
-        self._in_numbers = [i for i in kept if not isinstance(rates[i], torch.Tensor)]
+        logged = [i for i, (_, j) in enumerate(groups) if j < MAX_GROUPS and rates[i] is not None]
+        self._in_tensors = [i for i in logged if isinstance(rates[i], torch.Tensor)]
+        self._in_numbers = [i for i in logged if not isinstance(rates[i], torch.Tensor)]
         self.number_names = tuple(names[i] for i in self._in_numbers)
         self.tensor_names = tuple(names[i] for i in self._in_tensors)

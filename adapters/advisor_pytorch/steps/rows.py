@@ -1,7 +1,7 @@
-"""Rows as the training thread leaves them, flat and unfinished, and as the writer thread makes metrics of them.
+"""Rows as the training thread leaves them, flat and unfinished, and their conversion to metrics in the writer thread.
 
-The training thread only appends: a row's numbers to one list, its tensors to another. What they are stands once, in a `Layout`; a
-row of another layout begins another `Stretch`. All arithmetic is left to the writer thread, column by column.
+The training thread only appends: a row's numbers to one list, its tensors to another. A `Layout` says once what they are; a row
+with another layout begins another `Stretch`. All arithmetic happens in the writer thread, column by column.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import torch
 from advisor import contract
 from advisor_logging.table import Row, Table
 from advisor_pytorch.steps.device import Transfer, Value
-from advisor_pytorch.steps.parts import clipped_norm, clipping_limit, part_of
+from advisor_pytorch.steps.shard_names import clipped_norm, clipping_limit, part_of
 
 
 class Role(Enum):
-    """What becomes of a column."""
+    """The use of a column."""
 
-    VALUE = "a metric as it is"
-    LOSS = "the loss of one micro-batch: their mean is logged"
-    NORM = "the norm of one or some optimizers' gradients: the root of the sum of their squares is logged"
-    CLIPPED_NORM = "a norm that was clipped if it exceeds the LIMIT of the same name"
-    LIMIT = "of a norm"
-    EXAMPLES = "examples of the step"
-    SKIPPED = "steps that a gradient scaler left out before this one"
-    OVERFLOWED = "not 0 where a fused optimizer left out the very step"
+    VALUE = "a metric, logged unchanged"
+    LOSS = "loss of a micro-batch; the mean is logged"
+    NORM = "gradient norm of one or more optimizers; the root of the sum of squares is logged"
+    CLIPPED_NORM = "norm that was clipped if it exceeds the LIMIT of the same name"
+    LIMIT = "threshold of a norm"
+    EXAMPLES = "number of examples of the step"
+    SKIPPED = "number of steps that a gradient scaler skipped before this one"
+    OVERFLOWED = "not 0 if a fused optimizer skipped this step"
 
 
 class Column(NamedTuple):
@@ -38,25 +38,24 @@ class Column(NamedTuple):
 
     role: Role
     name: str = ""
-    """Metric, where it has one of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What each row of a stretch holds, in order."""
+    """The contents of each row of a stretch, in order."""
 
     numbers: tuple[Column, ...]
-    """After step and wall clock (ms), which every row begins with."""
+    """Columns after step and wall-clock time (ms), with which every row begins."""
     tensors: tuple[Column, ...]
     timed: bool = False
-    """Whether a pair of CUDA events is the row's compute time."""
+    """Whether a pair of CUDA events measures the row's compute time."""
     in_parts: bool = False
-    """Whether the norms are this rank's parts of them, see `merging`."""
+    """Whether the norms are this rank's parts, see `merging`."""
 
 
 @dataclass(slots=True)
 class Stretch:
-    """Rows of one layout. The training thread appends, until the writer thread has it."""
+    """Rows of one layout. The training thread appends until the writer thread takes it."""
 
     layout: Layout
     numbers: list[float] = field(default_factory=list)
@@ -68,13 +67,13 @@ class Stretch:
 
 
 class Skips:
-    """Steps that fused optimizers left out since the last row that is one: carried from chunk to chunk by the writer thread."""
+    """Steps that fused optimizers skipped since the last row; the writer thread carries them from chunk to chunk."""
 
     count = 0.0
 
 
 class PendingChunk:
-    """Stretches with their tensors on their way: made in the training thread, read in the writer thread."""
+    """Stretches whose tensors are in transfer: made in the training thread, read in the writer thread."""
 
     def __init__(self, stretches: Sequence[Stretch], *, windowed: bool, skips: Skips | None = None) -> None:
         self.windowed = windowed
@@ -85,22 +84,22 @@ class PendingChunk:
         return sum(map(len, self._stretches))
 
     def ready(self) -> bool:
-        """Whether everything has arrived."""
+        """Return whether everything has arrived."""
         return all(transfer.ready() for transfer in self._transfers)
 
     def tables(self) -> list[Table]:
-        """The rows, finished. To be called once."""
+        """Return the finished rows. To be called once."""
         both = zip(self._stretches, self._transfers, strict=True)
         tables = [finish(stretch, transfer.numbers(), self._skips) for stretch, transfer in both]
         return [table for table in tables if len(table)]
 
     def rows(self) -> list[Row]:
-        """The same, row by row."""
+        """Return the same, row by row."""
         return [row for table in self.tables() for row in table.rows()]
 
 
 def evaluation(step: int, time_ms: float, values: Mapping[str, Value]) -> PendingChunk:
-    """The chunk of an evaluation."""
+    """Return the chunk of an evaluation."""
     tensors = {name: v for name, v in values.items() if isinstance(v, torch.Tensor)}
     numbers = {name: v for name, v in values.items() if not isinstance(v, torch.Tensor)}
     layout = Layout(tuple(Column(Role.VALUE, n) for n in numbers), tuple(Column(Role.VALUE, n) for n in tensors))
@@ -108,11 +107,11 @@ def evaluation(step: int, time_ms: float, values: Mapping[str, Value]) -> Pendin
 
 
 Values = Sequence[float]
-"""One column's, shape (rows,)."""
+"""Values of one column, shape (rows,)."""
 
 
 def finish(stretch: Stretch, on_device: Values, skips: Skips) -> Table:
-    """The metrics of a stretch; `on_device` are the values of its tensors."""
+    """Return the metrics of a stretch; `on_device` are the values of its tensors."""
     layout = stretch.layout
     width, depth = 2 + len(layout.numbers), len(layout.tensors)
     by_role: dict[Role, list[tuple[str, Values]]] = {role: [] for role in Role}
@@ -152,15 +151,15 @@ def _norms(parts: Sequence[tuple[str, Values]], in_parts: bool) -> dict[str, Val
         if len(parts) == 1
         else [math.hypot(*row) for row in zip(*(values for _, values in parts), strict=True)]
     )
-    found = {contract.GRAD_NORM: whole, **{name: values for name, values in parts if name}}
-    return {part_of(name): values for name, values in found.items()} if in_parts else found
+    norms = {contract.GRAD_NORM: whole, **{name: values for name, values in parts if name}}
+    return {part_of(name): values for name, values in norms.items()} if in_parts else norms
 
 
 def _clippings(norms: Sequence[tuple[str, Values]], limits: Sequence[tuple[str, Values]]) -> dict[str, Values]:
     if not norms:
         return {}
     limit_of = dict(limits)
-    unclipped = [[n <= most for n, most in zip(norm, limit_of[i], strict=True)] for i, norm in norms]  # not so for NaN
+    unclipped = [[n <= most for n, most in zip(norm, limit_of[i], strict=True)] for i, norm in norms]  # false for NaN
     return {contract.CLIPPED: [0.0 if all(row) else 1.0 for row in zip(*unclipped, strict=True)]}
 
 
@@ -172,7 +171,7 @@ def _clippings_in_parts(layout: Layout, by_role: Mapping[Role, Sequence[tuple[st
 
 
 def _without_skipped(table: Table, overflowed: Values, skips: Skips) -> Table:
-    """The rows of steps that were made; how many were not goes to the next row that was."""
+    """Return the rows of steps that were made; the number of skipped ones goes to the next of these rows."""
     before = list(table.columns[contract.SKIPPED_STEPS])
     made = []
     for i, overflow in enumerate(overflowed):
@@ -188,5 +187,5 @@ def _without_skipped(table: Table, overflowed: Values, skips: Skips) -> Table:
 def _seconds(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
     try:
         return float(begin.elapsed_time(end)) / 1e3
-    except RuntimeError:  # recorded on a stream that is not through
+    except RuntimeError:  # recorded on an unfinished stream
         return math.nan

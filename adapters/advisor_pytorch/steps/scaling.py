@@ -1,60 +1,34 @@
-"""Listens to `torch.amp.GradScaler.step`, which leaves an optimizer's step out when its gradients overflowed."""
+"""Observe `torch.amp.GradScaler.step`, which skips an optimizer's step if its gradients overflowed."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
+from advisor_pytorch.steps.patches import Patches
 
-class ScalerListener(Protocol):
-    """What it must have to be told. Must not raise."""
+Listener = Callable[[torch.amp.GradScaler, torch.optim.Optimizer, bool], None]
+"""Called with True before and with False after each step of any gradient scaler, also a disabled one. Must not raise."""
 
-    def scaler_begins(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
-        """Called before a scaler's step of any optimizer, also where the scaler is disabled."""
-
-    def scaler_ended(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
-        """Called after it."""
-
-
-_listeners: list[ScalerListener] = []
-_replaced: list[tuple[Any, Any]] = []
-"""PyTorch's function and the one in its place, while anybody listens."""
-
-
-def listen(listener: ScalerListener) -> None:
-    """Have `listener` called until `ignore`."""
-    if not _listeners:
-        original = torch.amp.GradScaler.step
-        torch.amp.GradScaler.step = wrapper = _telling(original)  # type: ignore[method-assign]
-        _replaced.append((original, wrapper))
-    _listeners.append(listener)
-
-
-def ignore(listener: ScalerListener) -> None:
-    """Undo `listen`; the last one to go puts PyTorch's own function back."""
-    if listener in _listeners:
-        _listeners.remove(listener)
-    if not _listeners and _replaced:
-        original, wrapper = _replaced.pop()
-        if torch.amp.GradScaler.step is wrapper:
-            torch.amp.GradScaler.step = original  # type: ignore[method-assign]
+patches: Patches[Listener] = Patches(lambda: patches.replace(torch.amp.GradScaler, "step", _observe_step))
 
 
 def is_unscaled(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> bool:
-    """Whether `unscale_` was called for the optimizer's next step; True where PyTorch no longer says."""
+    """Return whether `unscale_` was called for the optimizer's next step; True if PyTorch no longer shows it."""
     states: Any = getattr(scaler, "_per_optimizer_states", {})
     return getattr(states[id(optimizer)].get("stage"), "name", "") != "READY" if id(optimizer) in states else False
 
 
-def _telling(original: Any) -> Any:
+def _observe_step(original: Any) -> Any:
     def step(self: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-        listeners = list(_listeners)
+        listeners = list(patches.listeners)
         for listener in listeners:
-            listener.scaler_begins(self, optimizer)
+            listener(self, optimizer, True)
         made = original(self, optimizer, *args, **kwargs)
         for listener in listeners:
-            listener.scaler_ended(self, optimizer)
+            listener(self, optimizer, False)
         return made
 
     step.__doc__ = original.__doc__

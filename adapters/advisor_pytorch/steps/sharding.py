@@ -1,8 +1,8 @@
-"""The gradient norm where no rank holds the whole gradient: each rank's part of it, without a collective.
+"""The gradient norm if no rank holds the whole gradient: each rank's part of it, without a collective.
 
-A collective needs every rank at the same place: it would hang where one rank has died or does not log, and would queue up
-with the training's own communication. So each rank measures what it holds, weighed such that the squares of all ranks' parts add
-up to the square of the global norm, and `advisor_pytorch.distributed.merging` adds them up later.
+A collective needs every rank at the same point: it would hang if a rank is dead or does not log, and it would queue up with the
+training's own communication. So each rank measures its shards with weights such that the squares of all ranks' parts add up to
+the square of the global norm; `advisor_pytorch.distributed.merging` adds them later.
 
 | gradient | weight of a rank's squares |
 |---|---|
@@ -10,7 +10,7 @@ up to the square of the global norm, and `advisor_pytorch.distributed.merging` a
 | DTensor, replicated over mesh dimensions of sizes r, s, ... (HSDP, tensor parallel's norms) | 1 / (r s ...) |
 | plain tensor beside DTensors (parameters that FSDP ignores) | 1 / number of ranks |
 
-Ranks outside a parameter's mesh are taken to hold other parameters, as the stages of a pipeline do.
+Ranks outside a parameter's mesh are assumed to hold other parameters, like the stages of a pipeline.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from advisor_pytorch.steps.gradients import Measure, global_norm, norm_of
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
-    """Whether it is a DTensor: spread over ranks in one way or another."""
+    """Return whether it is a DTensor, which is distributed over ranks."""
     return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
 
 
 def is_flattened(parameters: Iterable[torch.Tensor]) -> bool:
-    """Whether FSDP1 manages them, which hides its shards in plain tensors."""
+    """Return whether FSDP1 manages them, which hides its shards in plain tensors."""
     return any(hasattr(p, "_fsdp_flattened") or type(p).__name__ == "FlatParameter" for p in parameters)
 
 
 def local_value(tensor: torch.Tensor) -> torch.Tensor:
-    """A plain tensor with the value of `tensor`, which is the same on all ranks.
+    """Return a plain tensor with the value of `tensor`, which must be the same on all ranks.
 
-    Raises ValueError where a rank has only a part of it.
+    Raises ValueError if this rank has only a part of it.
     """
     if not is_sharded(tensor):
         return tensor
-    spread: Any = tensor.detach()
-    if not _is_same_everywhere(spread):
-        raise ValueError(f"this rank has only a part of it ({spread.placements}): give its full_tensor()")
-    local: torch.Tensor = spread.to_local()
+    distributed: Any = tensor.detach()
+    if not _is_same_everywhere(distributed):
+        raise ValueError(f"this rank has only a part of it ({distributed.placements}): give its full_tensor()")
+    local: torch.Tensor = distributed.to_local()
     return local
 
 
-def _is_same_everywhere(spread: Any) -> bool:
-    return all(placement.is_replicate() for placement in spread.placements)
+def _is_same_everywhere(tensor: Any) -> bool:
+    return all(placement.is_replicate() for placement in tensor.placements)
 
 
 def measure_for(
     parameters: Sequence[torch.Tensor], world_size: int, warn: Callable[[str, str], None]
 ) -> tuple[Measure | None, bool]:
-    """What takes the norm of these parameters' gradients, and whether it takes only this rank's part of it."""
+    """Return the function that computes the norm of these parameters' gradients, and whether it computes only a part."""
     if is_flattened(parameters):
         warn("fsdp1", "no gradient norm is logged: FSDP1 hides its shards; shard with fully_shard (FSDP2) to have it")
         return None, False
@@ -65,14 +65,14 @@ def measure_for(
 
 
 class NormPart:
-    """Measures this rank's part of a norm over all of `world_size` ranks."""
+    """Computes this rank's part of a norm over all of `world_size` ranks."""
 
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
-        self._weights: dict[int, tuple[float, bool]] = {}  # looked up once: placements are slow to ask for
+        self._weights: dict[int, tuple[float, bool]] = {}  # cached: reading placements is slow
 
     def __call__(self, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The part as a float32 scalar; the squares of all ranks' parts add up to the square of the global norm.
+        """Return the part as a float32 scalar; the squares of all ranks' parts add up to the square of the global norm.
 
         Raises ValueError for a gradient that is not yet reduced over the ranks.
         """
@@ -99,7 +99,7 @@ class NormPart:
             return total
 
     def of_whole(self, norm: torch.Tensor) -> torch.Tensor | None:
-        """This rank's part where the whole norm is known already; None where it is not known on this rank."""
+        """Return this rank's part of a known whole norm; None if this rank does not know it."""
         if is_sharded(norm) and not _is_same_everywhere(norm):
             return None
         return local_value(norm.detach()) / math.sqrt(self._world_size)

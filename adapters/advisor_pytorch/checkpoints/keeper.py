@@ -1,0 +1,246 @@
+"""When a training is saved, by which ranks, and how an interrupted one is found again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from advisor.contract.redact import one_line
+from advisor_logging import manifest
+from advisor_logging.checkpoints import Checkpoints
+from advisor_logging.manifest import Checkpoint, RunInfo
+from advisor_pytorch.checkpoints.state import TrainingState
+from advisor_pytorch.steps.device import Value
+from advisor_pytorch.validation import check_count, make_writable
+
+Save = Callable[[Path], object]
+"""The user's function that writes the training to a file or folder at the given path."""
+Load = Callable[[Path], object]
+"""The user's function that reads it from there."""
+Write = Callable[[Path, Mapping[str, object]], object]
+"""Writes the training and its metadata to a path."""
+Warn = Callable[[str, str], None]
+"""Logs one line, once per key."""
+_INTERRUPTED = (None, "stopped", "infeasible")
+
+
+class EarlierRun(NamedTuple):
+    """An earlier run to continue: its folder, its description, and the checkpoint to resume from."""
+
+    folder: Path
+    about: RunInfo
+    checkpoint: Checkpoint | None
+
+
+class CheckpointKeeper:
+    """Saves a training at its evaluations and at its end; a failure becomes a warning.
+
+    Rank 0 decides and writes. With `together`, all ranks call `save` for the checkpoints that rank 0 chose, so that it may gather a
+    sharded state.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, write: Write, *, together: bool, leads: bool, warn: Warn) -> None:
+        """together: whether all ranks save; leads: whether this is rank 0."""
+        self.checkpoints, self._write = checkpoints, write
+        self._together, self._leads, self._warn = together, leads, warn
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        """Step and value of the best checkpoint."""
+        best = next(iter(self.checkpoints.current.best), None)
+        return None if best is None or best.value is None else (best.step, best.value)
+
+    def on_evaluation(self, step: int, steps_made: int, value: Value | None) -> bool:
+        """Save a checkpoint and return whether it was kept. Reads `value`, which waits for the device.
+
+        None: the value could not be read. With `together`, every rank must call this, whatever its own value.
+        """
+        if not self.checkpoints.keep:
+            return False
+        try:
+            if self._together:
+                return self._save_together(step, steps_made, value)
+            return self._leads and value is not None and self._offer(step, steps_made, float(value))
+        except Exception as error:
+            self._warn("checkpoint", f"a checkpoint could not be kept ({one_line(error)}); training goes on")
+            return False
+
+    def on_end(self, step: int, steps_made: int) -> None:
+        """Save the steps since the last evaluation, unless that needs all ranks: some may have exited."""
+        last = self.checkpoints.current.last
+        if not self.checkpoints.keep or not self._leads or self._together:
+            return
+        if last is not None and last.steps_made >= steps_made:
+            return
+        try:
+            self._offer(step, steps_made, None)
+        except Exception as error:
+            self._warn("checkpoint", f"the last checkpoint could not be kept ({one_line(error)})")
+
+    def note(self, **fields: str | None) -> None:
+        """Update the run's description beside its checkpoints; None leaves a field unchanged."""
+        changes = {name: text for name, text in fields.items() if text is not None}
+        about = replace(self.checkpoints.about, **changes)  # type: ignore[arg-type]  # only texts change
+        if not self._leads or about == self.checkpoints.about:
+            return
+        try:
+            self.checkpoints.note(about)
+        except OSError as error:
+            self._warn("checkpoint list", f"the list of checkpoints could not be written ({one_line(error)})")
+
+    def _offer(self, step: int, steps_made: int, value: float | None) -> bool:
+        metadata = self._metadata(step, steps_made, value)
+        return self.checkpoints.offer(step, steps_made, value, lambda path: self._write(path, metadata))
+
+    def _metadata(self, step: int, steps_made: int, value: float | None) -> dict[str, object]:
+        objective = self.checkpoints.about.objective
+        return {"step": step, "steps_made": steps_made, "objective": objective, "value": value}
+
+    def _save_together(self, step: int, steps_made: int, value: Value | None) -> bool:
+        from torch import distributed
+
+        number = None if value is None or not self._leads else float(value)
+        where: list[str | None] = [None]
+        if self._leads and number is not None and self.checkpoints.wants(number):
+            try:
+                where = [str(self.checkpoints.begin(step))]
+            except OSError as error:
+                self._warn("checkpoint", f"a checkpoint could not be kept ({one_line(error)}); training goes on")
+        distributed.broadcast_object_list(where, src=0)
+        if where[0] is None:
+            return False
+        failures: list[str | None] = [None] * distributed.get_world_size()
+        distributed.all_gather_object(
+            failures, self._try_to_write(Path(where[0]), self._metadata(step, steps_made, number))
+        )
+        if not self._leads:
+            return not any(failures)
+        try:
+            if failed := [f"rank {rank}: {why}" for rank, why in enumerate(failures) if why]:
+                raise RuntimeError(failed[0])
+            self.checkpoints.complete(Path(where[0]), step, steps_made, number)
+            return True
+        finally:
+            self.checkpoints.clear()
+
+    def _try_to_write(self, path: Path, metadata: Mapping[str, object]) -> str | None:
+        try:
+            self._write(path, metadata)
+        except Exception as error:
+            return one_line(error)
+        return None
+
+
+class CheckpointSettings(NamedTuple):
+    """The user's arguments about checkpoints and resuming; see `TuningLogger`."""
+
+    keep: int
+    root: Path
+    save: Save | None
+    load: Load | None
+    on_all_ranks: bool
+    resume: bool | str | os.PathLike[str]
+
+    def check(self, model: torch.nn.Module, start_step: int) -> None:
+        """Raise TypeError, ValueError or OSError unless the training can be saved and resumed with these settings."""
+        check_count("checkpoints", self.keep, 0)
+        for name, function in (("save", self.save), ("load", self.load)):
+            if function is not None and not callable(function):
+                raise TypeError(f"{name} must be a function of a path, not {function!r}")
+        if self.resume and not self.keep:
+            raise ValueError("resume needs checkpoints: say how many to keep, checkpoints=3")
+        if self.resume and start_step:
+            raise ValueError("resume sets the step itself: omit start_step")
+        if self.resume and self.save is not None and self.load is None:
+            raise ValueError("to resume with your own `save`, give `load`, which reads the same path")
+        if self.on_all_ranks and self.save is None:
+            raise ValueError("save_on_all_ranks is for a `save` of your own, which all ranks call")
+        if self.keep and self.save is None and is_sharded(model):
+            raise ValueError("no rank alone has the whole model: give a `save` of your own and save_on_all_ranks=True")
+        if self.keep:
+            make_writable(self.root)
+
+    def find(self, run_id: str | None, about: RunInfo) -> EarlierRun | None:
+        """Return the run to continue, if any. Raises FileNotFoundError if `resume` is a path without checkpoint."""
+        return find_earlier_run(self.root, self.resume, run_id, about) if self.keep else None
+
+    def restore(self, before: EarlierRun | None, state: TrainingState) -> int:
+        """Restore the training if it is to be resumed; return the number of its next step.
+
+        Raises ValueError if the checkpoint does not fit, and errors of the user's `load`.
+        """
+        if before is None or before.checkpoint is None or not self.resume:
+            return 0
+        (self.load or state.load)(before.checkpoint.path)
+        return before.checkpoint.steps_made
+
+    def keeper(
+        self, before: EarlierRun | None, about: RunInfo, identity: str, state: TrainingState, *, leads: bool, warn: Warn
+    ) -> CheckpointKeeper:
+        """Return the keeper of this run's checkpoints, in the folder of the run that it continues or in its own."""
+        folder = before.folder if before is not None else self.root / identity
+        keep = self.keep if leads or self.on_all_ranks else 0
+        checkpoints = Checkpoints(folder, keep, about, ".pt" if self.save is None else "", owner=leads)
+        save = self.save
+        write: Write = state.save if save is None else lambda path, _metadata: save(path)
+        return CheckpointKeeper(checkpoints, write, together=self.on_all_ranks, leads=leads, warn=warn)
+
+
+def find_earlier_run(
+    root: Path, resume: bool | str | os.PathLike[str], run_id: str | None, about: RunInfo
+) -> EarlierRun | None:
+    """Return the run named by `resume` or `run_id`, else an interrupted run like `about`, if there is one.
+
+    Raises FileNotFoundError if `resume` is a path without checkpoints.
+    """
+    if not isinstance(resume, bool):
+        return _run_at(Path(resume).absolute(), about.objective)
+    folder = manifest.find(root, lambda known: known.run_id == run_id) if run_id else None
+    if folder is None and resume:
+        folder = manifest.find(root, lambda known: _is_like(known, about) and known.status in _INTERRUPTED)
+    return None if folder is None else _earlier_run(folder, about.objective)
+
+
+def _run_at(path: Path, objective: str) -> EarlierRun:
+    for folder in (path, path.parent):
+        earlier = _earlier_run(folder, objective)
+        if earlier is None:
+            continue
+        if folder == path:
+            return earlier
+        listed, _ = manifest.read_checkpoints(folder, objective)
+        chosen = next((c for c in listed if c.path.name == path.name), None)
+        if chosen is not None:
+            return earlier._replace(checkpoint=chosen)
+    raise FileNotFoundError(
+        f"resume: {os.fspath(path)!r} is neither the folder in which a run with the objective {objective!r} keeps its checkpoints "
+        "nor one of them"
+    )
+
+
+def _earlier_run(folder: Path, objective: str) -> EarlierRun | None:
+    about = manifest.read_run_info(folder)
+    if about is None or about.objective != objective:
+        return None
+    listed, last = manifest.read_checkpoints(folder, objective)
+    return EarlierRun(folder, about, last or max(listed, key=lambda c: c.steps_made, default=None))
+
+
+def _is_like(known: RunInfo, about: RunInfo) -> bool:
+    return (known.objective, known.direction, known.params, known.seed) == (
+        about.objective,
+        about.direction,
+        about.params,
+        about.seed,
+    )
+
+
+def is_sharded(model: torch.nn.Module) -> bool:
+    """Return whether no rank has all of the model's parameters."""
+    whole = not any(hasattr(p, "to_local") for p in model.parameters())
+    return not whole or any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules())

@@ -1,0 +1,295 @@
+"""The channel between the ranks of a distributed training: the key-value store that the job already has.
+
+    rank 1, 2, ...: RankSender ──► one slot per rank in the store ──► rank 0: RankReceiver ──► merging ──► spool
+
+There are no collectives, and only our own threads use the store, over their own connection if PyTorch can make one: a rank that
+is dead, hangs or logs nothing delays the others by a bounded time and the training not at all. A slot is written only after rank
+0 has emptied it, so the store holds at most one message and one final message per rank.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from advisor import contract
+from advisor.contract.redact import one_line
+from advisor_logging.recorder import Chunk
+from advisor_logging.table import Row, Table, rows_to_tables
+from advisor_pytorch.distributed import rank_facts
+from advisor_pytorch.distributed.merging import WAIT_S, Merger, Values
+from advisor_pytorch.distributed.rank_facts import Facts
+from advisor_pytorch.steps.shard_names import is_sent
+
+MIN_INTERVAL_S = 0.125
+MESSAGES_PER_S = 256
+"""Maximum store requests per second of all ranks together; with very many ranks, each sends less often."""
+MAX_UNSENT_STEPS = 20_000
+"""Maximum steps, and chunks, that a rank keeps if rank 0 does not empty its slot; the oldest are dropped."""
+CLOSING_S = 5.0
+"""Maximum seconds for which the end of a run waits for the other ranks."""
+FINAL_MESSAGE_S = 1.0
+"""Seconds of `CLOSING_S` for messages after the last steps."""
+
+_numbers = itertools.count()
+"""Number of runs in this process: the n-th run of rank 0 is the n-th run of every other rank."""
+
+
+class _Slots:
+    """The slots of one run in the job's store. Every method may hang or raise if the store has ended."""
+
+    def __init__(self, number: int) -> None:
+        from torch.distributed import distributed_c10d  # not every build of PyTorch has it
+
+        shared = distributed_c10d._get_default_store()
+        # The job's connection blocks while any thread waits on it; before PyTorch 2.8 it cannot be cloned.
+        own = shared.clone() if hasattr(shared, "clone") else shared
+        self._store = distributed_c10d.PrefixStore(f"tuning-advisor/{number}", own)
+
+    def is_full(self, slot: str) -> bool:
+        return bool(self._store.check([slot]))
+
+    def write(self, slot: str, message: Mapping[str, Any]) -> None:
+        self._store.set(slot, json.dumps(message))
+
+    def empty(self, slot: str) -> dict[str, Any] | None:
+        if not self._store.check([slot]):
+            return None
+        message = self._store.get(slot)
+        self._store.delete_key(slot)
+        return dict(json.loads(message))
+
+
+def _is_store_up() -> bool:
+    """Return whether the store is reachable: it ends with the process group, unless the launcher owns it."""
+    launcher_owns_it = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return torch.distributed.is_initialized() or launcher_owns_it
+
+
+class _ChannelThread:
+    """A thread that calls `_tick` periodically, once there is a process group, until `stop`."""
+
+    def __init__(self, world_size: int) -> None:
+        self._interval_s = max(MIN_INTERVAL_S, world_size / MESSAGES_PER_S)
+        self._backend = ""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="advisor-ranks", daemon=True)
+
+    def start(self) -> None:
+        self._number = next(_numbers)
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Stop the thread: an interpreter that exits while a thread uses the store may crash."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        slots: _Slots | None = None
+        try:
+            while True:
+                stopping = self._stop.wait(self._interval_s)
+                if slots is None and torch.distributed.is_initialized():
+                    slots = _Slots(self._number)
+                    self._backend = str(torch.distributed.get_backend())
+                if slots is not None and not _is_store_up():
+                    self._on_store_lost(None)
+                    return
+                if slots is not None:
+                    self._tick(slots, stopping)
+                if stopping:
+                    return
+        except Exception as error:  # the store has ended, or the network failed
+            self._on_store_lost(error)
+
+    def _tick(self, slots: _Slots, stopping: bool) -> None:
+        raise NotImplementedError
+
+    def _on_store_lost(self, error: Exception | None) -> None:
+        """Called when the store has ended."""
+
+
+class RankSender(_ChannelThread):
+    """Replaces the recorder on ranks above 0: sends steps, facts and warnings to rank 0."""
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        super().__init__(world_size)
+        self._rank = rank
+        self._chunks: queue.SimpleQueue[Chunk] = queue.SimpleQueue()
+        self._in_flight: Chunk | None = None
+        self._unsent: list[tuple[int, Values]] = []
+        self._facts: Facts = {}
+        self._warnings: dict[str, str] = {}
+        self._last_sent: tuple[Facts, int] = ({}, 0)
+
+    def put(self, chunk: Chunk) -> None:
+        """Queue a chunk; evaluations are ignored, because rank 0 logs them."""
+        if chunk.windowed and self._chunks.qsize() < MAX_UNSENT_STEPS and self._thread.is_alive():
+            self._chunks.put(chunk)
+
+    def send(self, facts: Facts) -> None:
+        """Update the facts of this rank."""
+        self._facts = {**self._facts, **facts}
+
+    def warn(self, key: str, message: str) -> None:
+        """Let rank 0 log one line, once per `key` over all ranks."""
+        self._warnings = {key: message, **self._warnings}
+
+    def close(self, timeout_s: float = CLOSING_S) -> None:
+        """Send the rest, without waiting for rank 0 to read it."""
+        self.stop(timeout_s)
+
+    def _tick(self, slots: _Slots, stopping: bool) -> None:
+        self._collect(time.monotonic() + (CLOSING_S / 2 if stopping else 0.0))
+        state = self._facts, len(self._warnings)
+        slot = str(self._rank)
+        if stopping:
+            slots.write(slot + "/final", self._message())
+        elif (self._unsent or state != self._last_sent) and not slots.is_full(slot):
+            slots.write(slot, self._message())
+            self._unsent, self._last_sent = [], state
+
+    def _collect(self, deadline: float) -> None:
+        while True:
+            try:
+                chunk = self._in_flight or self._chunks.get_nowait()
+            except queue.Empty:
+                break
+            self._in_flight = chunk
+            while not chunk.ready():
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.002)
+            self._in_flight = None
+            self._unsent += [
+                (step, {k: v for k, v in values.items() if is_sent(k)})
+                for table in chunk.tables()
+                for step, _, values in table.rows()
+            ]
+        del self._unsent[:-MAX_UNSENT_STEPS]
+
+    def _message(self) -> dict[str, Any]:
+        names = sorted({name for _, values in self._unsent for name in values})
+        rows = [[step, *(values.get(name) for name in names)] for step, values in self._unsent]
+        return {"names": names, "rows": rows, "facts": self._facts, "warnings": self._warnings}
+
+
+def _rows_of(message: Mapping[str, Any]) -> list[tuple[int, Values]]:
+    names = message["names"]
+    return [(row[0], {n: v for n, v in zip(names, row[1:], strict=True) if v is not None}) for row in message["rows"]]
+
+
+class RankReceiver(_ChannelThread):
+    """Runs on rank 0: receives the other ranks' values and holds rank 0's steps for them. A `table.Completion`."""
+
+    def __init__(
+        self,
+        world_size: int,
+        parallel: str,
+        note: Callable[[Mapping[str, str]], None],
+        warn: Callable[[str, str], None],
+    ) -> None:
+        super().__init__(world_size)
+        self._world_size, self._parallel = world_size, parallel
+        self._note, self._warn = note, warn
+        self._inbox: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
+        self._connected = set(range(1, world_size))
+        self._facts: list[Facts | None] = [{}] + [None] * (world_size - 1)
+        self._noted: dict[str, str] = {}
+        self._note_after = time.monotonic() + WAIT_S
+        self._merger = Merger()
+        self._merger.connect(world_size)
+
+    def send(self, facts: Facts) -> None:
+        """Update the facts of this rank."""
+        self._facts[0] = {**(self._facts[0] or {}), **facts}
+
+    def take(self, tables: Sequence[Table]) -> list[Table]:
+        """Add rank 0's next steps; return the steps that are complete or have waited long enough."""
+        merged = self._merge([row for table in tables for row in table.rows()])
+        if tags := self._new_tags():
+            self._note(tags)
+        return rows_to_tables(merged)
+
+    def finish(self) -> list[Table]:
+        """Wait at most `CLOSING_S` for the remaining ranks and return the remaining steps. `tags` is final afterwards."""
+        start = time.monotonic()
+        rows = self._merge([])
+        while not self._merger.silent >= self._connected:
+            speaking = any(self._facts[rank] is not None for rank in self._connected - self._merger.silent)
+            if time.monotonic() - start > (CLOSING_S if self._merger.holds and speaking else FINAL_MESSAGE_S):
+                break
+            time.sleep(0.02)
+            rows += self._merge([])
+        self.stop(FINAL_MESSAGE_S)
+        for rank in self._connected:
+            self._merger.leave(rank)
+        return rows_to_tables(rows + self._merge([]))
+
+    def tags(self) -> dict[str, str]:
+        """Return the facts of all ranks so far, as tags."""
+        tags = {contract.TAG_RANKS: rank_facts.describe(self._parallel, self._backend, self._facts)}
+        if (examples := rank_facts.global_batch(self._facts)) is not None:
+            tags[contract.TAG_BATCH_SIZE] = str(examples)
+        return tags
+
+    def _new_tags(self) -> dict[str, str]:
+        if None in self._facts and time.monotonic() < self._note_after:
+            return {}
+        new = {tag: value for tag, value in self.tags().items() if self._noted.get(tag) != value}
+        self._noted |= new
+        return new
+
+    def _merge(self, rows: Sequence[Row]) -> list[Row]:
+        now = time.monotonic()
+        while not self._inbox.empty():
+            self._receive(*self._inbox.get())
+        self._merger.add(rows, now)
+        merged = self._merger.take(now)
+        if self._merger.incomplete is not None:
+            silent = ", ".join(map(str, sorted(self._merger.silent))) or "others"
+            self._warn(
+                "ranks",
+                f"no gradient norm is logged from step {self._merger.incomplete} while rank {silent} of "
+                f"{self._world_size} sends no part of it: make the TuningLogger on every rank",
+            )
+        return merged
+
+    def _receive(self, rank: int, message: dict[str, Any]) -> None:
+        if not message:
+            self._merger.leave(rank)
+            return
+        self._merger.add_remote(rank, _rows_of(message))
+        self._facts[rank] = message["facts"]
+        for key, text in message["warnings"].items():
+            self._warn(key, f"rank {rank}: {text}")
+
+    # Runs in the channel's thread.
+
+    def _tick(self, slots: _Slots, stopping: bool) -> None:  # noqa: ARG002 - the last call does the same
+        for rank in sorted(self._connected):
+            slot = str(rank)
+            is_final = slots.is_full(slot + "/final")  # checked first: the slot was written before it
+            if (message := slots.empty(slot)) is not None:
+                self._inbox.put((rank, message))
+            if is_final and (message := slots.empty(slot + "/final")) is not None:
+                self._inbox.put((rank, message))
+                self._inbox.put((rank, {}))
+                self._connected.discard(rank)
+
+    def _on_store_lost(self, error: Exception | None) -> None:
+        for rank in sorted(self._connected):
+            self._inbox.put((rank, {}))
+        if error is not None:
+            self._warn(
+                "store of ranks", f"the other ranks' values are lost from now on ({one_line(error)}); training goes on"
+            )

@@ -1,0 +1,122 @@
+"""Facts of each rank of a distributed training, and the tag that combines them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from advisor_logging.store import MAX_VALUE
+from advisor_pytorch.steps.device import model_device
+from advisor_pytorch.steps.sharding import is_flattened, is_sharded
+
+Facts = dict[str, Any]
+"""JSON values of `contract.TAG_RANKS` by fact."""
+
+
+def own_rank() -> int:
+    """Return this process's rank: the process group's, before that the launcher's RANK; 0 without either."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank()
+    return _number("RANK", 0)
+
+
+def own_world_size() -> int:
+    """Return the number of ranks, found like `own_rank`."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_world_size()
+    return _number("WORLD_SIZE", 1)
+
+
+def _number(variable: str, default: int) -> int:
+    try:
+        return int(os.environ.get(variable) or default)
+    except ValueError:
+        return default
+
+
+def of_process(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpoints: bool) -> Facts:
+    """Return the facts known before the training. No seed: PyTorch's; `leads`: this rank logs the run."""
+    device = model_device(model)
+    facts: Facts = {
+        "seed": torch.initial_seed() if seed is None else seed,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "host": socket.gethostname(),
+        "checkpoints": checkpoints,
+        "logs": leads or is_logging(),
+    }
+    batch_norms = [m for m in model.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+    if batch_norms:
+        facts["sync_batch_norm"] = all(isinstance(m, torch.nn.SyncBatchNorm) for m in batch_norms)
+    return facts
+
+
+def of_loader(loader: object) -> Facts:
+    """Return the shuffle seed of a training loader and the number of examples that this rank sees per epoch."""
+    facts: Facts = {}
+    with contextlib.suppress(Exception):  # custom samplers may raise anything
+        facts["loader_seed"] = _loader_seed(loader)
+    with contextlib.suppress(Exception):  # a stream has no length
+        facts["shard_examples"] = len(loader.sampler)  # type: ignore[attr-defined]
+    return facts
+
+
+def _loader_seed(loader: Any) -> int:
+    sampler = loader.sampler
+    if isinstance(sampler, torch.utils.data.RandomSampler):
+        return torch.initial_seed() if sampler.generator is None else int(sampler.generator.initial_seed())
+    return int(sampler.seed)  # a DistributedSampler's
+
+
+def is_logging() -> bool:
+    """Return whether this process logs to MLflow or Weights & Biases itself."""
+    mlflow, wandb = sys.modules.get("mlflow"), sys.modules.get("wandb")
+    with contextlib.suppress(Exception):  # partially imported, or its server is unreachable
+        if mlflow is not None and mlflow.active_run() is not None:
+            return True
+    run = getattr(wandb, "run", None)
+    return run is not None and not getattr(run, "disabled", False)
+
+
+def parallelism(model: torch.nn.Module) -> str:
+    """Return how the model is distributed: "fsdp", "ddp", or "other" (also if only the model inside DDP was given)."""
+    parameters = list(model.parameters())
+    if any(is_sharded(p) for p in parameters) or is_flattened(parameters):
+        return "fsdp"
+    if any(isinstance(m, torch.nn.parallel.DistributedDataParallel) for m in model.modules()):
+        return "ddp"
+    return "other"
+
+
+def describe(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any] | None]) -> str:
+    """Return the value of `contract.TAG_RANKS`; missing facts become null, and long lists are truncated to fit."""
+    length = len(by_rank)
+    while True:
+        text = _describe(parallel, backend, by_rank, length)
+        if len(text) <= MAX_VALUE or length == 0:
+            return text
+        length //= 2
+
+
+def _describe(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any] | None], length: int) -> str:
+    names = sorted({name for facts in by_rank if facts for name in facts})
+    combined: dict[str, Any] = {}
+    for name in names:
+        values = [facts.get(name) if facts else None for facts in by_rank]
+        if all(v == values[0] and type(v) is type(values[0]) for v in values):
+            combined[name] = {"same": values[0]}
+        else:
+            combined[name] = {"by_rank": values if len(values) <= length else [*values[:length], "..."]}
+    return json.dumps({"world_size": len(by_rank), "parallel": parallel, "backend": backend, "facts": combined})
+
+
+def global_batch(by_rank: Sequence[Mapping[str, Any] | None]) -> int | None:
+    """Return the examples per optimizer step over all ranks; a rank without a batch size counts as the mean of the others."""
+    known = [int(facts["batch_size"]) for facts in by_rank if facts and facts.get("batch_size")]
+    return round(sum(known) / len(known) * len(by_rank)) if known else None

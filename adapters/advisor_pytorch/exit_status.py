@@ -1,0 +1,44 @@
+"""The status of a training, derived from the exception that ended it."""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+import torch
+
+from advisor.contract.redact import one_line
+
+_NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
+
+
+class ExitStatus(NamedTuple):
+    """How a training ended: `contract.TAG_STATUS`, MLflow's status, and a message about the exception."""
+
+    status: str
+    mlflow_status: str
+    message: str = ""
+
+
+def exit_status_of(error: BaseException | None) -> ExitStatus | None:
+    """Return the status for an exception that left the training; None for no exception or a clean `sys.exit`."""
+    if error is None or (isinstance(error, SystemExit) and not error.code):
+        return None
+    if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
+        return ExitStatus("stopped", "KILLED")
+    message = one_line(error, limit=1000)
+    if is_out_of_memory(error):
+        message = f"out of memory: {message}"
+    return ExitStatus("infeasible", "FAILED", message)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether a device or the host ran out of memory; some allocators raise no specific class."""
+    text = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(phrase in text for phrase in _NO_MEMORY)
+
+
+def last_exception() -> BaseException | None:
+    """Return the exception that ended the exiting script; None if there was none."""
+    is_interactive = hasattr(sys, "ps1")  # there, the last exception may be unrelated
+    return None if is_interactive else getattr(sys, "last_value", None)

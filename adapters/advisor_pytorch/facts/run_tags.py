@@ -1,0 +1,156 @@
+"""A run's tags about the model, the optimizer, the data, the machine and the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import socket
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib import metadata
+
+import torch
+
+from advisor import contract
+from advisor.contract.redact import redact_arguments
+from advisor_pytorch.facts import architecture, data, machine
+from advisor_pytorch.facts.optimizers import further_optimizer_tags, hyperparameters
+from advisor_pytorch.steps.device import model_device
+
+_LIBRARIES = (
+    "tuning-advisor torch numpy mlflow mlflow-skinny torchvision torchaudio lightning pytorch-lightning transformers accelerate "
+    "datasets timm deepspeed apex triton scikit-learn"
+).split()
+
+
+def gather(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
+    """Return the tags of `advisor.contract` that are known before the first step."""
+    at = model_device(model)
+    tags = {
+        contract.TAG_SCHEMA: contract.SCHEMA,
+        contract.TAG_OPTIMIZER: type(optimizers[0]).__name__,
+        contract.TAG_MODEL: architecture.name(model),
+        contract.TAG_NORM_LAYERS: json.dumps(architecture.norm_layers(model)),
+        contract.TAG_PARAMETERS: str(sum(p.numel() for p in model.parameters() if p.requires_grad)),
+        contract.TAG_REGULARISERS: json.dumps(architecture.regularisers(model, optimizers)),
+        contract.TAG_COMPILED: text(architecture.is_compiled(model)),
+        contract.TAG_PRECISION: json.dumps({"parameters": precision(model)}),
+        contract.TAG_BACKENDS: json.dumps(machine.backends()),
+        contract.TAG_COMMAND: command(),
+        contract.TAG_DEVICE: device(at),
+        contract.TAG_LIBRARIES: json.dumps(libraries()),
+    }
+    if files := config_files(sys.orig_argv):
+        tags[contract.TAG_CONFIG] = json.dumps(files)
+    if batch_norm := architecture.batch_norm(model):
+        tags[contract.TAG_BATCH_NORM] = json.dumps(batch_norm)
+    if memory := machine.memory(at):
+        tags[contract.TAG_DEVICE_MEMORY] = str(memory)
+    names = hyperparameters(optimizers[0])
+    tags |= {f"{contract.TAG_OPTIMIZER}.{name}": value for name, value in names.items()}
+    return tags | further_optimizer_tags(optimizers)
+
+
+def training_tags(
+    objective: str, direction: str, seed: int | None, study: str | None, counts: Mapping[str, int | None]
+) -> dict[str, str]:
+    """Return tags of the logger's arguments; `counts` by tag. Defaults: PyTorch's seed; the study in ADVISOR_STUDY, or none."""
+    facts = {
+        contract.TAG_OBJECTIVE: objective,
+        contract.TAG_DIRECTION: direction,
+        contract.TAG_SEED: torch.initial_seed() if seed is None else seed,
+        contract.TAG_STUDY: study or os.environ.get("ADVISOR_STUDY") or None,
+        **counts,
+    }
+    return {tag: text(value) for tag, value in facts.items() if value is not None}
+
+
+def training_loader_tags(loader: object) -> dict[str, str]:
+    """Return tags of the training loader; unknown facts are omitted."""
+    settings = data.settings(loader)
+    facts = {
+        contract.TAG_N_TRAIN: data.examples(loader),
+        contract.TAG_SHUFFLE: data.shuffles(loader),
+        contract.TAG_LOADER: None if settings is None else json.dumps(settings),
+    }
+    return {tag: text(value) for tag, value in facts.items() if value is not None}
+
+
+def validation_loader_tags(loader: object) -> dict[str, str]:
+    """Return tags of the validation loader, which is not iterated."""
+    counts = data.class_counts(loader)
+    facts = {
+        contract.TAG_N_VALID: data.examples(loader),
+        contract.TAG_EVAL_BATCH_SIZE: data.batch_size(loader),
+        contract.TAG_VALID_COUNTS: None if counts is None else json.dumps(counts),
+    }
+    return {tag: text(value) for tag, value in facts.items() if value is not None}
+
+
+def text(value: object) -> str:
+    """Return a fact as the text of a tag."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def precision(model: torch.nn.Module) -> str | None:
+    """Return the number type of most of the model's parameters; None without parameters."""
+    sizes: Counter[torch.dtype] = Counter()
+    for parameter in model.parameters():
+        sizes[parameter.dtype] += parameter.numel()
+    return str(sizes.most_common(1)[0][0]).removeprefix("torch.") if sizes else None
+
+
+def command() -> str:
+    """Return the command line of this process as one would type it, without secrets; for a notebook, its name."""
+    if "ipykernel" in sys.modules and any("ipykernel" in a or a.startswith("-f") for a in sys.orig_argv):
+        notebook = os.environ.get("JPY_SESSION_NAME") or getattr(
+            sys.modules.get("__main__"), "__vsc_ipynb_file__", None
+        )
+        return f"jupyter notebook {shlex.quote(str(notebook))}" if notebook else "jupyter notebook"
+    # A multiprocessing child has no command of its own; its parent's arguments are in `sys.argv`.
+    if any(a.startswith("from multiprocessing.") for a in sys.orig_argv):
+        return shlex.join(redact_arguments([sys.executable, *sys.argv]))
+    arguments = redact_arguments(sys.orig_argv)
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # set by torchrun
+        size = {"nnodes": "GROUP_WORLD_SIZE", "nproc-per-node": "LOCAL_WORLD_SIZE"}
+        launched_by = [f"--{option}={os.environ.get(variable, '1')}" for option, variable in size.items()]
+        arguments = ["torchrun", *launched_by, *(a for a in arguments[1:2] if a != "-u"), *arguments[2:]]
+    return shlex.join(arguments)
+
+
+def config_files(arguments: Sequence[str]) -> list[str]:
+    """Return the settings files on a command line, alone or as `--option=FILE`."""
+    names = [argument.rpartition("=")[2] for argument in arguments]
+    return [
+        name
+        for name in names
+        if name.endswith((".yaml", ".yml", ".toml", ".json", ".ini", ".cfg")) and os.path.isfile(name)
+    ]
+
+
+def device(at: torch.device) -> str:
+    """Describe the model's device, the number of such devices, and the host: `cuda: NVIDIA H200 x 8 on node17`."""
+    if at.type == "cuda":
+        name = f"{torch.cuda.get_device_name(at)} x {torch.cuda.device_count()}"
+    else:
+        name = f"{platform.processor() or platform.machine()} x {os.cpu_count()}"
+    return f"{at.type}: {name} on {socket.gethostname()}"
+
+
+@lru_cache(maxsize=1)
+def libraries() -> dict[str, str]:
+    """Return versions of Python, CUDA and common libraries; the full list is an artifact of the run."""
+    versions = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    if torch.version.cuda:
+        versions["cuda"] = torch.version.cuda
+        versions["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
+    return versions

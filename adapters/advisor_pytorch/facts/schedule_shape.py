@@ -1,0 +1,105 @@
+"""The kind of a learning-rate schedule from its values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+POINTS = 257
+_EQUAL_SHARE = 2e-3
+"""Maximum difference of equal values, as a share of the peak."""
+_FIT_SHARE = 0.03
+"""Maximum distance of a curve from a form, as a share of its fall: half of a grid point's spacing."""
+_DEFAULT_STEPS = 1 << 20
+"""Number of steps to evaluate if the planned number is unknown."""
+
+
+def kind_of_function(factor: Callable[[int], float], steps: int | None) -> str:
+    """Return the kind of the schedule with this factor per step, over `steps` steps; raises errors of `factor`.
+
+    `factor` may count epochs while `steps` counts optimizer steps: only the part up to its last change is used.
+    """
+    end = steps or _DEFAULT_STEPS
+    ahead = [0] + [1 << i for i in range(end.bit_length()) if 1 << i < end] + [end]
+    end = _last_change(ahead, [float(factor(i)) for i in ahead])
+    for _ in range(3):  # each time closer to the range that changes
+        grid = sorted({round(end * i / (POINTS - 1)) for i in range(POINTS)})
+        values = [float(factor(i)) for i in grid]
+        nearer = _last_change(grid, values)
+        if nearer > 0.8 * end:
+            break
+        end = nearer
+    return kind_of_values(grid, values)
+
+
+def kind_of_values(steps: Sequence[int], values: Sequence[float]) -> str:
+    """Return the kind of the learning rates `values` (n,) at `steps` (n,), or of multiples of them."""
+    if not all(math.isfinite(v) for v in values):
+        return "other"
+    peak = max(values, key=abs)
+    if peak <= 0:
+        return "constant" if max(values) - min(values) == 0 else "other"
+    top = next(i for i, v in enumerate(values) if v >= peak * (1 - _EQUAL_SHARE))
+    if top and not _rises(values[: top + 1]):
+        return "cyclic" if _turns(values, peak) > 1 else "other"
+    kind = _kind_of_fall(steps[top:], values[top:], peak)
+    return "warmup+" + kind if top and kind != "cyclic" else kind
+
+
+def _kind_of_fall(steps: Sequence[int], values: Sequence[float], peak: float) -> str:
+    """Return the kind of a curve that begins at its peak."""
+    tolerance = peak * _EQUAL_SHARE
+    if max(values) - min(values) <= tolerance:
+        return "constant"
+    if _turns(values, peak):
+        return "cyclic"
+    changes = [not math.isclose(a, b) for a, b in pairwise(values)]
+    if len(values) >= 8 and not any(a and b for a, b in pairwise(changes)):
+        return "step"
+    first = max(i for i, v in enumerate(values) if v >= peak - tolerance)  # the fall may follow a constant phase
+    last = len(values) - 1
+    while values[last - 1] - values[last] == 0:
+        last -= 1
+    ts = [(s - steps[first]) / (steps[last] - steps[first]) for s in steps[first : last + 1]]
+    falling = values[first : last + 1]
+    down = [(v - falling[-1]) / (falling[0] - falling[-1]) for v in falling]
+    return _form(ts, down, falling)
+
+
+def _form(ts: Sequence[float], down: Sequence[float], values: Sequence[float]) -> str:
+    """Return the form of a fall from 1 to 0, `down` (n,) over `ts` (n,) from 0 to 1; `values` are the unscaled values."""
+
+    def fits(form: Callable[[float], float]) -> bool:
+        return all(abs(d - form(t)) <= _FIT_SHARE for t, d in zip(ts, down, strict=True))
+
+    if fits(lambda t: 1 - t):
+        return "linear"
+    if fits(lambda t: (1 + math.cos(math.pi * t)) / 2):
+        return "cosine"
+    if values[-1] > 0:
+        rate = math.log(values[-1] / values[0])
+        if fits(lambda t: (math.exp(rate * t) - math.exp(rate)) / (1 - math.exp(rate))):
+            return "exponential"
+    middle = next((d for t, d in zip(ts, down, strict=True) if t >= 0.5), 0.0)
+    power = math.log(middle) / math.log(0.5) if 0 < middle < 1 else 0.0
+    return "polynomial" if power and fits(lambda t: (1 - t) ** power) else "other"
+
+
+def _last_change(steps: Sequence[int], values: Sequence[float]) -> int:
+    """Return the step after which the values stay constant."""
+    peak = max(abs(v) for v in values)
+    for i in range(len(values) - 1, 0, -1):
+        if abs(values[i - 1] - values[-1]) > peak * _EQUAL_SHARE:
+            return steps[i]
+    return steps[min(1, len(steps) - 1)]
+
+
+def _rises(values: Sequence[float]) -> bool:
+    return all(b >= a for a, b in pairwise(values))
+
+
+def _turns(values: Sequence[float], peak: float) -> int:
+    """Return how often the values rise again after a fall."""
+    signs = [b > a for a, b in pairwise(values) if abs(b - a) > peak * _EQUAL_SHARE]
+    return sum(up and not before for before, up in pairwise(signs))

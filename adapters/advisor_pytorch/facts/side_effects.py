@@ -1,0 +1,86 @@
+"""Whether a function can be called before the training without side effects."""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import inspect
+import math
+import types
+from collections.abc import Callable, Iterable
+
+_PURE_BUILTINS = frozenset(
+    getattr(builtins, name) for name in "abs bool float int len max min pow range round sum".split()
+)
+_PURE_NAMES = frozenset(dir(math)) | frozenset(
+    "clip cos exp interp linspace log maximum minimum pi power real sin sqrt tanh".split()
+)
+_DEPTH = 3
+"""Maximum depth of nested function calls that are inspected."""
+
+
+def is_pure(function: object, depth: int = _DEPTH) -> bool:
+    """Return whether the code shows no side effects: it writes only local variables and calls only mathematics.
+
+    True only for a plain Python function, or a `functools.partial` of one, whose globals and closure are numbers, texts, settings
+    that hold them, the modules math and numpy, and further such functions.
+    """
+    if isinstance(function, functools.partial):
+        bound = [*function.args, *function.keywords.values()]
+        return all(_is_plain(value) for value in bound) and is_pure(function.func, depth)
+    if isinstance(function, types.BuiltinFunctionType):
+        return function.__module__ == "math" or function in _PURE_BUILTINS
+    if not isinstance(function, types.FunctionType) or depth == 0:
+        return False
+    try:
+        seen = inspect.getclosurevars(function)
+    except (TypeError, ValueError):
+        return False
+    used = [*seen.nonlocals.values(), *seen.globals.values(), *seen.builtins.values()]
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    if not all(_may_be_used(value, depth) for value in [*used, *defaults]):
+        return False
+    return _only_computes(function.__code__, lambda name: name in _PURE_NAMES or _is_setting(name, used))
+
+
+def _only_computes(code: types.CodeType, may_load: Callable[[str], bool]) -> bool:
+    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        return False
+    if any(isinstance(constant, types.CodeType) for constant in code.co_consts):
+        return False
+    for step in dis.get_instructions(code):
+        if step.opname.startswith(("STORE_", "DELETE_")) and "_FAST" not in step.opname:
+            return False
+        if step.opname.startswith("IMPORT_"):
+            return False
+        if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and not may_load(str(step.argval)):
+            return False
+    return True
+
+
+def _may_be_used(value: object, depth: int) -> bool:
+    if isinstance(value, type):
+        return value in _PURE_BUILTINS or issubclass(value, Exception)
+    if isinstance(value, types.ModuleType):
+        return value.__name__ in ("math", "numpy")
+    if callable(value):
+        return is_pure(value, depth - 1)
+    return _is_plain(value) or hasattr(value, "__dict__")
+
+
+def _is_setting(name: str, holders: Iterable[object]) -> bool:
+    """Return whether `name` is a plain value in one of the holders, and not a computed attribute."""
+    missing = object()
+    values = [inspect.getattr_static(holder, name, missing) for holder in holders]
+    return all(value is missing or _is_plain(value) for value in values) and any(
+        value is not missing for value in values
+    )
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(_is_plain(part) for part in value)
+    if isinstance(value, dict):
+        return all(_is_plain(part) for part in value.values())
+    return value is None or isinstance(value, (bool, int, float, str))

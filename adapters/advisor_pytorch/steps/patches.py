@@ -1,0 +1,48 @@
+"""Replace library functions while anyone listens to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+Listener = TypeVar("Listener")
+
+
+class Patches(Generic[Listener]):
+    """Replaces some functions from the first `listen` to the last `ignore`. A wrapper calls `listeners`, which must not raise."""
+
+    def __init__(self, install: Callable[[], None]) -> None:
+        """`install` calls `replace` for each function."""
+        self._install = install
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
+        self.listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> None:
+        """Add a listener; the first one installs the wrappers."""
+        if not self.listeners:
+            self._install()
+        self.listeners.append(listener)
+
+    def ignore(self, listener: Listener) -> None:
+        """Remove a listener; the last one restores the original functions."""
+        if listener in self.listeners:
+            self.listeners.remove(listener)
+        if not self.listeners:
+            self._replaced = [entry for entry in reversed(self._replaced) if not self._restored(*entry)]
+
+    def replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+        """Replace the attribute `name` of `owner` by `wrap` of it, unless an earlier wrapper is still in place."""
+        if any(one is owner and known == name for one, known, *_ in self._replaced):
+            return
+        original = getattr(owner, name)
+        wrapper = wrap(original)
+        setattr(owner, name, wrapper)
+        self._replaced.append((owner, name, original, wrapper))
+
+    @staticmethod
+    def _restored(owner: Any, name: str, original: Any, wrapper: Any) -> bool:
+        """Restore the original and return True, unless another library has wrapped our wrapper."""
+        if getattr(owner, name) is not wrapper:
+            return False
+        setattr(owner, name, original)
+        return True
