@@ -17,7 +17,7 @@ from advisor.model.spec_yaml import load
 from advisor.model.study import Study
 from advisor.planning import plan
 from advisor.report import Report, build_report
-from advisor.system.workers.processes import usable_cpus
+from advisor.system.processes import usable_cpus
 from advisor.tracking import read_rounds, runs_url
 
 Progress = Callable[[str, int, int], None]

@@ -40,7 +40,7 @@ from advisor.report.plot_data.plotted import JustAbove
 from advisor.report.plot_data.reduce import curve_set, norm_histogram
 from advisor.report.plot_data.sketch import sketches
 from advisor.report.text.words import encodable
-from advisor.version import __version__
+from advisor import __version__
 
 BEST_TRIALS = 5
 """Trials whose training curves are always shown."""
