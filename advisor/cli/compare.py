@@ -117,7 +117,9 @@ def _trials(study: Study, part: str, experiment: str) -> tuple[Trial, ...]:
     named = [t for t in study.trials if part in (t.name, t.id)]
     named = named or [t for t in study.trials if len(part) >= 6 and t.id.startswith(part)]
     if len({repeats.key(t) for t in named}) > 1:
-        raise AdvisorError(f"{len(named)} trials of {experiment!r} are called {part!r} and differ in their settings; pass an id")
+        raise AdvisorError(
+            f"{len(named)} trials of {experiment!r} are called {part!r} and differ in their settings; pass an id"
+        )
     if named:
         return tuple(t for t in study.trials if repeats.key(t) == repeats.key(named[0]))
     wanted = [tuple(word.split("=", 1)) for word in part.split(",") if "=" in word]

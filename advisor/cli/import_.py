@@ -64,15 +64,23 @@ _PATH = click.argument("path", type=click.Path(path_type=Path))
 _OPTIONS = (
     tracking_option,
     click.option("--experiment", metavar="NAME", help="Experiment for all runs.  [default: as named by the source]"),
-    click.option("--objective", metavar="METRIC", help="Metric to judge trials by.  [default: as in the source, else inferred]"),
+    click.option(
+        "--objective", metavar="METRIC", help="Metric to judge trials by.  [default: as in the source, else inferred]"
+    ),
     direction_option,
     quiet_option,
 )
 _COLUMNS = (
-    click.option("--step", metavar="COLUMN", help="Column of steps.  [default: step, global_step, epoch, … if present]"),
-    click.option("--run", metavar="COLUMN", help="Column of run names.  [default: if one is found, else one run a file]"),
+    click.option(
+        "--step", metavar="COLUMN", help="Column of steps.  [default: step, global_step, epoch, … if present]"
+    ),
+    click.option(
+        "--run", metavar="COLUMN", help="Column of run names.  [default: if one is found, else one run a file]"
+    ),
     click.option("--params", metavar="COLUMN,…", default="", help="Columns of hyperparameters."),
-    click.option("--time", metavar="COLUMN", help="Column of seconds since 1970 or since the start.  [default: if found]"),
+    click.option(
+        "--time", metavar="COLUMN", help="Column of seconds since 1970 or since the start.  [default: if found]"
+    ),
 )
 
 

@@ -31,7 +31,9 @@ _RANGE = re.compile(r"^([^:]+)\.\.([^:]+)(?::(log|linear|reverse-log))?$")
 
 
 @click.command()
-@click.option("--optimizer", type=click.Choice(OPTIMIZERS, case_sensitive=False), help="Optimizer whose hyperparameters to tune.")
+@click.option(
+    "--optimizer", type=click.Choice(OPTIMIZERS, case_sensitive=False), help="Optimizer whose hyperparameters to tune."
+)
 @click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Number of trials in the first study.")
 @click.option("--max-train-steps", type=click.IntRange(min=1), metavar="N", help="Optimizer steps of each trial.")
 @click.option(
@@ -85,14 +87,17 @@ def init(
     advisor init ... --compare activation=relu,gelu     one study for each value, or a single study for more than three values
     advisor init ... --find-steps 20000                 first find how long to train, by a sweep of constant learning rates
 
-    With few trials only the learning rate is tuned; with more, other hyperparameters of the optimizer are tuned too, as the playbook
-    advises. Train the trials with `advisor run study.yaml -- python train.py --lr {learning_rate} ...`. The training may ignore
-    fixed hyperparameters that it does not know, such as epsilon.
+    With few trials only the learning rate is tuned; with more, other hyperparameters of the optimizer are tuned too, as the
+    playbook advises. Train the trials with `advisor run study.yaml -- python train.py --lr {learning_rate} ...`. The training may
+    ignore fixed hyperparameters that it does not know, such as epsilon.
     """
     optimizer = optimizer or _ask("Optimizer", "adam", click.Choice(OPTIMIZERS), "--optimizer")
     metric = metric or _ask("Metric to judge trials by, on validation data", "valid/error", str, "--metric")
     direction = direction or _ask(
-        "Direction in which it improves", direction_of(metric) or "minimize", click.Choice(["minimize", "maximize"]), "--direction"
+        "Direction in which it improves",
+        direction_of(metric) or "minimize",
+        click.Choice(["minimize", "maximize"]),
+        "--direction",
     )
     trials = trials or _ask("Trials in the first study", 20, click.IntRange(min=1), "--trials")
     if max_train_steps is None and final_train_steps is None and find_steps is None:
@@ -216,9 +221,7 @@ def _write(specs: Sequence[StudySpec], compared: str, explicit: Collection[str],
         out.parent.mkdir(parents=True, exist_ok=True)
         write({file.resolve(): dump(spec) for file, spec in zip(files, named, strict=True)})
     except OSError as error:
-        raise AdvisorError(
-            f"cannot write {str(out)!r}: {error.strerror or error}; pass another --out"
-        ) from None
+        raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}; pass another --out") from None
     for file, spec in zip(files, named, strict=True):
         click.echo(f"{file}: {spec.goal}")
     passed = [name for name, p in specs[0].parameters.items() if p.searched or name in explicit]

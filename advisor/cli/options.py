@@ -85,7 +85,11 @@ _ANALYSIS = (
     direction_option,
     click.option("--filter", metavar="EXPR", help="Analyze only the runs that match: params.model = 'cnn'."),
     click.option(
-        "--out", type=click.Path(path_type=Path), default=Path("advisor-report"), show_default=True, help="Output folder."
+        "--out",
+        type=click.Path(path_type=Path),
+        default=Path("advisor-report"),
+        show_default=True,
+        help="Output folder.",
     ),
     rules_option,
     click.option(

@@ -17,9 +17,7 @@ from advisor_logging.sync import NotDelivered, Spool, deliver, find, find_mine, 
 
 @click.command()
 @click.argument("spools", nargs=-1, type=click.Path(path_type=Path))
-@click.option(
-    "--tracking-uri", metavar="URI", help="Store to deliver to.  [default: the store of each training]"
-)
+@click.option("--tracking-uri", metavar="URI", help="Store to deliver to.  [default: the store of each training]")
 @click.option("--list", "only_list", is_flag=True, help="List what waits, and deliver nothing.")
 @quiet_option
 def sync(spools: tuple[Path, ...], tracking_uri: str | None, only_list: bool, quiet: bool) -> None:

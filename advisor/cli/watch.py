@@ -27,9 +27,7 @@ INTERVAL_S = 10.0
 @analysis_options
 @log_option
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of the page.  [default: a free port]")
-def watch(
-    experiment: str, options: AnalysisOptions, study_file: Path | None, log_to_mlflow: bool, port: int
-) -> None:
+def watch(experiment: str, options: AnalysisOptions, study_file: Path | None, log_to_mlflow: bool, port: int) -> None:
     """Analyze EXPERIMENT again while trials come in, and serve a page that follows, on this machine only.
 
     Writes the same files as `advisor analyze`, each time the data change. Ctrl-C ends it.

@@ -15,8 +15,8 @@ from pathlib import Path
 from rich.progress import track
 
 from advisor.analysis import analyze
+from advisor.execution import jobs
 from advisor.execution.api import open_study, report_trial
-from advisor.execution.jobs import jobs
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.model.spec_yaml import dump, load

@@ -94,9 +94,7 @@ def _analyze_and_save(
     return _save(experiment, _analyze(experiment, words, arguments), out)
 
 
-def _analyze_remotely(
-    experiment: Experiment, *, words: Sequence[str], job: RemoteJob
-) -> tuple[Experiment, _Analysis]:
+def _analyze_remotely(experiment: Experiment, *, words: Sequence[str], job: RemoteJob) -> tuple[Experiment, _Analysis]:
     with job.unpack() as arguments:
         return experiment, _analyze(experiment, words, arguments)
 

@@ -11,8 +11,8 @@ import pytest
 import advisor
 from advisor import contract, open_study, report_trial
 from advisor.execution import Ledger
-from advisor.execution.engines import Ended
-from advisor.execution.sources import Adaptive, known_of
+from advisor.execution.engines import Exit
+from advisor.execution.queue import AdaptiveQueue, as_history
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.tracking.stores.location import locate
@@ -121,14 +121,14 @@ def test_an_adaptive_study_follows_its_results(project):
 
 def test_an_adaptive_trial_that_is_begun_anew_gets_its_own_point(project):
     spec = SPEC.model_copy(update={"trials": 5, "sampler": Sampler(kind="adaptive", seed=1)})
-    ledger, source = Ledger(locate("mlflow.db"), spec.study, spec), Adaptive(spec, 5, 0, [])
+    ledger, queue = Ledger(locate("mlflow.db"), spec.study, spec), AdaptiveQueue(spec, 5, 0, [])
 
     def begin():
-        (job,) = source.next(ledger.entries)
+        (job,) = queue.next(ledger.entries)
         return ledger.begin([job])[0]
 
     drawn = [begin() for _ in range(4)]
-    ledger.ended(drawn[0][1], Ended(1, interrupted=True))
+    ledger.end(drawn[0][1], Exit(1, interrupted=True))
     assert begin()[0] == drawn[0][0]
     assert len({tuple(job.params.values()) for job, _ in drawn}) == 4
 
@@ -205,7 +205,7 @@ def test_what_became_of_a_trial_is_kept_while_the_store_is_away(project, way, mo
                 report_trial(trial, {20: 0.2, 30: 0.3})
 
     with pytest.raises(
-        AdvisorError, match=r"the store does not answer: .*; what became of trial-0 is kept in advisor-runs"
+        AdvisorError, match=r"the store does not answer: .*; the result of trial-0 is kept in advisor-runs"
     ):
         loop()
     way.mended()
@@ -232,7 +232,7 @@ def test_an_adaptive_study_learns_from_all_rounds_before_it(project):
     last = SPEC.model_copy(update={"study": "last", "parent": "other schedule", "sampler": Sampler(kind="adaptive")})
     found = Ledger(locate("mlflow.db"), "last", last).earlier()
     assert [entry.outcome.best for entry in found] == pytest.approx([0.0, 0.1, 0.2, 0.3, 1.0])
-    inside = known_of(last.model_copy(update={"parameters": near}), found)
+    inside = as_history(last.model_copy(update={"parameters": near}), found)
     assert 1 <= len(inside) < 5
     assert all(0.01 <= past.params["lr"] <= 0.1 for past in inside)
 

@@ -7,9 +7,9 @@ import pytest
 from advisor.cli import main
 from advisor.execution import job_env
 from advisor.execution.command import check, fill
-from advisor.execution.devices import slots
-from advisor.execution.engines.process import Ended
-from advisor.execution.jobs import first_seed_of, jobs
+from advisor.execution.engines.devices import make_slots
+from advisor.execution.engines.process import Exit
+from advisor.execution.job import default_seed, jobs
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.model.spec_yaml import dump
@@ -128,8 +128,8 @@ def test_a_study_that_follows_results_has_no_commands_beforehand(tmp_path, capsy
 def test_each_trial_has_a_seed_of_its_own_and_each_round_others():
     assert [j.seed for j in jobs(SPEC, 3, first_seed=5)] == [5, 6, 7]
     later = SPEC.model_copy(update={"round": 3})
-    assert first_seed_of(SPEC) == 0
-    assert first_seed_of(later) > first_seed_of(SPEC.model_copy(update={"round": 2})) > 100
+    assert default_seed(SPEC) == 0
+    assert default_seed(later) > default_seed(SPEC.model_copy(update={"round": 2})) > 100
 
 
 def test_repeated_trials_have_the_same_seeds_each():
@@ -149,41 +149,41 @@ def test_repeated_trials_have_the_same_seeds_each():
         jobs(SPEC.model_copy(update={"trials": None}))
 
 
-def test_each_study_has_a_folder_of_its_own(tmp_path):
+def test_each_study_has_a_study_folder_its_own(tmp_path):
     names = ["a-b", "a/b", "a b", "été", "..", "/"]
-    folders = {job_env.folder_of(tmp_path, name) for name in names}
+    folders = {job_env.study_folder(tmp_path, name) for name in names}
     assert len(folders) == len(names)
-    assert job_env.folder_of(tmp_path, "a-b") == tmp_path / "a-b"
+    assert job_env.study_folder(tmp_path, "a-b") == tmp_path / "a-b"
     assert all(folder.parent == tmp_path and folder.name.strip(".") for folder in folders)
 
 
 def test_gpus_are_handed_out_whole(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert [s["CUDA_VISIBLE_DEVICES"] for s in slots(["0", "1", "2", "3"], 2, None)] == ["0,1", "2,3"]
-    assert slots(["0", "1"], 1, 1) == [{"CUDA_VISIBLE_DEVICES": "0"}]
-    assert slots([], None, None) == [{}]
-    assert all("CUDA_VISIBLE_DEVICES" not in s for s in slots(["0"], 0, 3))
-    assert all(int(s["OMP_NUM_THREADS"]) >= 1 for s in slots([], None, 3))
+    assert [s["CUDA_VISIBLE_DEVICES"] for s in make_slots(["0", "1", "2", "3"], 2, None)] == ["0,1", "2,3"]
+    assert make_slots(["0", "1"], 1, 1) == [{"CUDA_VISIBLE_DEVICES": "0"}]
+    assert make_slots([], None, None) == [{}]
+    assert all("CUDA_VISIBLE_DEVICES" not in s for s in make_slots(["0"], 0, 3))
+    assert all(int(s["OMP_NUM_THREADS"]) >= 1 for s in make_slots([], None, 3))
     with pytest.raises(AdvisorError, match="3 trials at a time with 1 GPUs each need 3, and there are 2"):
-        slots(["a", "b"], 1, 3)
+        make_slots(["a", "b"], 1, 3)
     with pytest.raises(AdvisorError, match="lower --gpus-per-trial"):
-        slots(["a"], 2, None)
+        make_slots(["a"], 2, None)
     with pytest.raises(AdvisorError, match="2 GPUs, and none were found here"):
-        slots([], 2, None)
+        make_slots([], 2, None)
 
 
 @pytest.mark.parametrize(
     ("ended", "reason"),
     [
-        (Ended(1, said="torch.OutOfMemoryError: CUDA out of memory."), "out of memory: torch.OutOfMemoryError"),
-        (Ended(-9), "killed, perhaps because memory was out"),
-        (Ended(-11), "ended by signal SIGSEGV"),
-        (Ended(-40), "ended by signal 40"),
-        (Ended(2, said="usage"), "exit status 2: usage"),
-        (Ended(-15, timed_out=True), "timeout"),
+        (Exit(1, last_line="torch.OutOfMemoryError: CUDA out of memory."), "out of memory: torch.OutOfMemoryError"),
+        (Exit(-9), "killed, perhaps because memory was out"),
+        (Exit(-11), "ended by signal SIGSEGV"),
+        (Exit(-40), "ended by signal 40"),
+        (Exit(2, last_line="usage"), "exit status 2: usage"),
+        (Exit(-15, timed_out=True), "timeout"),
     ],
 )
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_how_a_process_ended_in_words(ended, reason):
-    assert not ended.fine
+    assert not ended.ok
     assert ended.reason.startswith(reason)

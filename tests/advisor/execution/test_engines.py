@@ -63,7 +63,7 @@ def said(task):
 
 
 def running(task):
-    return [p for p in psutil.process_iter(["cmdline"]) if str(task.file) in (p.info["cmdline"] or [])]
+    return [p for p in psutil.process_iter(["cmdline"]) if str(task.params_file) in (p.info["cmdline"] or [])]
 
 
 def exercise(engine, folder):
@@ -72,7 +72,7 @@ def exercise(engine, folder):
     tasks = {n: task(folder, n, kind, timeout_s=1.0 if n == "slow" else None) for n, kind in kinds.items()}
     assert engine.room() >= len(tasks)
     trainings = dict(zip(tasks, engine.start(list(tasks.values())), strict=True))
-    assert ends(trainings["well"]).fine
+    assert ends(trainings["well"]).ok
     failed = ends(trainings["fails"])
     assert (failed.code, failed.reason) == (1, "exit status 1: no data")
     until(lambda: running(tasks["stopped"]))
@@ -130,15 +130,15 @@ def test_slurm_itself(folder):
     waiting, ran = task(folder, "waiting", "hang"), task(folder, "ran", "hang")
     (first,) = engine.start([ran])
     until(lambda: running(ran))
-    assert slurm.Queue().lives(first.note())
+    assert slurm.SlurmQueue().contains(first.note())
     blocked = Slurm(folder / "slurm", gpus_per_trial=0, parallel=None, timeout_s=60.0, options={"begin": "now+1hour"})
     (second,) = blocked.start([waiting])
-    assert slurm.Queue().lives(second.note())
+    assert slurm.SlurmQueue().contains(second.note())
     second.stop()
     assert ends(second).interrupted
     subprocess.run(["scancel", first.note()["slurm"]], check=True)  # by somebody else
     assert ends(first).lost
-    until(lambda: not slurm.Queue().lives(first.note()))
+    until(lambda: not slurm.SlurmQueue().contains(first.note()))
 
 
 def test_slurm_says_what_it_needs(folder, monkeypatch):
@@ -183,7 +183,7 @@ def test_a_ray_cluster_of_two_nodes(folder, cluster):
         until(lambda: all(running(t) for t in tasks))
         assert placed.room() == 1
         (folder / "go").touch()
-        assert all(ends(t).fine for t in trainings)
+        assert all(ends(t).ok for t in trainings)
         assert sorted(said(t)["gpu"] for t in tasks) == ["0", "1"]
     finally:
         engine.close()
@@ -205,6 +205,6 @@ def test_a_ray_node_that_dies_loses_its_training_and_says_so(folder, cluster):
         assert lost.poll().lost
         until(lambda: not running(tasks[trainings.index(lost)]))  # it does not go on without its actor
         (folder / "go").touch()
-        assert [ends(t).fine for t in trainings if t is not lost] == [True, True]
+        assert [ends(t).ok for t in trainings if t is not lost] == [True, True]
     finally:
         engine.close()

@@ -15,14 +15,15 @@ from clusters import ray_cluster
 from mlflow.tracking import MlflowClient
 
 from advisor import contract
-from advisor.execution import Job, Launch, Ledger, claims, jobs, launch
-from advisor.execution.engines import Ended
+from advisor.execution import Job, LaunchPlan, Ledger, jobs, launch
+from advisor.execution.engines import Exit
 from advisor.execution.engines.local import Local
 from advisor.execution.engines.slurm import Slurm
-from advisor.execution.exit_records import Ending, Endings
-from advisor.execution.job_env import environment_of, make_private
-from advisor.execution.ledger import TAKEN
-from advisor.execution.sources import Adaptive, Listed
+from advisor.execution.job_env import job_environment, make_private
+from advisor.execution.ledger import claims
+from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
+from advisor.execution.ledger.ledger import TAKEN
+from advisor.execution.queue import AdaptiveQueue, ListedQueue
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.tracking.stores.location import Location, from_anywhere, locate
@@ -47,9 +48,9 @@ while time.monotonic() < until and not (here / "go").exists():
 """
 DYING_LAUNCHER = """
 import os, subprocess, sys, time
-from advisor.launch import Ledger, jobs
-from advisor.spec_yaml import load
-from advisor.tracking.location import locate
+from advisor.execution import Ledger, jobs
+from advisor.model.spec_yaml import load
+from advisor.tracking.stores.location import locate
 spec = load(__import__("pathlib").Path("study.yaml"))
 ledger = Ledger(locate("mlflow.db"), "e", spec)
 ((_, run_id),) = ledger.begin(jobs(spec)[:1])
@@ -67,10 +68,10 @@ os._exit(9)
 def plan(project, spec=SPEC, uri="sqlite:///mlflow.db", engine=None, **more):
     location = locate(uri)
     adaptive = spec.sampler.kind == "adaptive"
-    source = Adaptive(spec, spec.trials, 0, []) if adaptive else Listed(jobs(spec))
-    return Launch(
+    queue = AdaptiveQueue(spec, spec.trials, 0, []) if adaptive else ListedQueue(jobs(spec))
+    return LaunchPlan(
         spec=spec,
-        source=source,
+        queue=queue,
         words=[sys.executable, str(project / "train.py")],
         location=location,
         experiment="e",
@@ -147,10 +148,10 @@ def test_a_server_that_goes_away_loses_no_outcome(training, way):
 KEEPER = """
 import os, sys
 from pathlib import Path
-from advisor.launch.endings import Ending, Endings
-from advisor.launch.engines import Ended
-from advisor.tracking.location import locate
-Endings(Path("out put"), locate("mlflow.db"), "e").keep(Ending("trial-0", sys.argv[1], Ended(0)))
+from advisor.execution.engines import Exit
+from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
+from advisor.tracking.stores.location import locate
+ExitRecords(Path("out put"), locate("mlflow.db"), "e").keep(ExitRecord("trial-0", sys.argv[1], Exit(0)))
 os._exit(9)
 """
 
@@ -174,8 +175,8 @@ def test_what_a_living_launcher_keeps_is_its_own_to_record(training):
     ledger = Ledger(locate("mlflow.db"), "e", spec)
     run_id = claim(ledger, jobs(spec)[0])
     ledger.log(run_id, {1: (0.25, 0)})
-    living = Endings(training / "out put", locate("mlflow.db"), "e")
-    living.keep(Ending("trial-0", run_id, Ended(1, said="no data")))
+    living = ExitRecords(training / "out put", locate("mlflow.db"), "e")
+    living.keep(ExitRecord("trial-0", run_id, Exit(1, last_line="no data")))
     assert Background(plan(training, spec)).end() == {}
     assert [entry.state for entry in ledger.entries()] == ["busy"]
     living.close()  # it has given up, and lives on
@@ -187,16 +188,16 @@ def test_nobody_takes_an_ending_from_a_launcher_that_is_about_to_record_it(tmp_p
     store, over, taken = locate(str(tmp_path / "mlflow.db")), threading.Event(), []
 
     def look():
-        other = Endings(tmp_path, store, "e")
+        other = ExitRecords(tmp_path, store, "e")
         while not over.is_set():
             taken.extend(other.left())
 
     lookers = [threading.Thread(target=look) for _ in range(2)]
     for looker in lookers:
         looker.start()
-    mine = Endings(tmp_path, store, "e")
+    mine = ExitRecords(tmp_path, store, "e")
     for i in range(100):
-        mine.keep(Ending(f"trial-{i}", "run", Ended(0)))
+        mine.keep(ExitRecord(f"trial-{i}", "run", Exit(0)))
         mine.forget(f"trial-{i}")
     over.set()
     for looker in lookers:
@@ -207,7 +208,7 @@ def test_nobody_takes_an_ending_from_a_launcher_that_is_about_to_record_it(tmp_p
 
 def test_a_lock_that_is_taken_for_a_dead_launcher_s_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
     store = locate(str(tmp_path / "mlflow.db"))
-    mine, other = Endings(tmp_path, store, "e"), Endings(tmp_path, store, "e")
+    mine, other = ExitRecords(tmp_path, store, "e"), ExitRecords(tmp_path, store, "e")
     flock, looks = fcntl.flock, []
 
     def late(descriptor, operation):
@@ -217,7 +218,7 @@ def test_a_lock_that_is_taken_for_a_dead_launcher_s_before_it_is_locked_is_made_
         flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    mine.keep(Ending("trial-0", "run", Ended(0)))
+    mine.keep(ExitRecord("trial-0", "run", Exit(0)))
     assert list(other.left()) == []
     assert other.others
 
@@ -416,14 +417,14 @@ def test_many_and_long_hyperparameters_are_logged_and_impossible_names_are_refus
 def test_where_trainings_log_does_not_depend_on_their_folder_and_passwords_stay_in_the_environment(project):
     assert from_anywhere(locate("sqlite:///mlflow.db?timeout=9")) == f"sqlite:///{project}/mlflow.db?timeout=9"
     elsewhere = Location("database", "postgresql://me:s3cret@host/db")
-    assert "s3cret" in environment_of(SPEC, jobs(SPEC)[0], "id", elsewhere, "e")["MLFLOW_TRACKING_URI"]
+    assert "s3cret" in job_environment(SPEC, jobs(SPEC)[0], "id", elsewhere, "e")["MLFLOW_TRACKING_URI"]
     assert "s3cret" not in elsewhere.shown
 
 
 @pytest.mark.parametrize("kind", ["adaptive", "halton"])
 def test_the_last_trial_is_begun_again_as_well_where_its_machine_was_lost(training, kind):
     spec = SPEC.model_copy(update={"trials": 1, "sampler": Sampler(kind=kind)})
-    out, options = training / "slurm", {"cluster": "local", "at_a_time": 2, "options": {}}
+    out, options = training / "slurm", {"cluster": "local", "max_submitted": 2, "options": {}}
     engine = Slurm(out, gpus_per_trial=0, parallel=1, timeout_s=300.0, **options)
     running = Background(plan(training, spec, engine=engine))
     until(lambda: begun(training) == ["0"])

@@ -56,9 +56,7 @@ def test_a_crash_fails_only_its_own_task(cluster):
         return {*map_on_ray(_work, tasks, jobs=jobs, address=cluster.address, failed=_failed)}
 
     assert results("abcde", None) == {*"ABCDE"}
-    crashed = (
-        "crashes: its process on the Ray cluster was killed, perhaps because memory ran out; try fewer --jobs"
-    )
+    crashed = "crashes: its process on the Ray cluster was killed, perhaps because memory ran out; try fewer --jobs"
     assert results(["a", "crashes", "b"], 1) == {"A", "B", crashed}
 
 

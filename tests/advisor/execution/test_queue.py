@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor.execution.sources import in_space
+from advisor.execution.queue import parse_params
 from advisor.model.spec import Objective, Parameter, StudySpec
 
 SPEC = StudySpec(
@@ -34,7 +34,7 @@ TRIAL = {"lr": 0.1, "depth": 3, "kind": "Adam", "fast": False}
     ],
 )
 def test_trials_are_read_however_their_values_were_written(texts, read):
-    found = in_space(SPEC, TEXTS | texts)
+    found = parse_params(SPEC, TEXTS | texts)
     assert found == TRIAL | read
     assert type(found["lr"]) is float
 
@@ -54,4 +54,4 @@ def test_trials_are_read_however_their_values_were_written(texts, read):
     ],
 )
 def test_what_lies_outside_the_space_or_cannot_be_read_is_no_trial_of_it(texts):
-    assert in_space(SPEC, TEXTS | texts) is None
+    assert parse_params(SPEC, TEXTS | texts) is None
