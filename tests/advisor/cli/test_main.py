@@ -1,4 +1,4 @@
-"""The command line on real MLflow stores: what it writes, what it says, how it fails."""
+"""The command line on real MLflow stores: its files, its output, its errors."""
 
 import json
 import shutil
@@ -12,6 +12,7 @@ from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
 from advisor import __version__
+from advisor.cli.main import cli
 from advisor.model.spec_yaml import load
 
 
@@ -44,9 +45,9 @@ def test_version_and_help(advisor):
     assert advisor("--version") == (0, f"advisor, version {__version__}\n", "")
     status, out, _ = advisor("--help")
     assert status == 0
-    assert "analyze" in out
-    for command in ("analyze", "rules", "explain", "sample", "demo", "schema"):
+    for command in cli.list_commands(None):
         assert advisor(command, "--help")[0] == 0
+        assert command in out
 
 
 def test_analyze_writes_the_three_things(advisor, uri, tmp_path):
@@ -123,8 +124,7 @@ parameters:
         (["plain", "--out", "mine.yaml"], "mine.yaml"),
         (["plain", "--direction", "up"], "up"),
         (["plain", "--filter", "params."], "filter"),
-        (["plain", "--jobs", "2"], "--jobs goes with --all"),
-        ([], "Missing argument 'EXPERIMENT' (or --all)"),
+        ([], "Missing argument 'EXPERIMENT'"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(advisor, uri, tmp_path, arguments, message):

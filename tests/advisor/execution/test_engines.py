@@ -145,7 +145,7 @@ def test_slurm_says_what_it_needs(folder, monkeypatch):
     monkeypatch.setenv("PATH", str(folder))
     with pytest.raises(AdvisorError, match="sbatch is not on this machine"):
         Slurm(folder, gpus_per_trial=0, parallel=None, timeout_s=60.0, options={})
-    with pytest.raises(AdvisorError, match="--slurm nodes=two: 'two' is no number"):
+    with pytest.raises(AdvisorError, match="--slurm nodes=two: 'two' is not a number"):
         Slurm(folder, gpus_per_trial=0, parallel=None, timeout_s=60.0, options={"nodes": "two"}, cluster="local")
     with pytest.raises(AdvisorError, match="pass --timeout MINUTES"):
         Slurm(folder, gpus_per_trial=0, parallel=None, timeout_s=None, options={}, cluster="local")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from commands import status_of
+from commands import ADVISOR, status_of
 from mlflow.entities import ViewType
 from mlflow.tracking import MlflowClient
 
@@ -78,7 +78,7 @@ def words(folder: Path, trials: int, *options: str, command: tuple[str, ...] = (
 def start(folder: Path, trials: int, *options: str) -> subprocess.Popen:
     """`advisor run` as a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "advisor", *words(folder, trials, *options)],
+        [*ADVISOR, *words(folder, trials, *options)],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
