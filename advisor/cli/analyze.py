@@ -54,7 +54,7 @@ def analyze(
     Points of finished runs are cached in the user's cache folder, which makes the next analysis faster; the environment variable
     ADVISOR_CACHE names another folder, or is "off".
     """
-    report = make_report(experiment, options, study_file, exclusive=True, show_progress=not options.quiet)
+    report = make_report(experiment, options, study_file, show_progress=not options.quiet)
     location = write_report(report, experiment, options, study_file, log_to_mlflow)
     if not options.quiet:
         print_summary(report, options.out, location)
@@ -62,17 +62,14 @@ def analyze(
         sys.exit(1)
 
 
-def make_report(
-    experiment: str, options: AnalysisOptions, study_file: Path | None, *, exclusive: bool, show_progress: bool
-) -> Report:
-    """Analyze the experiment. exclusive: nothing else runs in this process."""
+def make_report(experiment: str, options: AnalysisOptions, study_file: Path | None, *, show_progress: bool) -> Report:
+    """Analyze the experiment."""
     command = shell.line(["advisor", "analyze", experiment, *options.words(study_file)])
     with progress_bar(enabled=show_progress) as on_progress:
         return run_analysis(
             experiment,
             study=study_file,
             command=command,
-            alone=exclusive,
             on_progress=on_progress,
             **options.for_analyze(),
         )

@@ -40,13 +40,13 @@ def watch(experiment: str, options: AnalysisOptions, study_file: Path | None, lo
     def write(report: Report) -> str | None:
         return write_report(report, experiment, options, study_file, log_to_mlflow)
 
-    report = make_report(experiment, options, study_file, exclusive=False, show_progress=not options.quiet)
+    report = make_report(experiment, options, study_file, show_progress=not options.quiet)
     location = write(report)
     if not options.quiet:
         print_summary(report, options.out, location)
     follow(
         report,
-        analyze=lambda: make_report(experiment, options, study_file, exclusive=False, show_progress=False),
+        analyze=lambda: make_report(experiment, options, study_file, show_progress=False),
         write=write,
         port=port,
         echo=no_progress if options.quiet else click.echo,

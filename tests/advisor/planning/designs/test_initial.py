@@ -247,9 +247,7 @@ def test_without_a_terminal_it_names_the_option(tmp_path: Path):
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 def test_on_a_terminal_it_asks(tmp_path: Path):
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*ADVISOR, "init"], cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs
-    ) as process:
+    with subprocess.Popen([*ADVISOR, "init"], cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         os.write(ours, b"sgd\nvalid/accuracy\n\n12\n3000\n")
         assert process.wait(timeout=120) == 0
