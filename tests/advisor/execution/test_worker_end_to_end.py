@@ -1,25 +1,21 @@
-"""Studies run for real: processes that log to a real store, crash, hang, are killed and go on."""
+"""`advisor run` as a process of its own: trainings that crash, hang, are killed, and are resumed."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import psutil
 import pytest
 from commands import ADVISOR, status_of
+from launches import wait_until
 from mlflow.entities import ViewType
 from mlflow.tracking import MlflowClient
 
 from advisor import contract
-from advisor.execution import Ledger, jobs
-from advisor.model.errors import AdvisorError
-from advisor.model.spec_yaml import loads
-from advisor.tracking.stores.location import locate
 from advisor.tracking.stores.reading import read_experiment
 
 STUDY = """
@@ -31,6 +27,8 @@ parameters:
 trials: %d
 max_train_steps: 10
 """
+
+
 TRAINING = """
 import json, os, sys, time
 from pathlib import Path
@@ -114,13 +112,6 @@ def lines(folder: Path, name: str) -> list[int]:
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
-def wait_for(condition, seconds: float = 120.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.05)
-
-
 def runs(folder: Path) -> dict[str, object]:
     return {run.name: run for run in read_experiment("small", tracking_uri=uri(folder)).runs}
 
@@ -162,7 +153,7 @@ def test_every_trial_is_trained_and_recorded_as_what_it_was(folder, advisor_run)
 def test_a_stop_is_clean_and_the_same_command_goes_on(folder, advisor_run):
     (folder / "kinds.json").write_text(json.dumps({1: "hang"}))
     process = start(folder, 3)
-    wait_for(lambda: 1 in lines(folder, "begun"))
+    wait_until(lambda: 1 in lines(folder, "begun"))
     process.send_signal(signal.SIGINT)
     status, _, err = finish(process)
     assert status == 130
@@ -184,7 +175,7 @@ def test_a_stop_is_clean_and_the_same_command_goes_on(folder, advisor_run):
 def test_a_killed_launcher_loses_and_repeats_nothing(folder, advisor_run):
     (folder / "kinds.json").write_text(json.dumps({1: "hang", 2: "hang"}))
     process = start(folder, 4, "--parallel", "2")
-    wait_for(lambda: set(lines(folder, "begun")) >= {1, 2})
+    wait_until(lambda: set(lines(folder, "begun")) >= {1, 2})
     process.kill()
     process.communicate()
     # The trainings that it began go on without it: they are nobody else's.
@@ -193,8 +184,8 @@ def test_a_killed_launcher_loses_and_repeats_nothing(folder, advisor_run):
     assert "2 are left to other launchers" in out
     assert sorted(lines(folder, "ended")) == [0, 3]
     (folder / "go").touch()
-    wait_for(lambda: sorted(lines(folder, "ended")) == [0, 1, 2, 3])
-    wait_for(lambda: all(run.status == "FINISHED" for run in runs(folder).values()))
+    wait_until(lambda: sorted(lines(folder, "ended")) == [0, 1, 2, 3])
+    wait_until(lambda: all(run.status == "FINISHED" for run in runs(folder).values()))
     status, out, err = advisor_run(4)
     assert "4 of 4 trainings have ended" in out
     assert sorted(lines(folder, "begun")) == [0, 1, 2, 3]
@@ -203,7 +194,7 @@ def test_a_killed_launcher_loses_and_repeats_nothing(folder, advisor_run):
     (folder / "go").unlink()
     (folder / "kinds.json").write_text(json.dumps({4: "hang"}))
     process = start(folder, 5)
-    wait_for(lambda: 4 in lines(folder, "begun"))
+    wait_until(lambda: 4 in lines(folder, "begun"))
     trainings = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.communicate()
@@ -257,16 +248,3 @@ def test_bad_input_is_one_line_and_status_2(advisor_run, options, command, messa
     assert out == ""
     assert message in err
     assert err.count("\n") == 1
-
-
-def test_another_space_needs_another_name(folder):
-    spec = loads(STUDY % 1)
-    Ledger(locate(uri(folder)), "small", spec).begin(jobs(spec))
-    assert Ledger(locate(uri(folder)), "small", spec.model_copy(update={"trials": 9})).entries()
-    noted = {"parameters": {n: p.model_copy(update={"why": "as ever"}) for n, p in spec.parameters.items()}}
-    assert Ledger(locate(uri(folder)), "small", spec.model_copy(update={**noted, "notes": ("more",)})).entries()
-    for change in ({"max_train_steps": 20}, {"schedule": {"kind": "cosine"}}):
-        with pytest.raises(AdvisorError, match=f"has trials of study 'small' with another {next(iter(change))}; give"):
-            Ledger(locate(uri(folder)), "small", spec.model_copy(update=change))
-    with pytest.raises(AdvisorError, match="from another space or sampler"):
-        Ledger(locate(uri(folder)), "small", loads((STUDY % 1).replace("0.001", "0.01")))
