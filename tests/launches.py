@@ -22,6 +22,17 @@ SPEC = StudySpec(
 )
 
 
+CONDITIONAL = StudySpec(
+    study="s",
+    objective=Objective(metric="loss", direction="minimize"),
+    parameters={
+        "lr": Parameter(low=0.001, high=1, scale="log"),
+        "nesterov": Parameter(type="bool"),
+        "momentum": Parameter(low=0, high=0.9, when={"nesterov": True}),
+    },
+    trials=20,
+)
+"""A study with a hyperparameter that not every trial has."""
 TRAINING = """
 import os, sys, time
 from pathlib import Path
@@ -87,9 +98,9 @@ def client_of(project):
 
 
 def claim(ledger, job):
-    """The id of the run in which the job is begun, or its state."""
-    ((_, got),) = ledger.begin([job])
-    return got
+    """Begin a job and return the id of its run, or its state."""
+    ((_, run_id),) = ledger.begin([job])
+    return run_id
 
 
 def begun(project):

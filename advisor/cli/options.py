@@ -61,6 +61,10 @@ class AnalysisOptions:
     out: Path
     quiet: bool
 
+    def __post_init__(self) -> None:
+        if str(self.out) in ("", "."):
+            raise AdvisorError("--out must name a separate folder, such as advisor-report")
+
     def for_analyze(self) -> dict[str, Any]:
         """Return the arguments of `advisor.analyze`."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -79,7 +83,25 @@ class AnalysisOptions:
         return [*words, *(["--only-this-round"] if self.only_this_round else [])]
 
 
-_ANALYSIS = (
+def collect(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator that adds options to a command, which receives them as one dataclass: the argument `name`."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def wrapper(**arguments: Any) -> Any:
+            values = {field.name: arguments.pop(field.name) for field in dataclasses.fields(target)}
+            return command(**{name: target(**values)}, **arguments)
+
+        for option in reversed(options):
+            wrapper = option(wrapper)
+        return wrapper
+
+    return decorate
+
+
+analysis_options = collect(
+    "options",
+    AnalysisOptions,
     tracking_option,
     objective_option,
     direction_option,
@@ -99,22 +121,7 @@ _ANALYSIS = (
     ),
     quiet_option,
 )
-
-
-def analysis_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of an analysis to a command, which receives them as `options`."""
-
-    @functools.wraps(command)
-    def wrapper(**arguments: Any) -> Any:
-        values = {field.name: arguments.pop(field.name) for field in dataclasses.fields(AnalysisOptions)}
-        options = AnalysisOptions(**values)
-        if str(options.out) in ("", "."):
-            raise AdvisorError("--out must name a separate folder, such as advisor-report")
-        return command(options=options, **arguments)
-
-    for option in reversed(_ANALYSIS):
-        wrapper = option(wrapper)
-    return wrapper
+"""Adds the options of an analysis to a command, which receives them as `options`."""
 
 
 def reaches(severity: str, level: str) -> bool:

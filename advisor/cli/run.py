@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from advisor.cli.options import quiet_option, ray_address_option, tracking_option
+from advisor.cli.options import collect, quiet_option, ray_address_option, tracking_option
 from advisor.contract.redact import redact
 from advisor.execution import LaunchPlan, Ledger, Summary, jobs, launch, queue
 from advisor.execution.engines import Engine
@@ -29,6 +29,53 @@ from advisor.system import shell
 from advisor.tracking.stores.location import default_for_writing, locate
 
 
+@dataclass(frozen=True)
+class _Resources:
+    """The options that say where to train."""
+
+    on: str
+    gpus_per_trial: int | None
+    cpus_per_trial: float
+    parallel: int | None
+    ray_address: str | None
+    slurm: tuple[str, ...]
+
+
+_resource_options = collect(
+    "resources",
+    _Resources,
+    click.option(
+        "--parallel",
+        "-j",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Number of trials at a time.  [default: one, or one for each GPU; as many as a cluster accepts]",
+    ),
+    click.option(
+        "--gpus-per-trial",
+        type=click.IntRange(min=0),
+        metavar="K",
+        help="GPUs of each trial; 0: all trials share all GPUs.  [default: 1 if there are GPUs; with SLURM as it assigns them]",
+    ),
+    click.option(
+        "--on",
+        type=click.Choice(["local", "ray", "slurm"]),
+        default="local",
+        show_default=True,
+        help="Where to train: on this machine, a Ray cluster, or SLURM.",
+    ),
+    ray_address_option,
+    click.option(
+        "--cpus-per-trial",
+        type=click.FloatRange(min=0),
+        default=1.0,
+        show_default=True,
+        help="CPUs of each trial on a Ray cluster or SLURM.",
+    ),
+    click.option("--slurm", multiple=True, metavar="NAME=VALUE", help="Option of sbatch: partition=gpu. Repeatable."),
+)
+
+
 @click.command()
 @click.argument("study", type=click.Path(path_type=Path))
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -43,35 +90,7 @@ from advisor.tracking.stores.location import default_for_writing, locate
     metavar="N",
     help="First seed; each trial has its own, unless the study repeats its trials.  [default: 0 in round 1]",
 )
-@click.option(
-    "--parallel",
-    "-j",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of trials at a time.  [default: one, or one for each GPU; as many as a cluster accepts]",
-)
-@click.option(
-    "--gpus-per-trial",
-    type=click.IntRange(min=0),
-    metavar="K",
-    help="GPUs of each trial; 0: all trials share all GPUs.  [default: 1 if there are GPUs; with SLURM as it assigns them]",
-)
-@click.option(
-    "--on",
-    type=click.Choice(["local", "ray", "slurm"]),
-    default="local",
-    show_default=True,
-    help="Where to train: on this machine, a Ray cluster, or SLURM.",
-)
-@ray_address_option
-@click.option(
-    "--cpus-per-trial",
-    type=click.FloatRange(min=0),
-    default=1.0,
-    show_default=True,
-    help="CPUs of each trial on a Ray cluster or SLURM.",
-)
-@click.option("--slurm", multiple=True, metavar="NAME=VALUE", help="Option of sbatch: partition=gpu. Repeatable.")
+@_resource_options
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -92,12 +111,7 @@ def run(
     experiment: str | None,
     trials: int | None,
     seed: int | None,
-    parallel: int | None,
-    gpus_per_trial: int | None,
-    on: str,
-    ray_address: str | None,
-    cpus_per_trial: float,
-    slurm: tuple[str, ...],
+    resources: _Resources,
     timeout: float | None,
     out: Path | None,
     no_args: bool,
@@ -130,7 +144,6 @@ def run(
     queue.check(spec, trials)
     timeout_s = None if timeout is None else 60 * timeout
     location, name = locate(tracking_uri) if tracking_uri else default_for_writing(), experiment or spec.study
-    resources = _Resources(on, gpus_per_trial, cpus_per_trial, parallel, ray_address, slurm)
     engine = _make_engine(spec, resources, folder, timeout_s)
     ledger = Ledger(location, name, spec)
     plan = LaunchPlan(
@@ -149,18 +162,6 @@ def run(
         summary = launch(plan, ledger, on_update)
     if not quiet:
         _print_summary(plan, summary, first_seed)
-
-
-@dataclass(frozen=True)
-class _Resources:
-    """The options that say where to train."""
-
-    on: str
-    gpus_per_trial: int | None
-    cpus_per_trial: float
-    parallel: int | None
-    ray_address: str | None
-    slurm: tuple[str, ...]
 
 
 def _make_engine(spec: StudySpec, resources: _Resources, folder: Path, timeout_s: float | None) -> Engine:

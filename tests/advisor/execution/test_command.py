@@ -1,24 +1,13 @@
 """Commands with placeholders, and what `advisor run` refuses before it begins."""
 
 import pytest
+from launches import CONDITIONAL as SPEC
 
 from advisor.cli import main
 from advisor.execution.command import check, fill
 from advisor.model.errors import AdvisorError
-from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.model.spec import Sampler
 from advisor.model.spec_yaml import dump
-
-SPEC = StudySpec(
-    study="s",
-    objective=Objective(metric="loss", direction="minimize"),
-    parameters={
-        "lr": Parameter(low=0.001, high=1, scale="log"),
-        "nesterov": Parameter(type="bool"),
-        "momentum": Parameter(low=0, high=0.9, when={"nesterov": True}),
-    },
-    trials=20,
-)
-
 
 PARAMS = {"lr": 0.1, "nesterov": True}
 
@@ -42,11 +31,11 @@ def test_placeholders(words, filled):
     assert fill(words, PARAMS, {"seed": "7"}) == filled
 
 
-def test_nothing_is_appended_where_the_environment_is_read():
+def test_no_hyperparameter_is_appended_on_request():
     assert fill(["t"], PARAMS, {}, append=False) == ["t"]
 
 
-def test_what_nothing_fills_is_refused():
+def test_unknown_placeholders_are_refused():
     with pytest.raises(AdvisorError, match=r"\{l_r\}, which is no hyperparameter of the study; did you mean \{lr\}"):
         check(["t", "{l_r}"], SPEC.parameters, ["seed"])
     with pytest.raises(AdvisorError, match="max_train_steps}, which the study does not say"):
@@ -54,7 +43,7 @@ def test_what_nothing_fills_is_refused():
     check(["t", "{lr}", "{seed}", "{{anything}}"], SPEC.parameters, ["seed"])
 
 
-def test_run_refuses_before_it_begins_and_shows_all_that_it_appends(tmp_path, capsys, monkeypatch):
+def test_run_checks_the_command_first_and_dry_run_prints_it(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.yaml").write_text(dump(SPEC.model_copy(update={"trials": 2})))
     for more in (["--dry-run"], []):
@@ -70,7 +59,7 @@ def test_run_refuses_before_it_begins_and_shows_all_that_it_appends(tmp_path, ca
     main(["run", "s.yaml", "--dry-run", "--no-args", "--", "t", "{lr}"])
 
 
-def test_a_study_that_follows_results_has_no_commands_beforehand(tmp_path, capsys):
+def test_an_adaptive_study_has_no_dry_run(tmp_path, capsys):
     file = tmp_path / "s.yaml"
     file.write_text(dump(SPEC.model_copy(update={"sampler": Sampler(kind="adaptive")})))
     with pytest.raises(SystemExit) as ended:

@@ -1,24 +1,13 @@
 """The jobs of a study: their seeds and repeats."""
 
 import pytest
+from launches import CONDITIONAL as SPEC
 
 from advisor.execution.job import default_seed, jobs
 from advisor.model.errors import AdvisorError
-from advisor.model.spec import Objective, Parameter, StudySpec
-
-SPEC = StudySpec(
-    study="s",
-    objective=Objective(metric="loss", direction="minimize"),
-    parameters={
-        "lr": Parameter(low=0.001, high=1, scale="log"),
-        "nesterov": Parameter(type="bool"),
-        "momentum": Parameter(low=0, high=0.9, when={"nesterov": True}),
-    },
-    trials=20,
-)
 
 
-def test_each_trial_has_a_seed_of_its_own_and_each_round_others():
+def test_each_trial_has_its_own_seed_and_each_round_others():
     assert [j.seed for j in jobs(SPEC, 3, first_seed=5)] == [5, 6, 7]
     later = SPEC.model_copy(update={"round": 3})
     assert default_seed(SPEC) == 0

@@ -1,24 +1,14 @@
 """What each job receives: its command, its environment, its folder."""
 
 import pytest
+from launches import CONDITIONAL as SPEC
 from launches import SPEC as LAUNCHED
 
 from advisor.execution import jobs
 from advisor.execution.job_env import check, job_environment, make_private, study_folder
 from advisor.model.errors import AdvisorError
-from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.model.spec import Parameter
 from advisor.tracking.stores.location import Location, from_anywhere, locate
-
-SPEC = StudySpec(
-    study="s",
-    objective=Objective(metric="loss", direction="minimize"),
-    parameters={
-        "lr": Parameter(low=0.001, high=1, scale="log"),
-        "nesterov": Parameter(type="bool"),
-        "momentum": Parameter(low=0, high=0.9, when={"nesterov": True}),
-    },
-    trials=20,
-)
 
 
 @pytest.mark.parametrize(
@@ -31,12 +21,12 @@ SPEC = StudySpec(
         ["t", "{lr}", "{nesterov}", "{momentum}"],
     ],
 )
-def test_commands_that_pass_all_that_is_searched(words):
+def test_commands_that_pass_all_searched_hyperparameters(words):
     check(SPEC, words)
 
 
 @pytest.mark.parametrize("words", [["t", "{lr}", "{nesterov}"], ["t", "{lr}", "{nesterov}", "--more={args}"]])
-def test_a_searched_hyperparameter_that_is_left_out_is_refused(words):
+def test_a_command_that_omits_a_searched_hyperparameter_is_refused(words):
     with pytest.raises(
         AdvisorError, match=r"does not pass momentum, .* add --momentum \{momentum\}, .*--no-args .*ADVISOR_PARAMS"
     ):
@@ -44,7 +34,7 @@ def test_a_searched_hyperparameter_that_is_left_out_is_refused(words):
     check(SPEC, words, append=False)
 
 
-def test_what_is_computed_from_a_searched_one_stands_in_for_it():
+def test_a_derived_hyperparameter_replaces_the_searched_one():
     spec = SPEC.model_copy(
         update={
             "parameters": {
@@ -61,7 +51,7 @@ def test_what_is_computed_from_a_searched_one_stands_in_for_it():
         check(spec, ["t", "{momentum}"])
 
 
-def test_each_study_has_a_study_folder_its_own(tmp_path):
+def test_each_study_has_its_own_folder(tmp_path):
     names = ["a-b", "a/b", "a b", "été", "..", "/"]
     folders = {study_folder(tmp_path, name) for name in names}
     assert len(folders) == len(names)
@@ -69,7 +59,7 @@ def test_each_study_has_a_study_folder_its_own(tmp_path):
     assert all(folder.parent == tmp_path and folder.name.strip(".") for folder in folders)
 
 
-def test_the_folder_is_closed_to_others_also_where_it_was_there_before(tmp_path):
+def test_an_existing_folder_is_closed_to_others(tmp_path):
     folder = tmp_path / "out"
     folder.mkdir()
     folder.chmod(0o755)
@@ -77,7 +67,7 @@ def test_the_folder_is_closed_to_others_also_where_it_was_there_before(tmp_path)
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_where_trainings_log_does_not_depend_on_their_folder_and_passwords_stay_in_the_environment(project):
+def test_the_uri_in_the_environment_is_absolute_and_only_it_has_the_password(project):
     assert from_anywhere(locate("sqlite:///mlflow.db?timeout=9")) == f"sqlite:///{project}/mlflow.db?timeout=9"
     elsewhere = Location("database", "postgresql://me:s3cret@host/db")
     assert "s3cret" in job_environment(LAUNCHED, jobs(LAUNCHED)[0], "id", elsewhere, "e")["MLFLOW_TRACKING_URI"]

@@ -33,7 +33,7 @@ TRIAL = {"lr": 0.1, "depth": 3, "kind": "Adam", "fast": False}
         ({"note": "anything"}, {}),
     ],
 )
-def test_trials_are_read_however_their_values_were_written(texts, read):
+def test_values_are_parsed_however_they_were_written(texts, read):
     found = parse_params(SPEC, TEXTS | texts)
     assert found == TRIAL | read
     assert type(found["lr"]) is float
@@ -53,5 +53,5 @@ def test_trials_are_read_however_their_values_were_written(texts, read):
         {"fast": "true"},
     ],
 )
-def test_what_lies_outside_the_space_or_cannot_be_read_is_no_trial_of_it(texts):
+def test_values_outside_the_space_or_unreadable_are_no_trial(texts):
     assert parse_params(SPEC, TEXTS | texts) is None

@@ -22,7 +22,7 @@ def training(project, logs):
     return project
 
 
-def test_a_server_that_goes_away_loses_no_outcome(training, way):
+def test_no_outcome_is_lost_while_the_server_is_unreachable(training, way):
     running = Background(make_plan(training, uri=f"http://127.0.0.1:{way.port}"))
     wait_until(lambda: begun(training) == ["0", "1"])
     way.cut()
@@ -36,7 +36,7 @@ def test_a_server_that_goes_away_loses_no_outcome(training, way):
     assert begun(training) == ["0", "1"]
 
 
-def test_a_run_that_is_deleted_meanwhile_stops_nobody_else(training):
+def test_a_deleted_run_does_not_stop_the_others(training):
     running = Background(make_plan(training))
     wait_until(lambda: begun(training) == ["0", "1"])
     client = client_of(training)
@@ -62,7 +62,7 @@ def test_sigterm_stops_cleanly(training):
 
 
 @pytest.mark.parametrize("kind", ["adaptive", "halton"])
-def test_the_last_trial_is_begun_again_as_well_where_its_machine_was_lost(training, kind):
+def test_the_last_trial_is_begun_again_if_its_machine_is_lost(training, kind):
     spec = SPEC.model_copy(update={"trials": 1, "sampler": Sampler(kind=kind)})
     out, options = training / "slurm", {"cluster": "local", "max_submitted": 2, "options": {}}
     engine = Slurm(out, gpus_per_trial=0, parallel=1, timeout_s=300.0, **options)
@@ -78,7 +78,7 @@ def test_the_last_trial_is_begun_again_as_well_where_its_machine_was_lost(traini
 
 
 @pytest.mark.slow
-def test_on_ray_a_trial_whose_node_dies_is_begun_again(training):
+def test_a_trial_whose_ray_node_fails_is_begun_again(training):
     from advisor.execution.engines.ray import Ray
 
     with ray_cluster({"num_cpus": 1}) as cluster:

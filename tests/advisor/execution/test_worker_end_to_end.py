@@ -116,7 +116,7 @@ def runs(folder: Path) -> dict[str, object]:
     return {run.name: run for run in read_experiment("small", tracking_uri=uri(folder)).runs}
 
 
-def test_every_trial_is_trained_and_recorded_as_what_it_was(folder, advisor_run):
+def test_every_trial_is_trained_and_recorded_with_its_status(folder, advisor_run):
     (folder / "kinds.json").write_text(json.dumps({0: "mlflow", 1: "crash", 2: "nan", 3: "hang"}))
     status, out, err = finish(start(folder, 3, "--parallel", "2"))
     assert status == 0, err
@@ -150,7 +150,7 @@ def test_every_trial_is_trained_and_recorded_as_what_it_was(folder, advisor_run)
     assert sorted(runs(folder)) == [f"trial-{i}" for i in range(5)]
 
 
-def test_a_stop_is_clean_and_the_same_command_goes_on(folder, advisor_run):
+def test_ctrl_c_stops_cleanly_and_the_same_command_resumes(folder, advisor_run):
     (folder / "kinds.json").write_text(json.dumps({1: "hang"}))
     process = start(folder, 3)
     wait_until(lambda: 1 in lines(folder, "begun"))
@@ -217,7 +217,7 @@ def test_launchers_share_a_study(folder):
     assert sorted(runs(folder)) == [f"trial-{i}" for i in range(4)]
 
 
-def test_a_command_that_never_works_is_given_up(folder, advisor_run):
+def test_a_command_that_always_fails_ends_the_launch(folder, advisor_run):
     (folder / "kinds.json").write_text(json.dumps(dict.fromkeys(range(9), "crash")))
     status, _, err = advisor_run(9)
     assert status == 2
@@ -227,7 +227,7 @@ def test_a_command_that_never_works_is_given_up(folder, advisor_run):
     assert len(runs(folder)) == 3
 
 
-def test_trainings_that_log_elsewhere_are_told_so(advisor_run):
+def test_trainings_that_log_elsewhere_end_the_launch(advisor_run):
     status, _, err = advisor_run(9, command=(sys.executable, "-c", "pass"))
     assert status == 2
     assert "ended without logging val/loss" in err.splitlines()[-1]

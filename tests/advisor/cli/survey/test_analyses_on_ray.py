@@ -6,12 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
 from clusters import ray_cluster
 from commands import ADVISOR, contents
+from launches import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +70,7 @@ def test_files_are_those_of_this_machine_byte_by_byte(cluster, uri, survey, tmp_
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (1, "", "")
 
 
-def test_ctrl_c_ends_what_runs_on_the_cluster_and_leaves_no_half_files(cluster, uri, tmp_path):
+def test_ctrl_c_cancels_the_tasks_on_the_cluster_and_leaves_no_partial_files(cluster, uri, tmp_path):
     began, rules = tmp_path / "began", tmp_path / "rules"
     began.mkdir()
     rules.mkdir()
@@ -78,11 +78,11 @@ def test_ctrl_c_ends_what_runs_on_the_cluster_and_leaves_no_half_files(cluster, 
     environment = {**os.environ, "ADVISOR_BEGUN_IN": str(began)}
     words = _command(cluster, uri, tmp_path / "out", "--rules", str(rules))
     running = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
-    _until(lambda: len(os.listdir(began)) == 2)
+    wait_until(lambda: len(os.listdir(began)) == 2)
     os.killpg(running.pid, signal.SIGINT)
     _, error = running.communicate(timeout=60)
     assert (running.returncode, error.strip()) == (130, "advisor: interrupted")
-    _until(lambda: not any(psutil.pid_exists(int(pid)) for pid in os.listdir(began)))
+    wait_until(lambda: not any(psutil.pid_exists(int(pid)) for pid in os.listdir(began)))
     assert contents(tmp_path / "out") == {}
 
 
@@ -109,10 +109,3 @@ def test_a_node_that_does_not_see_the_store_is_reported_in_one_line(uri, tmp_pat
     assert re.fullmatch(
         r"advisor: node \S+ cannot open the store; pass a --tracking-uri that every node reaches: .*\n", done.stderr
     )
-
-
-def _until(condition, seconds=120.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.1)

@@ -6,7 +6,7 @@ from advisor.execution.engines.devices import make_slots
 from advisor.model.errors import AdvisorError
 
 
-def test_gpus_are_handed_out_whole(monkeypatch):
+def test_each_slot_has_whole_gpus(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert [s["CUDA_VISIBLE_DEVICES"] for s in make_slots(["0", "1", "2", "3"], 2, None)] == ["0,1", "2,3"]
     assert make_slots(["0", "1"], 1, 1) == [{"CUDA_VISIBLE_DEVICES": "0"}]

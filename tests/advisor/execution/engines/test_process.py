@@ -19,6 +19,6 @@ from advisor.execution.engines.process import Exit
     ],
 )
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_how_a_process_ended_in_words(ended, reason):
+def test_reasons(ended, reason):
     assert not ended.ok
     assert ended.reason.startswith(reason)

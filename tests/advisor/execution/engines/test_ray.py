@@ -34,7 +34,7 @@ def test_a_ray_cluster_of_two_nodes(folder, cluster):
 
 
 @pytest.mark.slow
-def test_a_ray_node_that_dies_loses_its_training_and_says_so(folder, cluster):
+def test_the_training_of_a_failed_ray_node_is_lost(folder, cluster):
     doomed = cluster.add_node(num_cpus=1, num_gpus=1, resources={"doomed": 1})
     engine = Ray(cluster.address, gpus_per_trial=1, cpus_per_trial=1.0, parallel=None)
     try:

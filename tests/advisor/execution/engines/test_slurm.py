@@ -42,7 +42,7 @@ def test_slurm_itself(folder):
     wait_until(lambda: not slurm.SlurmQueue().contains(first.note()))
 
 
-def test_slurm_says_what_it_needs(folder, monkeypatch):
+def test_errors_name_what_slurm_needs(folder, monkeypatch):
     monkeypatch.setenv("PATH", str(folder))
     with pytest.raises(AdvisorError, match="sbatch is not on this machine"):
         Slurm(folder, gpus_per_trial=0, parallel=None, timeout_s=60.0, options={})
@@ -53,7 +53,7 @@ def test_slurm_says_what_it_needs(folder, monkeypatch):
 
 
 @pytest.mark.parametrize(("module", "extra"), [("ray", "ray"), ("submitit", "slurm")])
-def test_without_the_extra_one_line_names_it(module, extra, folder):
+def test_the_error_names_the_missing_extra(module, extra, folder):
     code = f"import sys; sys.modules[{module!r}] = None\nfrom advisor.cli import main\nmain()"
     (folder / "s.yaml").write_text("study: s\nobjective: {metric: m, direction: minimize}\ntrials: 1\n")
     words = [sys.executable, "-c", code, "run", "s.yaml", "--on", extra, "--", "true"]

@@ -45,7 +45,7 @@ def orphan(project, how):
     return int(pid), run_id
 
 
-def test_what_a_killed_launcher_had_begun_but_not_noted_is_not_trained_twice(project):
+def test_a_training_whose_killed_launcher_did_not_note_it_is_not_repeated(project):
     pid, run_id = orphan(project, "not noted")
     ledger = Ledger(locate("mlflow.db"), "e", SPEC)
     assert claim(ledger, jobs(SPEC)[0]) == "busy"
@@ -54,7 +54,7 @@ def test_what_a_killed_launcher_had_begun_but_not_noted_is_not_trained_twice(pro
     assert claim(ledger, jobs(SPEC)[0]) not in ("busy", run_id)
 
 
-def test_what_outlives_its_time_without_its_launcher_is_stopped(project):
+def test_a_training_beyond_its_time_limit_is_killed_if_its_launcher_failed(project):
     orphan(project, "noted")
     ledger = Ledger(locate("mlflow.db"), "e", SPEC)
     time.sleep(0.1)
@@ -63,7 +63,7 @@ def test_what_outlives_its_time_without_its_launcher_is_stopped(project):
     assert (entry.state, entry.outcome.status, entry.outcome.error) == ("done", "stopped", "timeout")
 
 
-def test_what_failed_when_its_launcher_was_dead_is_recorded_as_failed(project):
+def test_a_training_that_fails_after_its_launcher_is_recorded_as_failed(project):
     pid, run_id = orphan(project, "noted")
     os.kill(pid, signal.SIGKILL)
     client = client_of(project)
@@ -76,7 +76,7 @@ def test_what_failed_when_its_launcher_was_dead_is_recorded_as_failed(project):
     assert (entry.outcome.status, entry.outcome.error, entry.outcome.best) == ("infeasible", "exit status 1", 0.5)
 
 
-def test_a_silent_machine_is_listened_to_before_it_is_taken_for_dead(project, monkeypatch):
+def test_a_claim_without_heartbeats_lapses_after_a_while(project, monkeypatch):
     monkeypatch.setattr(claims, "CONFIRM_S", 0.3)
     first, job = Ledger(locate("mlflow.db"), "e", SPEC), jobs(SPEC)[0]
     run_id = claim(first, job)
@@ -98,14 +98,14 @@ def test_a_silent_machine_is_listened_to_before_it_is_taken_for_dead(project, mo
     assert claim(ledger, job) not in ("silent", "busy", "done", run_id)
 
 
-def test_another_container_is_another_machine_though_it_has_this_ones_name(project):
+def test_a_container_with_the_same_host_name_is_another_machine(project):
     job, client = jobs(SPEC)[0], client_of(project)
     run_id = claim(Ledger(locate("mlflow.db"), "e", SPEC), job)
-    said = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
-    said["pid"] = 2**22 + 1  # no process of this machine has it
-    client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**said, "space": "another"}))
+    tag = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
+    tag["pid"] = 2**22 + 1  # no process of this machine has it
+    client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**tag, "space": "another"}))
     assert claim(Ledger(locate("mlflow.db"), "e", SPEC), job) == "busy"
-    client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps(said))
+    client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps(tag))
     assert claim(Ledger(locate("mlflow.db"), "e", SPEC), job) not in ("busy", run_id)
 
 
@@ -117,20 +117,20 @@ def test_another_container_is_another_machine_though_it_has_this_ones_name(proje
         ("exit 0", "open"),
     ],
 )
-def test_a_queue_that_does_not_answer_says_nothing_of_its_jobs(project, monkeypatch, squeue, state):
+def test_jobs_of_a_queue_that_does_not_answer_are_silent(project, monkeypatch, squeue, state):
     tool = project / "squeue"
     tool.write_text(f"#!/bin/sh\n{squeue}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{project}:{os.environ['PATH']}")
     run_id = claim(Ledger(locate("mlflow.db"), "e", SPEC), jobs(SPEC)[0])
     client = client_of(project)
-    said = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
-    client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**said, "pid": 2**22 + 1, "slurm": "7"}))
+    tag = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
+    client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**tag, "pid": 2**22 + 1, "slurm": "7"}))
     (entry,) = Ledger(locate("mlflow.db"), "e", SPEC).entries()
     assert entry.state == state
 
 
-def test_the_queue_is_asked_once_for_all_jobs(project, monkeypatch):
+def test_the_queue_is_queried_once_for_all_jobs(project, monkeypatch):
     tool = project / "squeue"
     tool.write_text("#!/bin/sh\necho asked >> asked\nseq -f 7_%g 0 8\n")
     tool.chmod(0o755)
@@ -138,8 +138,8 @@ def test_the_queue_is_asked_once_for_all_jobs(project, monkeypatch):
     spec = SPEC.model_copy(update={"trials": 10})
     client = client_of(project)
     for job, run_id in Ledger(locate("mlflow.db"), "e", spec).begin(jobs(spec)):
-        said = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
-        client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**said, "pid": 2**22 + 1, "slurm": f"7_{job.number}"}))
+        tag = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
+        client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**tag, "pid": 2**22 + 1, "slurm": f"7_{job.number}"}))
     states = [entry.state for entry in Ledger(locate("mlflow.db"), "e", spec).entries()]
     assert states == ["busy"] * 9 + ["open"]
     assert (project / "asked").read_text().split() == ["asked"]

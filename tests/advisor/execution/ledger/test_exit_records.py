@@ -24,7 +24,7 @@ os._exit(9)
 """
 
 
-def test_how_a_training_ended_is_recorded_by_the_next_launcher(training):
+def test_the_next_launcher_delivers_the_records_of_a_failed_one(training):
     spec = SPEC.model_copy(update={"trials": 1})
     ledger = Ledger(locate("mlflow.db"), "e", spec)
     run_id = claim(ledger, jobs(spec)[0])
@@ -40,7 +40,7 @@ def test_how_a_training_ended_is_recorded_by_the_next_launcher(training):
     assert not list((training / "out put").glob(".*.lock"))
 
 
-def test_what_a_living_launcher_keeps_is_its_own_to_record(training):
+def test_the_records_of_a_running_launcher_are_left_to_it(training):
     spec = SPEC.model_copy(update={"trials": 1})
     ledger = Ledger(locate("mlflow.db"), "e", spec)
     run_id = claim(ledger, jobs(spec)[0])
@@ -54,7 +54,7 @@ def test_what_a_living_launcher_keeps_is_its_own_to_record(training):
     assert begun(training) == []
 
 
-def test_nobody_takes_an_ending_from_a_launcher_that_is_about_to_record_it(tmp_path):
+def test_no_launcher_takes_a_record_that_another_is_delivering(tmp_path):
     store, over, taken = locate(str(tmp_path / "mlflow.db")), threading.Event(), []
 
     def look():

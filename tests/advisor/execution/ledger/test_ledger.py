@@ -8,21 +8,11 @@ from launches import SPEC, claim, client_of
 from advisor.execution import Job, Ledger, jobs
 from advisor.execution.ledger.ledger import TAKEN
 from advisor.model.errors import AdvisorError
-from advisor.model.spec_yaml import loads
+from advisor.model.spec import Parameter
 from advisor.tracking.stores.location import locate
 
-STUDY = """
-study: small
-objective: {metric: val/loss, direction: minimize}
-parameters:
-  lr: {low: 0.001, high: 1.0, scale: log}
-  momentum: {low: 0.0, high: 0.9}
-trials: %d
-max_train_steps: 10
-"""
 
-
-def test_many_jobs_are_begun_with_a_few_looks_at_the_store(project, monkeypatch):
+def test_many_jobs_are_begun_with_few_queries(project, monkeypatch):
     spec = SPEC.model_copy(update={"trials": 15, "seeds": 2})
     one, other = Ledger(locate("mlflow.db"), "e", spec), Ledger(locate("mlflow.db"), "e", spec)
     looks, look = [], one._client.search_runs
@@ -32,15 +22,15 @@ def test_many_jobs_are_begun_with_a_few_looks_at_the_store(project, monkeypatch)
     assert [job.key for job, _ in begun] == [job.key for job in jobs(spec)]
     assert len({run_id for _, run_id in begun}) == 30
     assert {(job.number, job.seed) for job, _ in begun} == {(n, seed) for n in range(15) for seed in (0, 1)}
-    assert [got for _, got in other.begin(jobs(spec))] == ["busy"] * 30
+    assert [state for _, state in other.begin(jobs(spec))] == ["busy"] * 30
 
 
-def test_of_two_that_begin_the_same_jobs_at_once_each_gets_others(project):
+def test_two_launchers_that_begin_the_same_jobs_get_different_ones(project):
     spec = SPEC.model_copy(update={"trials": 10})
-    got = {}
+    claimed = {}
 
     def begin(name, ledger):
-        got[name] = {job.key: run_id for job, run_id in ledger.begin(jobs(spec)) if run_id not in TAKEN}
+        claimed[name] = {job.key: run_id for job, run_id in ledger.begin(jobs(spec)) if run_id not in TAKEN}
 
     ledgers = [Ledger(locate("mlflow.db"), "e", spec) for _ in range(2)]
     threads = [threading.Thread(target=begin, args=pair) for pair in enumerate(ledgers)]
@@ -48,12 +38,12 @@ def test_of_two_that_begin_the_same_jobs_at_once_each_gets_others(project):
         thread.start()
     for thread in threads:
         thread.join()
-    assert not got[0].keys() & got[1].keys()
-    assert len(got[0]) + len(got[1]) == 10
-    assert {entry.run_id for entry in ledgers[0].entries()} == {*got[0].values(), *got[1].values()}
+    assert not claimed[0].keys() & claimed[1].keys()
+    assert len(claimed[0]) + len(claimed[1]) == 10
+    assert {entry.run_id for entry in ledgers[0].entries()} == {*claimed[0].values(), *claimed[1].values()}
 
 
-def test_many_and_long_hyperparameters_are_logged_and_impossible_names_are_refused(project):
+def test_many_and_long_hyperparameters_are_logged_and_invalid_names_refused(project):
     ledger = Ledger(locate("mlflow.db"), "e", SPEC)
     params = {f"p{i}": i for i in range(250)} | {"long": "x" * 9000}
     run_id = claim(ledger, Job(0, 0, 0, params))
@@ -69,14 +59,18 @@ def test_many_and_long_hyperparameters_are_logged_and_impossible_names_are_refus
         claim(ledger, jobs(SPEC)[1])
 
 
-def test_another_space_needs_another_name(project):
-    spec = loads(STUDY % 1)
-    Ledger(locate("mlflow.db"), "small", spec).begin(jobs(spec))
-    assert Ledger(locate("mlflow.db"), "small", spec.model_copy(update={"trials": 9})).entries()
+def test_trials_of_another_space_are_refused(project):
+    spec = SPEC
+    Ledger(locate("mlflow.db"), "e", spec).begin(jobs(spec))
+    assert Ledger(locate("mlflow.db"), "e", spec.model_copy(update={"trials": 9})).entries()
     noted = {"parameters": {n: p.model_copy(update={"why": "as ever"}) for n, p in spec.parameters.items()}}
-    assert Ledger(locate("mlflow.db"), "small", spec.model_copy(update={**noted, "notes": ("more",)})).entries()
+    assert Ledger(locate("mlflow.db"), "e", spec.model_copy(update={**noted, "notes": ("more",)})).entries()
     for change in ({"max_train_steps": 20}, {"schedule": {"kind": "cosine"}}):
-        with pytest.raises(AdvisorError, match=f"has trials of study 'small' with another {next(iter(change))}; give"):
-            Ledger(locate("mlflow.db"), "small", spec.model_copy(update=change))
+        with pytest.raises(AdvisorError, match=f"has trials of study .* with another {next(iter(change))}; give"):
+            Ledger(locate("mlflow.db"), "e", spec.model_copy(update=change))
     with pytest.raises(AdvisorError, match="from another space or sampler"):
-        Ledger(locate("mlflow.db"), "small", loads((STUDY % 1).replace("0.001", "0.01")))
+        Ledger(
+            locate("mlflow.db"),
+            "e",
+            spec.model_copy(update={"parameters": {"lr": Parameter(low=0.01, high=1.0, scale="log")}}),
+        )
