@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from advisor.version import __version__
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from advisor.analysis import analyze

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from advisor.engine.judge import judge
@@ -12,15 +12,13 @@ from advisor.engine.settings import find_settings
 from advisor.history import history, pool, predicted
 from advisor.model.change import Advise
 from advisor.model.finding import Verdict
+from advisor.model.progress import Progress, no_progress
 from advisor.model.spec import Direction, StudySpec
 from advisor.model.spec_yaml import load
 from advisor.model.study import Study
 from advisor.planning import plan
 from advisor.report import Report, build_report
 from advisor.tracking import read_rounds, runs_url
-
-Progress = Callable[[str, int, int], None]
-"""Told (what is being done, how much is done, of how much)."""
 
 
 def analyze(
@@ -48,7 +46,7 @@ def analyze(
 
     Raises AdvisorError, in one line that says what to do, where the input does not allow an analysis. Nothing is written.
     """
-    tell = on_progress or _silent
+    tell = on_progress or no_progress
     loaded = load_rules(
         settings=find_settings(Path.cwd()) if settings is None else settings,
         directories=[Path(folder) for folder in rules],
@@ -89,7 +87,7 @@ def analyze_study(
 
     earlier: the studies that it follows from, the first one first; said: what became of those that could not be read.
     """
-    tell = on_progress or _silent
+    tell = on_progress or no_progress
     loaded = tuple(rules)
     done = iter(range(1, len(loaded) + 1))
     pooled = pool(study, () if only_this_round else earlier)
@@ -112,7 +110,3 @@ def _asks_for_more(verdicts: Sequence[Verdict]) -> bool:
     """Whether something worth doing is left that a next study would change."""
     found = [f for v in verdicts for f in v.findings if f.severity != "note"]
     return any(not isinstance(c, Advise) for f in found for c in f.changes)
-
-
-def _silent(what: str, done: int, of: int) -> None:
-    pass

@@ -38,7 +38,7 @@ PRELOADED = [
     "advisor.interop.importers.sql_writer",
     "mlflow",
 ]
-PRELOADED += ["advisor.interop.importers.client_writer", "advisor.interop.importers.tabular", "advisor.launch"]
+PRELOADED += ["advisor.interop.importers.client_writer", "advisor.interop.importers.tabular", "advisor.execution"]
 PRELOADED += [
     "advisor.report.build",
     "advisor.report.formats.sarif",

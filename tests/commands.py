@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from advisor.cli import main
 
+ADVISOR = [sys.executable, "-c", "from advisor.cli import main; main()"]
+"""Words that run the command line as a process of its own."""
 Advisor = Callable[..., tuple[int, str, str]]
 """Runs the command line: (exit status, standard output, standard error)."""
 Refused = Callable[..., str]

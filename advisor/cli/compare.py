@@ -1,47 +1,51 @@
-"""`advisor compare`: candidate against incumbent, from what an experiment or two hold of them."""
+"""`advisor compare`."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
-from advisor.cli.options import tracking_option
+from advisor.cli.options import direction_option, objective_option, tracking_option
+from advisor.computed.decision import repeats
+from advisor.history.compare import Comparison, Side, Summary, Variance
+from advisor.history.compare import compare as decide
 from advisor.model.errors import AdvisorError
-
-if TYPE_CHECKING:
-    from advisor.history.compare import Comparison, Side, Summary, Variance
-    from advisor.model.study import Study, Trial
+from advisor.model.space import as_number
+from advisor.model.study import Study, Trial
+from advisor.tracking import read_study
+from advisor.tracking.stores.reading import list_experiments
 
 
 @click.command()
 @click.argument("candidate")
 @click.argument("incumbent")
 @tracking_option
-@click.option("--experiment", "-e", metavar="NAME", help="Experiment in which both are trials or configurations.")
+@click.option("--experiment", "-e", metavar="NAME", help="Experiment that contains both.")
 @click.option(
     "--complexity",
     metavar="GAIN",
     default="0",
     show_default=True,
-    help="Gain that CANDIDATE must bring to be worth what it adds: 0.002 (in units of the objective) or 1% (of INCUMBENT's).",
+    help="Minimum gain that justifies CANDIDATE: 0.002 (in units of the objective) or 1% (of INCUMBENT's value).",
 )
-@click.option("--objective", metavar="METRIC", help="Metric to judge by.  [default: as logged, else inferred]")
-@click.option("--direction", type=click.Choice(["minimize", "maximize"]), help="Which way the objective is better.")
+@objective_option
+@direction_option
 @click.option(
     "--power",
     type=click.FloatRange(0.5, 0.99),
     default=0.8,
     show_default=True,
-    help="Chance with which the advised seeds show a gain of the size found.",
+    help="Probability that the advised seeds confirm a gain of the size found.",
 )
 @click.option(
     "--max-seeds",
     type=click.IntRange(min=2, max=1000),
     default=20,
     show_default=True,
-    help="Runs of one setting that the decision is worth.",
+    help="Maximum number of seeds to advise for a setting.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def compare(
@@ -56,11 +60,11 @@ def compare(
     max_seeds: int,
     as_json: bool,
 ) -> None:
-    """Adopt CANDIDATE in place of INCUMBENT, or not, or run more seeds first.
+    """Decide whether to adopt CANDIDATE in place of INCUMBENT, or to run more seeds first.
 
-    Each is an experiment (the study as a whole), EXPERIMENT:TRIAL (a run's name or id; runs of the same setting with other seeds
-    are its repeats), or EXPERIMENT:NAME=VALUE,... (a configuration: the trials with these values). With --experiment, only what
-    follows the colon.
+    Each is an experiment (the whole study), EXPERIMENT:TRIAL (a run's name or id; runs of the same setting with other seeds count
+    as its repeats), or EXPERIMENT:NAME=VALUE,... (the trials with these values). With --experiment, give only the part after the
+    colon.
 
     \b
     advisor compare wider baseline                            two studies
@@ -68,16 +72,10 @@ def compare(
     advisor compare -e cifar optimizer=adam optimizer=sgd     two configurations, each by its best
     advisor compare new:trial-4 cifar:trial-3 --complexity 0.5%
     """
-    from advisor.history.compare import compare as decide
-
     experiments = _Experiments(tracking_uri, objective, direction)
-    one, other = (_side(text, experiment, experiments) for text in (candidate, incumbent))
-    wanted = _gain(complexity, other)
-    result = decide(one, other, complexity=wanted, power=power, most=max_seeds)
+    sides = _side(candidate, experiment, experiments), _side(incumbent, experiment, experiments)
+    result = decide(*sides, complexity=_gain(complexity, sides[1]), power=power, most=max_seeds)
     click.echo(result.model_dump_json(indent=2) if as_json else _text(result))
-
-
-# --- what is compared -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -87,22 +85,18 @@ class _Experiments:
     tracking_uri: str | None
     objective: str | None
     direction: Literal["minimize", "maximize"] | None
-    known: dict[str, Study] = field(default_factory=dict)
+    studies: dict[str, Study] = field(default_factory=dict)
     names: tuple[str, ...] | None = None
 
     def read(self, name: str) -> Study:
-        from advisor.tracking import read_study
-
-        if name not in self.known:
-            self.known[name] = read_study(
+        if name not in self.studies:
+            self.studies[name] = read_study(
                 name, tracking_uri=self.tracking_uri, objective=self.objective, direction=self.direction
             )
-        return self.known[name]
+        return self.studies[name]
 
     def split(self, text: str) -> tuple[str, str]:
-        """The experiment that `text` names and what of it, which is empty for all: names may hold colons themselves."""
-        from advisor.tracking.stores.reading import list_experiments
-
+        """Return the experiment and the part after the colon, which is empty for all of it. Names may contain colons."""
         if self.names is None:
             self.names = list_experiments(self.tracking_uri)
         if text in self.names:
@@ -113,21 +107,19 @@ class _Experiments:
 
 
 def _side(text: str, experiment: str | None, experiments: _Experiments) -> Side:
-    from advisor.history.compare import Side
-
     name, part = (experiment, text) if experiment is not None else experiments.split(text)
     study = experiments.read(name)
     return Side(name=text, study=study, trials=_trials(study, part, name) if part else study.trials)
 
 
 def _trials(study: Study, part: str, experiment: str) -> tuple[Trial, ...]:
-    """The trials that a trial's name or id, with its repeats, or NAME=VALUE,... stand for."""
-    from advisor.computed.decision import repeats
-
+    """Return the trial with this name or id and its repeats, or the trials with these values."""
     named = [t for t in study.trials if part in (t.name, t.id)]
     named = named or [t for t in study.trials if len(part) >= 6 and t.id.startswith(part)]
     if len({repeats.key(t) for t in named}) > 1:
-        raise AdvisorError(f"{len(named)} trials of {experiment!r} go by {part!r}, with different settings; pass an id")
+        raise AdvisorError(
+            f"{len(named)} trials of {experiment!r} are called {part!r} and differ in their settings; pass an id"
+        )
     if named:
         return tuple(t for t in study.trials if repeats.key(t) == repeats.key(named[0]))
     wanted = [tuple(word.split("=", 1)) for word in part.split(",") if "=" in word]
@@ -145,10 +137,6 @@ def _trials(study: Study, part: str, experiment: str) -> tuple[Trial, ...]:
 
 
 def _has(trial: Trial, name: str, text: str) -> bool:
-    import math
-
-    from advisor.model.space import as_number
-
     value = trial.params.get(name)
     if value is None:
         return False
@@ -159,21 +147,18 @@ def _has(trial: Trial, name: str, text: str) -> bool:
 
 
 def _gain(text: str, incumbent: Side) -> float:
-    """`--complexity` in units of the objective."""
-    share = text.strip().endswith("%")
+    """Return `--complexity` in units of the objective."""
+    percent = text.strip().endswith("%")
     try:
         gain = float(text.strip().rstrip("%"))
     except ValueError:
         gain = -1.0
     if not 0 <= gain < float("inf"):
         raise AdvisorError(f"--complexity takes a gain of 0 or more, such as 0.002 or 1%, not {text!r}")
-    if not share:
+    if not percent:
         return gain
     best = incumbent.study.ranked(incumbent.trials)[:1]
     return gain / 100 * abs(float(incumbent.study.costs[best[0].index])) if best else gain
-
-
-# --- what is said ---------------------------------------------------------------------------------------------------------------
 
 
 def _text(result: Comparison) -> str:

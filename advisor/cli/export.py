@@ -1,20 +1,22 @@
-"""`advisor export`: a study in the form of another tool's search."""
+"""`advisor export`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from advisor.cli.options import tracking_option
 from advisor.interop.exports import KINDS
+from advisor.interop.exports import export as render
+from advisor.interop.exports.content import Past
 from advisor.model.errors import AdvisorError
-
-if TYPE_CHECKING:
-    from advisor.interop.exports.content import Past
-    from advisor.model.spec import StudySpec
+from advisor.model.spec import StudySpec
+from advisor.model.spec_yaml import load
+from advisor.planning.sampling.halton import sample
+from advisor.system.atomic import write
+from advisor.tracking import read_study
 
 
 @click.command()
@@ -22,16 +24,16 @@ if TYPE_CHECKING:
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write.  [default: print it]")
 @click.option(
-    "--points", is_flag=True, help="The study's own trials, as `advisor sample` draws them, in place of its space."
+    "--points", is_flag=True, help="Export the study's trials, as `advisor sample` draws them, instead of its space."
 )
 @click.option(
     "-n",
     "--count",
     type=click.IntRange(min=1),
-    help="How many of them.  [default: the study's number of trials, or 10]",
+    help="Number of trials.  [default: the study's number of trials, or 10]",
 )
-@click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first K of them.")
-@click.option("--experiment", metavar="NAME", help="Optuna: the MLflow experiment whose trials are its history.")
+@click.option("--skip", type=click.IntRange(min=0), default=0, help="Skip the first K trials.")
+@click.option("--experiment", metavar="NAME", help="MLflow experiment with the trials so far (Optuna only).")
 @tracking_option
 def export(
     kind: str,
@@ -43,29 +45,24 @@ def export(
     experiment: str | None,
     tracking_uri: str | None,
 ) -> None:
-    """Write STUDY (a YAML file) as what another tool searches by.
+    """Write STUDY (a YAML file) in the format of another tool.
 
     \b
-    optuna    a script: the space, what may not be drawn, and the trials so far
+    optuna    a script with the space, its forbidden regions, and the trials so far
     ray       a Ray Tune space, as a Python module
     wandb     a Weights & Biases sweep, YAML
     hydra     a sweeper's configuration: hydra-optuna-sweeper, or with --points Hydra's own
     algoperf  tuning_search_space.json
 
-    What a tool has no way to say (a condition, a reverse-log scale, a formula, a forbidden region) is an error that says so;
-    --points exports the trials themselves, which say it all.
+    If a tool cannot express part of the space (a condition, a reverse-log scale, a formula, a forbidden region), the export fails
+    and says so; --points exports the trials instead, which every tool can.
 
     \b
     advisor export optuna next/1-….yaml --experiment cifar --out study.py
     advisor export wandb next/1-….yaml --points -n 40 --out sweep.yaml
     """
-    from advisor.interop.exports import export as render
-    from advisor.model.spec_yaml import load
-    from advisor.planning.sampling.halton import sample
-    from advisor.system.atomic import write
-
     if not points and (count is not None or skip):
-        raise AdvisorError("-n and --skip choose among the study's own trials; ask for these with --points")
+        raise AdvisorError("-n and --skip select among the study's own trials; ask for these with --points")
     spec = load(study)
     drawn = list(sample(spec, count or spec.trials or 10, skip=skip)) if points else None
     past = _past(spec, experiment, tracking_uri) if experiment is not None else []
@@ -83,10 +80,7 @@ def export(
 
 
 def _past(spec: StudySpec, experiment: str, tracking_uri: str | None) -> list[Past]:
-    """The trials of the experiment that have ended, in the order in which they began; those outside of the space are told of."""
-    from advisor.interop.exports.content import Past
-    from advisor.tracking import read_study
-
+    """Return the finished trials of the experiment in the order of their start, and warn of those outside the space."""
     study = read_study(experiment, tracking_uri=tracking_uri, spec=spec)
     sign = 1 if spec.objective.direction == "minimize" else -1
     ended = [t for t in study.trials if t.status not in ("running", "no_data")]

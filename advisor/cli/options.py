@@ -2,31 +2,128 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import click
 
+from advisor.model.errors import AdvisorError
+
 SEVERITIES = ("note", "warning", "critical")
 
+tracking_option = click.option(
+    "--tracking-uri",
+    metavar="URI",
+    help="MLflow store: sqlite:///mlflow.db, http://…  [default: $MLFLOW_TRACKING_URI or ./mlflow.db]",
+)
+ray_address_option = click.option(
+    "--ray-address",
+    metavar="ADDRESS",
+    help="Ray cluster to use.  [default: $RAY_ADDRESS, or a new cluster on this machine]",
+)
+objective_option = click.option(
+    "--objective", metavar="METRIC", help="Metric to judge trials by.  [default: as logged, else inferred]"
+)
+direction_option = click.option(
+    "--direction", type=click.Choice(["minimize", "maximize"]), help="Direction in which the objective improves."
+)
+rules_option = click.option(
+    "--rules", multiple=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder with your own rules."
+)
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+study_option = click.option(
+    "--study", "study_file", type=click.Path(path_type=Path), help="Study file that declares the search space."
+)
+log_option = click.option(
+    "--log-to-mlflow",
+    is_flag=True,
+    help='Store the report in a run "advisor" of the experiment, with the verdicts as its tags.',
+)
+fail_on_option = click.option(
+    "--fail-on", type=click.Choice(SEVERITIES), help="Exit with status 1 if a finding is at least this severe."
+)
 
-def tracking_option(command: Any) -> Any:
-    """`--tracking-uri`, for the argument `tracking_uri`."""
-    return click.option(
-        "--tracking-uri",
-        metavar="URI",
-        help="Where MLflow keeps the runs: sqlite:///mlflow.db, http://…  [default: $MLFLOW_TRACKING_URI or ./mlflow.db]",
-    )(command)
+
+@dataclass(frozen=True)
+class AnalysisOptions:
+    """What `advisor analyze`, `watch` and `survey` have in common."""
+
+    tracking_uri: str | None
+    objective: str | None
+    direction: Literal["minimize", "maximize"] | None
+    filter: str | None
+    rules: tuple[Path, ...]
+    only_this_round: bool
+    out: Path
+    quiet: bool
+
+    def __post_init__(self) -> None:
+        if str(self.out) in ("", "."):
+            raise AdvisorError("--out must name a separate folder, such as advisor-report")
+
+    def for_analyze(self) -> dict[str, Any]:
+        """Return the arguments of `advisor.analyze`."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if name not in ("out", "quiet")}
+
+    def words(self, study: Path | None = None) -> list[str]:
+        """Return the options that change the report, without the tracking URI, which may hold a password."""
+        options = [
+            ("--objective", self.objective),
+            ("--direction", self.direction),
+            ("--study", study),
+            ("--filter", self.filter),
+            *(("--rules", folder) for folder in self.rules),
+        ]
+        words = [str(word) for flag, value in options if value is not None for word in (flag, value)]
+        return [*words, *(["--only-this-round"] if self.only_this_round else [])]
 
 
-def ray_address_option(command: Any) -> Any:
-    """`--ray-address`, for the argument `ray_address`."""
-    return click.option(
-        "--ray-address",
-        metavar="ADDRESS",
-        help="The Ray cluster.  [default: RAY_ADDRESS, or a new one on this machine]",
-    )(command)
+def collect(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator that adds options to a command, which receives them as one dataclass: the argument `name`."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def wrapper(**arguments: Any) -> Any:
+            values = {field.name: arguments.pop(field.name) for field in dataclasses.fields(target)}
+            return command(**{name: target(**values)}, **arguments)
+
+        for option in reversed(options):
+            wrapper = option(wrapper)
+        return wrapper
+
+    return decorate
+
+
+analysis_options = collect(
+    "options",
+    AnalysisOptions,
+    tracking_option,
+    objective_option,
+    direction_option,
+    click.option("--filter", metavar="EXPR", help="Analyze only the runs that match: params.model = 'cnn'."),
+    click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        default=Path("advisor-report"),
+        show_default=True,
+        help="Output folder.",
+    ),
+    rules_option,
+    click.option(
+        "--only-this-round",
+        is_flag=True,
+        help="Ignore the trials of earlier rounds.  [default: those in this study's space count as data]",
+    ),
+    quiet_option,
+)
+"""Adds the options of an analysis to a command, which receives them as `options`."""
 
 
 def reaches(severity: str, level: str) -> bool:
-    """Whether a finding is at least as severe as `--fail-on` says."""
+    """Return whether a finding is at least as severe as `--fail-on` says."""
     return SEVERITIES.index(severity) >= SEVERITIES.index(level)

@@ -1,4 +1,4 @@
-"""`advisor sync`: what trainings could not deliver to MLflow, and its delivery."""
+"""`advisor sync`."""
 
 from __future__ import annotations
 
@@ -6,36 +6,31 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from advisor.cli.options import quiet_option
+from advisor.cli.progress import progress_bar
 from advisor.model.errors import AdvisorError
-
-if TYPE_CHECKING:
-    from advisor_logging.sync import Spool
+from advisor_logging.sync import NotDelivered, Spool, deliver, find, find_mine, inspect
 
 
 @click.command()
 @click.argument("spools", nargs=-1, type=click.Path(path_type=Path))
-@click.option(
-    "--tracking-uri", metavar="URI", help="Deliver to this store.  [default: the one that each training meant]"
-)
-@click.option("--list", "only_list", is_flag=True, help="Only list what is there.")
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing but what is left, and why.")
+@click.option("--tracking-uri", metavar="URI", help="Store to deliver to.  [default: the store of each training]")
+@click.option("--list", "only_list", is_flag=True, help="List what waits, and deliver nothing.")
+@quiet_option
 def sync(spools: tuple[Path, ...], tracking_uri: str | None, only_list: bool, quiet: bool) -> None:
-    """Deliver to MLflow what trainings had to leave on this machine's disk, because the store was out of reach.
+    """Deliver to MLflow what trainings left on this machine's disk because the store was unreachable.
 
-    SPOOLS are such folders, or folders of them, also copies from another machine; without any, all of this user are found.
-    Nothing arrives twice. Exit status 1: something is left.
+    SPOOLS are the folders that trainings left, or folders that contain them, also copied from another machine; the default is all
+    of this user. Nothing arrives twice. Exit status 1: something could not be delivered.
 
     \b
-    advisor sync --list                                  what is there
+    advisor sync --list                                  list what waits
     advisor sync                                         deliver it
-    advisor sync node7/spool --tracking-uri http://...   deliver what was copied from another machine
+    advisor sync node7/spool --tracking-uri http://...   deliver a copy from another machine
     """
-    from advisor_logging.sync import find, find_mine, inspect
-
     try:
         found = [inspect(folder) for folder in (find(spools) if spools else find_mine())]
     except ValueError as error:
@@ -54,19 +49,16 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, only_list: bool, qu
 
 
 def _deliver(found: Sequence[Spool], tracking_uri: str | None, *, show: bool) -> list[tuple[Spool, str]]:
-    """Deliver what can be; gives what is left, and why."""
-    from advisor.cli.progress import progress
-    from advisor_logging.sync import NotDelivered, deliver
-
+    """Deliver the spools and return the rest, each with the reason."""
     left = []
-    with progress(enabled=show) as tell:
+    with progress_bar(enabled=show) as on_progress:
         for spool in found:
 
-            def on_progress(done: int, of: int, name: str = spool.run_name) -> None:
-                tell(f"Delivering {name}", done, of)
+            def on_points(done: int, total: int, name: str = spool.run_name) -> None:
+                on_progress(f"Delivering {name}", done, total)
 
             try:
-                deliver(spool, tracking_uri, on_progress)
+                deliver(spool, tracking_uri, on_points)
             except NotDelivered as reason:
                 left.append((spool, str(reason)))
             except OSError as error:

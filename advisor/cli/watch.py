@@ -1,83 +1,118 @@
-"""Analyses again while trials come in, and serves the newest report to this machine."""
+"""`advisor watch`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import click
+
+from advisor.cli.analyze import make_report, print_summary, write_report
+from advisor.cli.options import AnalysisOptions, analysis_options, log_option, study_option
 from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError
+from advisor.model.progress import no_progress
+from advisor.report import Report
 from advisor.report.live import LiveReport
 from advisor.report.text.changes import changes
 
-if TYPE_CHECKING:
-    from advisor.report import Report
+INTERVAL_S = 10.0
+"""Minimum pause between two analyses. It is never shorter than an analysis takes, so the store is idle half of the time."""
 
-EVERY_S = 10.0
-"""Seconds between two analyses; at least as long as one takes, so that the store is left alone half of the time."""
+
+@click.command()
+@click.argument("experiment")
+@study_option
+@analysis_options
+@log_option
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of the page.  [default: a free port]")
+def watch(experiment: str, options: AnalysisOptions, study_file: Path | None, log_to_mlflow: bool, port: int) -> None:
+    """Analyze EXPERIMENT again while trials come in, and serve a page that follows, on this machine only.
+
+    Writes the same files as `advisor analyze`, each time the data change. Ctrl-C ends it.
+
+    \b
+    advisor watch cifar
+    advisor watch cifar --port 8080 --log-to-mlflow
+    """
+
+    def write(report: Report) -> str | None:
+        return write_report(report, experiment, options, study_file, log_to_mlflow)
+
+    report = make_report(experiment, options, study_file, show_progress=not options.quiet)
+    location = write(report)
+    if not options.quiet:
+        print_summary(report, options.out, location)
+    follow(
+        report,
+        analyze=lambda: make_report(experiment, options, study_file, show_progress=False),
+        write=write,
+        port=port,
+        echo=no_progress if options.quiet else click.echo,
+    )
 
 
 def follow(
     report: Report,
     *,
-    make: Callable[[], Report],
-    keep: Callable[[Report], object],
+    analyze: Callable[[], Report],
+    write: Callable[[Report], object],
     port: int,
-    say: Callable[[str], object],
-    every: float = EVERY_S,
+    echo: Callable[[str], object],
+    interval_s: float = INTERVAL_S,
 ) -> None:
-    """Serve the report, and a newer one as soon as the data changes, until the user interrupts.
+    """Serve the report, and a newer one whenever the data change, until the user interrupts.
 
-    make: analyses again. keep: writes a report down. say: told what changed. An analysis that fails is told, and tried again.
-    Raises AdvisorError where the port is taken.
+    echo: receives what changed, line by line. A failed analysis is reported and repeated. Raises AdvisorError if the port is in
+    use.
     """
     try:
         live = LiveReport(port)
     except OSError as error:
-        raise AdvisorError(f"cannot serve on port {port}: {error.strerror}; give another one by --port") from None
+        raise AdvisorError(f"cannot serve on port {port}: {error.strerror}; choose another --port") from None
     with live:
         live.show(report.to_html(), _now())
-        say(f"Live at {live.url} (this machine only). Ctrl+C ends it.")
-        took, failed = 0.0, None
+        echo(f"Live at {live.url} (this machine only). Ctrl+C ends it.")
+        duration_s, failure = 0.0, None
         try:
             while True:
-                time.sleep(max(every, took))
+                time.sleep(max(interval_s, duration_s))
                 began = time.monotonic()
                 try:
-                    report, failed = _once(report, live, make, keep, say), None
+                    report, failure = _update(report, live, analyze, write, echo), None
                 except Exception as error:
-                    if (why := _in_a_line(error)) != failed:
-                        failed = why
-                        say(f"{_now()} The analysis failed, and is tried again: {failed}")
-                live.fail(failed)
-                took = time.monotonic() - began
+                    if (reason := _one_line(error)) != failure:
+                        failure = reason
+                        echo(f"{_now()} The analysis failed and will be repeated: {failure}")
+                live.fail(failure)
+                duration_s = time.monotonic() - began
         except KeyboardInterrupt:
-            say("")
+            echo("")
 
 
-def _once(
+def _update(
     before: Report,
     live: LiveReport,
-    make: Callable[[], Report],
-    keep: Callable[[Report], object],
-    say: Callable[[str], object],
+    analyze: Callable[[], Report],
+    write: Callable[[Report], object],
+    echo: Callable[[str], object],
 ) -> Report:
-    after = make()
+    after = analyze()
     if after.provenance.data == before.provenance.data:
         return before
-    keep(after)
-    said = changes(before, after)
-    live.show(after.to_html(), _now(), said)
-    for line in said or ("More values were logged; the findings are the same.",):
-        say(f"{_now()} {line}")
+    write(after)
+    news = changes(before, after)
+    live.show(after.to_html(), _now(), news)
+    for line in news or ("More values were logged; the findings are the same.",):
+        echo(f"{_now()} {line}")
     return after
 
 
-def _in_a_line(error: Exception) -> str:
-    """What went wrong; of errors that were not written for people also their kind, and no password."""
-    told = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
-    return " ".join(redact(told).split())
+def _one_line(error: Exception) -> str:
+    """Return the message without credentials, with the class of errors that were not written for users."""
+    text = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
+    return " ".join(redact(text).split())
 
 
 def _now() -> str:

@@ -13,8 +13,8 @@ from advisor.model.finding import Explanation, Finding, Goal, Verdict
 def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict, ...]:
     """The verdicts with `explained_by` set on every finding that follows from another one.
 
-    Of several possible causes, one that the effect's changes wait for is preferred, then the one that the plan deals with first, then
-    the one nearest to the head of the chain of causes.
+    Preferred is a cause that the effect waits for, then one that the plan deals with earlier, then one nearer to the head of the
+    chain of causes.
     """
     verdicts = tuple(verdicts)
     findings = [f for v in verdicts for f in v.findings]

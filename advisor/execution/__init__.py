@@ -1,13 +1,12 @@
-"""Runs a study: each of its trials as a training of its own, with MLflow as the record of what was begun and how it ended.
+"""Runs the trials of a study, each as a training of its own. MLflow records which were begun and how they ended.
 
-sources -> launcher -> engines (this machine, Ray, SLURM)      sources: which job is next; engines: start, poll, stop
-              |
-           ledger -> MLflow                                    who has which job, and how it ended
+worker takes jobs from the queue, claims them in the ledger, and starts them on an engine (this machine, Ray, SLURM).
+api does the same for trainings in a Python loop.
 """
 
-from advisor.execution.jobs import Job, jobs
-from advisor.execution.launcher import launch
+from advisor.execution.job import Job, jobs
 from advisor.execution.ledger import Ledger
-from advisor.execution.options import Launch, Summary
+from advisor.execution.plan import LaunchPlan, Summary
+from advisor.execution.worker import launch
 
-__all__ = ["Job", "Launch", "Ledger", "Summary", "jobs", "launch"]
+__all__ = ["Job", "LaunchPlan", "Ledger", "Summary", "jobs", "launch"]

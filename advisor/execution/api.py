@@ -1,4 +1,4 @@
-"""A study's trials in a Python loop, sharing the work and the record with `advisor run`."""
+"""A study's trials in a Python loop, which shares the work and the record with `advisor run`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from typing import Any, Self, TypeVar
 
 from advisor import contract
 from advisor.contract.redact import redact
-from advisor.execution.claims import HEARTBEAT_S
-from advisor.execution.engines.process import Ended, out_of_memory
-from advisor.execution.exit_records import Ending, Endings
-from advisor.execution.job_env import environment_of, folder_of
-from advisor.execution.jobs import Job, first_seed_of
-from advisor.execution.ledger import TAKEN, Ledger
-from advisor.execution.record import (
-    LONGEST_PAUSE_S,
+from advisor.execution.engines.process import Exit, is_out_of_memory
+from advisor.execution.job import Job, default_seed
+from advisor.execution.job_env import job_environment, study_folder
+from advisor.execution.ledger import Ledger
+from advisor.execution.ledger.claims import HEARTBEAT_S
+from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
+from advisor.execution.ledger.ledger import TAKEN
+from advisor.execution.ledger.record import (
+    MAX_PAUSE_S,
     PATIENCE_S,
     DeliveringError,
     LaterError,
@@ -29,13 +30,15 @@ from advisor.execution.record import (
     RefusedError,
     UnansweredError,
 )
-from advisor.execution.sources import Source, check, source_of
+from advisor.execution.queue import JobQueue, check, make_queue
 from advisor.model.errors import AdvisorError
 from advisor.model.space import Value
 from advisor.model.spec import StudySpec
-from advisor.tracking.stores.location import default_for_writing, from_anywhere, locate
+from advisor.model.spec_yaml import load
+from advisor.tracking.stores.location import Location, default_for_writing, from_anywhere, locate
 
-_PAUSE_S = 0.2
+_DELIVERY_POLL_S = 0.2
+_MAX_ERROR_CHARS = 500
 
 Result = TypeVar("Result")
 
@@ -47,84 +50,94 @@ def open_study(
     experiment: str | None = None,
     out: str | Path | None = None,
 ) -> OpenStudy:
-    """A study whose trials are to be trained in this process: a study file, or the spec itself.
+    """Open a study whose trials are trained in this process. study: a study file, or the spec itself.
 
-    tracking_uri, out: as for `advisor run`; experiment: its name, by default the study's. What became of a trial while the store
-    did not answer is kept under `out`, and recorded by the next loop or `advisor run`. Raises AdvisorError where the file has a
-    mistake, the store cannot be reached, or the experiment holds trials of another space under this study's name.
+    tracking_uri, out: as for `advisor run`. experiment: its name (None: the study's). While the store does not answer, results are
+    kept under `out`; the next loop or `advisor run` records them. Raises AdvisorError if the file has a mistake, the store cannot
+    be reached, or the experiment has trials of another space under this study's name.
     """
-    from advisor.model.spec_yaml import load
-
     spec = study if isinstance(study, StudySpec) else load(Path(study))
     location = locate(tracking_uri) if tracking_uri else default_for_writing()
     name = experiment or spec.study
-    endings = Endings(folder_of(None if out is None else Path(out), spec.study), location, name)
-    return OpenStudy(
-        spec, Ledger(location, name, spec), endings, lambda job, run_id: _Place(spec, job, run_id, location, name)
-    )
+    records = ExitRecords(study_folder(None if out is None else Path(out), spec.study), location, name)
+
+    def environment(job: Job, run_id: str) -> dict[str, str]:
+        return job_environment(spec, job, run_id, location, name)
+
+    return OpenStudy(spec, Ledger(location, name, spec), records, location, environment)
 
 
 class OpenStudy:
     """A study and the record of its trials; made by `open_study`."""
 
-    def __init__(self, spec: StudySpec, ledger: Ledger, endings: Endings, place: Callable[[Job, str], _Place]) -> None:
+    def __init__(
+        self,
+        spec: StudySpec,
+        ledger: Ledger,
+        records: ExitRecords,
+        location: Location,
+        environment: Callable[[Job, str], dict[str, str]],
+    ) -> None:
         self.spec = spec
-        self._ledger, self._endings, self._place = ledger, endings, place
-        self._left: Trial | None = None
+        self._ledger, self._records, self._location, self._environment = ledger, records, location, environment
+        self._current: Trial | None = None
 
     def trials(self, count: int | None = None, *, seed: int | None = None) -> Iterator[Trial]:
-        """The trials that have not ended and that nobody else trains, one after another, each in an MLflow run of its own.
+        """Yield the trials that have not ended and that no other launcher trains, each with an MLflow run of its own.
 
-        count: how many trials the study has (None: as its file says); seed: the first one (None: as `advisor run` chooses it).
-        While a trial is the loop's, MLflow and our hook log into its run. Where a loop is left in a trial, or dies there, that
-        trial is begun anew by whoever iterates next. Raises AdvisorError once the store has not answered for ten minutes.
+        count: number of trials in the study (None: as in its file). seed: the first one (None: as for `advisor run`). MLflow and
+        our hook log into the run of the current trial. A trial in which the loop ends or crashes is begun again by the next
+        iteration. Raises AdvisorError if the store does not answer for ten minutes.
         """
         check(self.spec, count)
-        if self._left is not None:
-            self._left.record(Ended(1, interrupted=True))  # a loop that an exception ended may not have been closed yet
-        _patiently(lambda: self._ledger.take_over(self._endings))
-        first_seed = first_seed_of(self.spec) if seed is None else seed
-        source = source_of(self.spec, count, first_seed=first_seed, earlier=lambda: _patiently(self._ledger.earlier))
-        done = {entry.key for entry in _patiently(self._ledger.entries) if entry.state == "done"}
-        while (job := self._next(source)) is not None:
+        if self._current is not None:
+            self._current.record(
+                Exit(1, interrupted=True)
+            )  # a loop that an exception ended may not have been closed yet
+        _retry(lambda: self._ledger.take_over(self._records))
+        first_seed = default_seed(self.spec) if seed is None else seed
+        queue = make_queue(self.spec, count, first_seed=first_seed, read_earlier=lambda: _retry(self._ledger.earlier))
+        done = {entry.key for entry in _retry(self._ledger.entries) if entry.state == "done"}
+        while (job := self._next(queue)) is not None:
             if job.key in done:
                 continue
-            ((begun, got),) = _patiently(lambda job=job: self._ledger.begin([job]))  # type: ignore[misc]
-            if got in TAKEN:
-                source.refused(job, got)  # type: ignore[arg-type]
+            ((begun, run_id),) = _retry(lambda job=job: self._ledger.begin([job]))  # type: ignore[misc]
+            if run_id in TAKEN:
+                queue.refused(job, run_id)  # type: ignore[arg-type]
                 continue
-            yield from self._train(Trial(begun, got, self.spec, self._ledger, self._endings), self._place(begun, got))
+            yield from self._train(Trial(begun, run_id, self.spec, self._ledger, self._records), begun)
 
-    def _next(self, source: Source) -> Job | None:
-        while not (jobs := _patiently(lambda: source.next(self._ledger.entries))) and source.waits():
+    def _next(self, queue: JobQueue) -> Job | None:
+        while not (jobs := _retry(lambda: queue.next(self._ledger.entries))) and queue.waits():
             time.sleep(1.0)
         return jobs[0] if jobs else None
 
-    def _train(self, trial: Trial, place: _Place) -> Iterator[Trial]:
-        self._left = trial
-        with place.taken(), _beating(self._ledger, trial.run_id):
+    def _train(self, trial: Trial, job: Job) -> Iterator[Trial]:
+        self._current = trial
+        variables = self._environment(job, trial.run_id)
+        with _logging_into(from_anywhere(self._location), variables), _heartbeat(self._ledger, trial.run_id):
             try:
                 yield trial
             except GeneratorExit:
-                trial.record(Ended(1, interrupted=True))
+                trial.record(Exit(1, interrupted=True))
                 raise
-            trial.record(Ended(0))
+            trial.record(Exit(0))
 
 
 class Trial:
     """One training: a trial of the study with one seed.
 
-    `with trial:` around the training records an exception as what it was and goes on with the next trial.
+    `with trial:` records an exception of the training, and the loop continues with the next trial.
     """
 
-    def __init__(self, job: Job, run_id: str, spec: StudySpec, ledger: Ledger, endings: Endings) -> None:
+    def __init__(self, job: Job, run_id: str, spec: StudySpec, ledger: Ledger, records: ExitRecords) -> None:
         self.params: Mapping[str, Value] = job.params
         self.seed, self.number, self.name, self.run_id = job.seed, job.number, job.name, run_id
         self.outcome: Outcome | None = None
-        """What became of it, once it was reported."""
-        self._spec, self._ledger, self._endings, self._over = spec, ledger, endings, False
+        """Set once the trial is reported."""
+        self._spec, self._ledger, self._records, self._ended = spec, ledger, records, False
         self._points: dict[int, tuple[float, int]] = {}
-        """Logged, but not in the record yet, as `Ending.points`."""
+        """Values that are not in MLflow yet, as `ExitRecord.points`."""
 
     def __enter__(self) -> Self:
         return self
@@ -133,51 +146,52 @@ class Trial:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if not isinstance(error, Exception) or isinstance(error, UnansweredError):
-            return False  # Ctrl-C is for the loop, which leaves the trial to be begun anew
-        if not self._over:
+            return False  # Ctrl-C ends the loop, and the trial is begun again
+        if not self._ended:
             report_trial(self, error=error)
-            warnings.warn(f"{self.name} failed: {_words(error)}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{self.name} failed: {_error_text(error)}", RuntimeWarning, stacklevel=2)
         return True
 
     def log(self, points: Mapping[int, float]) -> None:
-        """Log values of the objective by optimizer step; at the latest when the trial ends, should the store not answer now."""
+        """Log values of the objective by optimizer step, at the latest when the trial ends if the store does not answer."""
         now = int(1000 * time.time())
         self._points |= {step: (value, now) for step, value in points.items()}
         with suppress(LaterError):
             self._ledger.log(self.run_id, self._points)
             self._points = {}
 
-    def record(self, ended: Ended, status: str | None = None, error: str | None = None) -> None:
-        """Record that it ended; only the first time counts."""
-        if self._over:
+    def record(self, exit: Exit, status: str | None = None, error: str | None = None) -> None:
+        """Record the end of the trial; only the first call counts."""
+        if self._ended:
             return
-        self._over = True
-        _end_active_run(self.run_id, ended)
-        at, ending = time.monotonic(), Ending(self.name, self.run_id, ended, status, error, self._points)
+        self._ended = True
+        _end_active_run(self.run_id, exit)
+        at, record = time.monotonic(), ExitRecord(self.name, self.run_id, exit, status, error, self._points)
         try:
-            self.outcome = _patiently(
-                lambda: self._ledger.deliver(ending, since_s=time.monotonic() - at),
-                away=lambda: self._endings.keep(ending),
-                patience_s=0.0 if ended.interrupted else PATIENCE_S,
+            self.outcome = _retry(
+                lambda: self._ledger.deliver(record, since_s=time.monotonic() - at),
+                on_failure=lambda: self._records.keep(record),
+                patience_s=0.0 if exit.interrupted else PATIENCE_S,
             )
-        except UnansweredError as away:
-            self._endings.close()
-            if not ended.interrupted:
-                raise UnansweredError(f"{away}; what became of {self.name} is kept in {self._endings.folder}") from None
+        except UnansweredError as unanswered:
+            self._records.close()
+            if not exit.interrupted:
+                folder = self._records.folder
+                raise UnansweredError(f"{unanswered}; the result of {self.name} is kept in {folder}") from None
         except RefusedError:
-            self._endings.forget(self.name)
+            self._records.forget(self.name)
             raise
         else:
-            self._endings.forget(self.name)
+            self._records.forget(self.name)
 
     def curve(self, value: float | Iterable[float] | Mapping[int, float]) -> dict[int, float]:
-        """Values of the objective by optimizer step, from what a training gives."""
+        """Return values of the objective by optimizer step. value: as for `report_trial`."""
         if isinstance(value, Mapping):
             return {int(step): float(v) for step, v in value.items()}
         every = self._spec.evaluate_every or 1
         if isinstance(value, Iterable) and getattr(value, "ndim", None) != 0:
             return {every * (i + 1): float(v) for i, v in enumerate(value)}
-        number: Any = value  # also an array or a tensor without dimensions
+        number: Any = value  # may be an array or a tensor without dimensions
         return {self._spec.max_train_steps or 0: float(number)}
 
 
@@ -188,100 +202,95 @@ def report_trial(
     status: str | None = None,
     error: BaseException | str | None = None,
 ) -> Outcome | None:
-    """Record what became of a trial; gives the record.
+    """Record the result of a trial and return the record. A trial that was reported before does not change.
 
-    value: of the objective: the last one; or all evaluations, {optimizer step: value}, or as a list or an array, `evaluate_every`
-    steps apart; None where the training logged them itself. status: one of `advisor.contract.STATUSES`; None: what the values say:
-    complete, diverged where the last is not finite, no_data without any. error: what ended it; the trial is infeasible then. A
-    trial that was reported stays as it was.
+    value: the last value of the objective; or all evaluations, as {optimizer step: value}, or as a list or an array with a value
+    every `evaluate_every` steps; None if the training logged them itself. status: one of `advisor.contract.STATUSES`; None derives
+    it from the values: complete, diverged if the last one is not finite, no_data without any. error: what ended the trial, which
+    makes it infeasible.
     """
-    if status is not None and status not in set(contract.STATUSES) - {"running"}:
-        known = ", ".join(s for s in contract.STATUSES if s != "running")
-        raise AdvisorError(f"{status!r} is no status of a trial that has ended; there are {known}")
+    ended_statuses = [s for s in contract.STATUSES if s != "running"]
+    if status is not None and status not in ended_statuses:
+        raise AdvisorError(f"{status!r} is no status of a trial that has ended; there are {', '.join(ended_statuses)}")
     if value is not None and trial.outcome is None:
         trial.log(trial.curve(value))
     if error is not None:
         status = status or "infeasible"
-    failed = status == "infeasible"
-    trial.record(Ended(int(failed)), status, None if error is None else _words(error))
+    trial.record(Exit(int(status == "infeasible")), status, None if error is None else _error_text(error))
     return trial.outcome
 
 
-def _words(error: BaseException | str) -> str:
-    """An error as the record has it: class and message, with lack of memory said first."""
+def _error_text(error: BaseException | str) -> str:
+    """Return an error as recorded: class and message, prefixed if memory ran out."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}".strip(": ")
-    line = " ".join(redact(text).split())[:500]
-    return f"out of memory: {line}" if out_of_memory(line) else line
+    line = " ".join(redact(text).split())[:_MAX_ERROR_CHARS]
+    return f"out of memory: {line}" if is_out_of_memory(line) else line
 
 
-class _Place:
-    """What MLflow and our hook find in this process while a trial is trained in it."""
+@contextmanager
+def _logging_into(uri: str, variables: Mapping[str, str]) -> Iterator[None]:
+    """Let MLflow and our hook in this process log into the run that the variables name."""
+    import mlflow
 
-    def __init__(self, spec: StudySpec, job: Job, run_id: str, location: Any, experiment: str) -> None:
-        self._given = environment_of(spec, job, run_id, location, experiment)
-        self._uri = from_anywhere(location)
-
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Within it they log into the trial's run."""
-        import mlflow
-
-        before = {name: os.environ.get(name) for name in (*self._given, "MLFLOW_EXPERIMENT_ID")}
-        tracking_uri = mlflow.get_tracking_uri()
-        mlflow.set_tracking_uri(self._uri)
-        os.environ.update(self._given)
-        try:
-            yield
-        finally:
-            mlflow.set_tracking_uri(tracking_uri)
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+    before = {name: os.environ.get(name) for name in (*variables, "MLFLOW_EXPERIMENT_ID")}
+    tracking_uri = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(uri)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        mlflow.set_tracking_uri(tracking_uri)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
-def _end_active_run(run_id: str, ended: Ended) -> None:
-    """End the run where the training left it open."""
+def _end_active_run(run_id: str, exit: Exit) -> None:
+    """End the run if the training left it open."""
     import mlflow
 
     active = mlflow.active_run()
     if active is not None and active.info.run_id == run_id:
-        mlflow.end_run("FINISHED" if ended.fine else "KILLED" if ended.interrupted else "FAILED")
+        mlflow.end_run("FINISHED" if exit.ok else "KILLED" if exit.interrupted else "FAILED")
 
 
 @contextmanager
-def _beating(ledger: Ledger, run_id: str) -> Iterator[None]:
-    """Within it other launchers hear that this one lives."""
-    over = threading.Event()
-    ledger.pulse(run_id)
+def _heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
+    """Send heartbeats from a thread."""
+    ended = threading.Event()
+    ledger.beat_from_thread(run_id)
 
     def beat() -> None:
-        while not over.wait(HEARTBEAT_S):
-            ledger.pulse(run_id)
+        while not ended.wait(HEARTBEAT_S):
+            ledger.beat_from_thread(run_id)
 
     thread = threading.Thread(target=beat, name="advisor-heartbeat", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        ended.set()
 
 
-def _patiently(
-    call: Callable[[], Result], *, away: Callable[[], None] = lambda: None, patience_s: float | None = None
+def _retry(
+    call: Callable[[], Result], *, on_failure: Callable[[], None] = lambda: None, patience_s: float | None = None
 ) -> Result:
-    """The call's result, tried again while the store is unwell, for `patience_s` (None: `PATIENCE_S`); first `away` is called."""
+    """Return the call's result, repeating it while the store does not answer, for `patience_s` (None: `PATIENCE_S`).
+
+    on_failure: called after the first failure.
+    """
     until, pause = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s), 1.0
     while True:
         try:
             return call()
         except DeliveringError:
-            time.sleep(_PAUSE_S)
+            time.sleep(_DELIVERY_POLL_S)
         except LaterError as error:
             if pause == 1.0:
-                away()
+                on_failure()
             if time.monotonic() + pause > until:
                 raise UnansweredError(f"the store does not answer: {error}; run the same again when it does") from None
             time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
+            pause = min(2 * pause, MAX_PAUSE_S)

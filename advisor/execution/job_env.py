@@ -1,4 +1,4 @@
-"""What a job is given: its words, its environment, its folder."""
+"""What a job receives: its command, its environment variables, its folder."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
 
 from advisor.execution import command
-from advisor.execution.jobs import Job
+from advisor.execution.job import Job
 from advisor.model import formula
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
@@ -21,49 +20,49 @@ OUT = Path("advisor-runs")
 
 
 def check(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None:
-    """Raises AdvisorError for a placeholder of the command that nothing will fill, and for a searched hyperparameter left out.
+    """Raise AdvisorError for an unknown placeholder of the command, and for a searched hyperparameter that it omits.
 
-    append: False if the training reads the hyperparameters from its environment, where all of them are.
+    append: False if the training reads the hyperparameters from its environment.
     """
     if any("\0" in text for text in _texts(spec)):
-        raise AdvisorError("the study holds a text with a zero byte, which no command line takes; take it out")
-    command.check(words, spec.parameters, {*_given(spec), "trial", "seed", "json", "args", "run_id"})
+        raise AdvisorError("the study contains a text with a zero byte, which no command line can pass; remove it")
+    command.check(words, spec.parameters, {*_study_values(spec), "trial", "seed", "json", "args", "run_id"})
     if append:
-        command.check_all(words, _stand_ins(spec), spec.parameters)
+        command.check_all(words, _substitutes(spec), spec.parameters)
 
 
 def _texts(spec: StudySpec) -> Iterator[str]:
-    """What may become a word of a command."""
+    """Yield the texts that may become words of a command."""
     yield spec.study
     for name, parameter in spec.parameters.items():
         yield name
         yield from (v for v in (parameter.value, *parameter.options) if isinstance(v, str))
 
 
-def _stand_ins(spec: StudySpec) -> dict[str, str]:
-    """For each searched hyperparameter the derived one that is computed from it and named most like it, or itself.
+def _substitutes(spec: StudySpec) -> dict[str, str]:
+    """Map each searched hyperparameter to the derived one computed from it with the most similar name, or to itself.
 
-    A training that knows `learning_rate` need not know of the `effective_learning_rate` that is searched in its place.
+    A training that takes `learning_rate` need not take the `effective_learning_rate` that is searched in its place.
     """
-    found = {name: name for name in spec.searched}
+    substitutes = {name: name for name in spec.searched}
     for derived, parameter in spec.parameters.items():
-        made_of = formula.parse(parameter.formula).names if parameter.formula is not None else frozenset()
-        free = [name for name in found if name in made_of and found[name] == name]
+        inputs = formula.parse(parameter.formula).names if parameter.formula is not None else frozenset()
+        free = [name for name in substitutes if name in inputs and substitutes[name] == name]
         if free:
-            found[max(free, key=lambda n: SequenceMatcher(None, n, derived).ratio())] = derived
-    return found
+            substitutes[max(free, key=lambda n: SequenceMatcher(None, n, derived).ratio())] = derived
+    return substitutes
 
 
-def words_of(
+def job_command(
     spec: StudySpec, job: Job, words: Sequence[str], file: Path, run_id: str = "RUN_ID", *, append: bool = True
 ) -> list[str]:
-    """The command of one job; `file` holds its hyperparameters."""
-    given = {"trial": str(job.number), "seed": str(job.seed), "json": str(file.resolve()), "run_id": run_id}
-    return command.fill(words, job.params, {**_given(spec), **given}, append=append)
+    """Return the command of a job. file: holds its hyperparameters."""
+    job_values = {"trial": str(job.number), "seed": str(job.seed), "json": str(file.resolve()), "run_id": run_id}
+    return command.fill(words, job.params, {**_study_values(spec), **job_values}, append=append)
 
 
-def environment_of(spec: StudySpec, job: Job, run_id: str, location: Location, experiment: str) -> dict[str, str]:
-    """What the training finds in its environment: enough for MLflow and our hook to log into the job's run."""
+def job_environment(spec: StudySpec, job: Job, run_id: str, location: Location, experiment: str) -> dict[str, str]:
+    """Return the environment variables of a job, by which MLflow and our hook log into its run."""
     return {
         "MLFLOW_TRACKING_URI": from_anywhere(location),
         "MLFLOW_RUN_ID": run_id,
@@ -72,30 +71,25 @@ def environment_of(spec: StudySpec, job: Job, run_id: str, location: Location, e
         "ADVISOR_TRIAL": str(job.number),
         "ADVISOR_SEED": str(job.seed),
         "ADVISOR_PARAMS": job.params_json(),
-        **{f"ADVISOR_{name.upper()}": value for name, value in _given(spec).items() if name != "study"},
+        **{f"ADVISOR_{name.upper()}": value for name, value in _study_values(spec).items() if name != "study"},
     }
 
 
-def _given(spec: StudySpec) -> dict[str, str]:
-    """Placeholders that are the same in all jobs."""
-    found: dict[str, Any] = {
-        "study": spec.study,
-        "max_train_steps": spec.max_train_steps,
-        "evaluate_every": spec.evaluate_every,
-    }
-    return {name: str(value) for name, value in found.items() if value is not None}
+def _study_values(spec: StudySpec) -> dict[str, str]:
+    """Return the placeholders that are the same for all jobs."""
+    values = {"study": spec.study, "max_train_steps": spec.max_train_steps, "evaluate_every": spec.evaluate_every}
+    return {name: str(value) for name, value in values.items() if value is not None}
 
 
-def folder_of(base: Path | None, study: str) -> Path:
-    """Where a study's output goes: a folder of its own in `base` (None: `OUT`), also where its name cannot be a folder's."""
+def study_folder(base: Path | None, study: str) -> Path:
+    """Return the output folder of a study in `base` (None: `OUT`), unique also for names that are no folder names."""
     name = re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study"
-    return (OUT if base is None else base) / (
-        name if name == study else f"{name}-{hashlib.sha256(study.encode()).hexdigest()[:6]}"
-    )
+    suffix = "" if name == study else f"-{hashlib.sha256(study.encode()).hexdigest()[:6]}"
+    return (OUT if base is None else base) / f"{name}{suffix}"
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, or close the one that is there, to all but its owner: what trainings print may hold a password."""
+    """Create the folder if needed, and close it to other users: output of trainings may contain passwords."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(PermissionError):  # it is another account's, or the file system has no modes
+    with suppress(PermissionError):  # of another user, or on a file system without modes
         folder.chmod(0o700)

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
+from advisor import __version__
 from advisor.computed.pipeline.reproduction import reproduction
 from advisor.engine.measured import in_words, measured
 from advisor.engine.rule import Rule
@@ -40,7 +41,6 @@ from advisor.report.plot_data.plotted import JustAbove
 from advisor.report.plot_data.reduce import curve_set, norm_histogram
 from advisor.report.plot_data.sketch import sketches
 from advisor.report.report import Report
-from advisor.version import __version__
 
 BEST_TRIALS = 5
 """Trials whose training curves are always shown."""

@@ -1,1 +1,1 @@
-"""Files, shell words, processes and packed resources."""
+"""Files, shell words, packed resources, processes of this machine and of Ray clusters."""

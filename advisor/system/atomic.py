@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, also where the disk is full or the process is killed in the middle."""
+"""Atomic file writes: a file is replaced completely or not at all, even if the disk is full or the process is killed."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-if sys.platform != "win32":  # where there are no such locks, and what killed processes leave aside stays
+if sys.platform != "win32":  # without these locks, temporary files of killed processes stay
     import fcntl
 
 UNFINISHED = ".advisor-unfinished"
-"""How the names of files end that are being written."""
+"""Suffix of temporary files."""
 
 
 def write(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool = True) -> None:
-    """Replace files, in this order, once all of them are written beside the old ones, whose modes they keep; their folders exist.
+    """Replace files, in this order, after all of them were written to temporary files next to them.
 
-    durable: they are on the disk, should the machine lose its power. sweeps: what killed processes left aside is removed before,
-    which looks through the folders. Raises OSError; where it is for lack of room, all files are as they were.
+    Modes of existing files stay; folders must exist. durable: flush to disk, against power loss. sweeps: first remove temporary
+    files of killed processes, which lists the folders. Raises OSError; all files are unchanged if the disk is full.
     """
     with ExitStack() as stack:
         for folder in sorted({path.parent for path in texts}):
-            stack.enter_context(_in(folder, sweeps=sweeps))
+            stack.enter_context(_locked(folder, sweeps=sweeps))
         staged: dict[Path, Path] = {}
         try:
             for path, text in texts.items():
@@ -49,7 +49,7 @@ def _stage(path: Path, text: str, staged: dict[Path, Path], *, durable: bool) ->
 
 
 def _mode(path: Path) -> int:
-    """Who may read and write it; where it is new, whoever may a new file, while mkstemp makes some that only their owner may."""
+    """Return the mode of an existing file, or the usual one of a new file; mkstemp's is private."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(path.stat().st_mode)
     return 0o666 & ~_umask()
@@ -62,18 +62,15 @@ def _umask() -> int:
 
 
 @contextmanager
-def _in(folder: Path, *, sweeps: bool) -> Iterator[None]:
-    """Within it nobody takes what is written aside in the folder for a killed process's.
-
-    sweeps: what such left is removed before.
-    """
+def _locked(folder: Path, *, sweeps: bool) -> Iterator[None]:
+    """Protect this process's temporary files in the folder from the sweeps of other processes."""
     if sys.platform == "win32":
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         if sweeps:
-            with suppress(OSError):  # others write there now, or the file system has no locks
+            with suppress(OSError):  # another process is writing there, or the file system has no locks
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 for path in folder.glob(f".*{UNFINISHED}"):
                     path.unlink(missing_ok=True)
@@ -85,13 +82,13 @@ def _in(folder: Path, *, sweeps: bool) -> Iterator[None]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed processes left aside in a folder, if it is there."""
-    with suppress(OSError), _in(folder, sweeps=True):
+    """Remove temporary files of killed processes from a folder, if it exists."""
+    with suppress(OSError), _locked(folder, sweeps=True):
         pass
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process has the file locked by `hold`; True where nobody can tell."""
+    """Return whether a process has locked the file by `hold`, or True if that cannot be determined."""
     if sys.platform == "win32":
         return True
     try:
@@ -109,7 +106,7 @@ def is_held(path: Path) -> bool:
 
 
 def hold(descriptor: int) -> None:
-    """Lock an open file until it is closed, or its process ends."""
+    """Lock an open file until it is closed or the process ends."""
     if sys.platform != "win32":
         with suppress(OSError):  # the file system has no locks
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Where the templates lie: in the installed package, or beside it in a checkout."""
+"""Locates the templates: in the installed package, or next to it in a checkout."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def directory(name: str) -> Path:
-    """The folder `templates`, as packed in the wheel (`advisor/_templates`) or as it stands in the checkout."""
+    """Return the folder `advisor/_NAME` of the wheel, or NAME of the checkout."""
     packed = _PACKAGE / f"_{name}"
     return packed if packed.is_dir() else _PACKAGE.parent / name

@@ -1,4 +1,4 @@
-"""Command lines to be shown and copied: every word stays one word, and nothing in it works upon the terminal."""
+"""Command lines to show and copy: quoted for a POSIX shell, with no characters that act on the terminal."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable
 
 
 def line(words: Iterable[str]) -> str:
-    """The words as one line for a POSIX shell."""
+    """Return the words as one line for a POSIX shell."""
     return " ".join(map(quote, words))
 
 
 def quote(word: str) -> str:
-    """The word in quotes where it needs them; in `$'...'`, as bash, zsh and ksh read it, where part of it would not be seen."""
-    return shlex.quote(word) if word.isprintable() else "$'" + "".join(map(_escaped, word)) + "'"
+    """Return the word, quoted if needed; unprintable characters in the `$'...'` form of bash, zsh and ksh."""
+    return shlex.quote(word) if word.isprintable() else "$'" + "".join(map(_escape, word)) + "'"
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     if char in "\\'":
         return f"\\{char}"
     if char.isprintable():
         return char
-    how = "surrogateescape" if "\udc80" <= char <= "\udcff" else "surrogatepass"
-    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", how))
+    errors = "surrogateescape" if "\udc80" <= char <= "\udcff" else "surrogatepass"
+    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", errors))

@@ -118,8 +118,11 @@ def _commands() -> Iterator[str]:
 def _all_commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     yield name, command
     if isinstance(command, click.Group):
-        for below in sorted(command.commands):
-            yield from _all_commands(f"{name} {below}", command.commands[below])
+        context = click.Context(command)
+        for below in command.list_commands(context):
+            subcommand = command.get_command(context, below)
+            assert subcommand is not None
+            yield from _all_commands(f"{name} {below}", subcommand)
 
 
 # --- the study file ---------------------------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from advisor.interop.importers.flat import Layout
 
 from advisor.engine.settings import find_settings
 from advisor.interop.importers import files, flat, optuna, ray, tabular, tensorboard, trainer_state
-from advisor.interop.importers.flat import Layout
 from advisor.model import spec_yaml
 from advisor.model.errors import AdvisorError
 from advisor.report.figures.curves import _step_scale

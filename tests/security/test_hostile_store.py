@@ -122,7 +122,7 @@ def test_nothing_runs_in_the_list_of_all_experiments(
     store: str, tmp_path: Path, shown: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    main(["analyze", "--all", "--tracking-uri", store, "--out", "all", "--jobs", "1", "--quiet"])
+    main(["survey", "--tracking-uri", store, "--out", "all", "--jobs", "1", "--quiet"])
     index = tmp_path / "all" / "index.html"
     text = index.read_text(encoding="utf-8")
     assert all(p.is_relative_to(tmp_path / "all") for p in tmp_path.rglob("report.html"))

@@ -242,11 +242,11 @@ def test_neither_a_cluster_nor_its_nodes_write_what_signs_in(database: str, tmp_
     log_study(MlflowClient(database), "planted", [0.1, 0.2, 0.3])
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "breaks.py").write_text(RULE.replace("PLANTED_URI", "MLFLOW_TRACKING_URI"))
-    analyze = ["analyze", "--all", "planted", "--rules", "rules", "--out"]
+    survey = ["survey", "planted", "--rules", "rules", "--out"]
     with ray_cluster({"num_cpus": 1}) as cluster:
         on_ray = ["--on", "ray", "--ray-address", cluster.address]
         world = World(tmp_path, database)
-        assert world.run([*analyze, "here"], [*analyze, "there", *on_ray]) == [0, 0]
+        assert world.run([*survey, "here"], [*survey, "there", *on_ray]) == [0, 0]
         of_nodes = Path(cluster.head_node.get_session_dir_path())
         read = [path.read_bytes() for path in of_nodes.rglob("*") if path.is_file() and not path.is_symlink()]
     assert contents(tmp_path / "here") == contents(tmp_path / "there")
@@ -271,7 +271,7 @@ RAW = "postgresql://user:pl/anted:pa55@word@127.0.0.1:9/x"  # SQLAlchemy takes a
         ("analyze x --tracking-uri postgresql://user:planted@127.0.0.1:port/x", {}),
         ("analyze x --tracking-uri postgresql://user:planted@127.0.0.1:9/x?nonsense=1&password=planted", {}),
         ("analyze x --tracking-uri user:planted@127.0.0.1:9", {}),
-        ("analyze x --all --tracking-uri http://user:planted@127.0.0.1:9", {}),
+        ("survey x --tracking-uri http://user:planted@127.0.0.1:9", {}),
         ("history --tracking-uri http://user:planted@127.0.0.1:9", {}),
         ("compare a b --tracking-uri http://user:planted@127.0.0.1:9", {}),
         (f"import optuna {RAW}", {}),

@@ -1,6 +1,6 @@
-"""Two rounds: a study in a space that is wrong in two ways, then the study that the advisor wrote from its trials.
+"""Two rounds of tuning: a study in an unsuitable space, then the study that the advisor derives from its trials.
 
-Nothing is staged: the second round runs from the file that the analysis of the first one wrote, whatever it says.
+Nothing is staged: the second round runs whatever file the analysis of the first one wrote.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from functools import lru_cache
-from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
+
+from rich.progress import track
 
 from advisor.analysis import analyze
 from advisor.execution import jobs
@@ -22,13 +23,13 @@ from advisor.model.spec_yaml import dump, load
 from advisor.report import Report
 
 MARK = ".advisor-demo"
-"""File that tells a folder of the demo from a user's."""
+"""File that marks a folder as an earlier demo's, which may be overwritten."""
 WORKERS = 2
-_SAID = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
+_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
 
 def first_study(trials: int, seed: int) -> StudySpec:
-    """A study as a hurried engineer might set it up: learning rates far too low, dropout far too strong."""
+    """Return a study with two mistakes: learning rates far too low, and far too much dropout."""
     return StudySpec(
         study="digits",
         goal="Find a good learning rate and dropout",
@@ -48,54 +49,47 @@ def first_study(trials: int, seed: int) -> StudySpec:
     )
 
 
-def run_demo(out: Path, *, trials: int, seed: int, say: Callable[[str], None]) -> None:
-    """Run both rounds into the folder `out`: the MLflow store, and a report for each round."""
-    _require("torch", "sklearn", "advisor_pytorch")
+def run_demo(out: Path, *, trials: int, seed: int, echo: Callable[[str], None]) -> None:
+    """Run both rounds; writes the MLflow store and a report for each round to the folder `out`."""
     _fresh(out)
     uri = f"sqlite:///{(out / 'mlflow.db').resolve()}"
     first = out / "round-1.yaml"
     spec = first_study(trials, seed)
     first.write_text(dump(spec), encoding="utf-8")
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
-        _rounds(pool, spec, first, uri, seed, say)
+        _rounds(pool, spec, first, uri, seed, echo)
 
 
-def _rounds(pool: Executor, spec: StudySpec, first: Path, uri: str, seed: int, say: Callable[[str], None]) -> None:
+def _rounds(pool: Executor, spec: StudySpec, first: Path, uri: str, seed: int, echo: Callable[[str], None]) -> None:
     out = first.parent
-    say(f"Round 1: {spec.trials} trials of a small network on handwritten digits, in the space of {first}.")
+    echo(f"Round 1: {spec.trials} trials of a small network on handwritten digits, in the space of {first}.")
     report = _round(pool, spec, first, uri, out / "round-1", seed)
-    _tell(report, out / "round-1", say)
+    _print_findings(report, out / "round-1", echo)
     following = sorted((out / "round-1" / "next").glob("1-*.yaml"))
     if not following:
-        say(f"The advisor asks for no further study. Best validation error: {_best(report)}.")
+        echo(f"The advisor asks for no further study. Best validation error: {_best(report)}.")
         return
     spec = load(following[0])
-    say(f"\nRound 2: {spec.trials} trials from the study that the advisor wrote, {following[0]}.")
-    again = _round(pool, spec, following[0], uri, out / "round-2", seed + 1000)
-    _tell(again, out / "round-2", say)
-    say(f"\nBest validation error: {_best(report)} in round 1, {_best(again)} in round 2.")
-
-
-def _require(*modules: str) -> None:
-    missing = [m for m in modules if find_spec(m) is None]
-    if missing:
-        raise AdvisorError(f'the demo needs {", ".join(missing)}: pip install "tuning-advisor[demo]"')
+    echo(f"\nRound 2: {spec.trials} trials from the study that the advisor wrote, {following[0]}.")
+    second = _round(pool, spec, following[0], uri, out / "round-2", seed + 1000)
+    _print_findings(second, out / "round-2", echo)
+    echo(f"\nBest validation error: {_best(report)} in round 1, {_best(second)} in round 2.")
 
 
 def _fresh(out: Path) -> None:
-    """An empty folder; an earlier demo's is emptied, anything else is left alone."""
+    """Create the folder, or empty that of an earlier demo."""
     if out.exists() and not out.is_dir():
-        raise AdvisorError(f"{str(out)!r} is a file; pass another folder as --out")
+        raise AdvisorError(f"{str(out)!r} is a file; pass another --out")
     if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
         raise AdvisorError(
-            f"the folder {str(out)!r} holds other things than an earlier demo; pass another one as --out"
+            f"the folder {str(out)!r} contains files that are not from an earlier demo; pass another --out"
         )
     try:
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
         (out / MARK).touch()
     except OSError as error:
-        raise AdvisorError(f"cannot write into {str(out)!r}: {error.strerror}; pass another folder as --out") from None
+        raise AdvisorError(f"cannot write into {str(out)!r}: {error.strerror}; pass another --out") from None
 
 
 def _round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path, seed: int) -> Report:
@@ -112,23 +106,21 @@ def _round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path, see
 
 
 def _run_trials(pool: Executor, spec: StudySpec, file: Path, uri: str, checkpoints: Path, seed: int) -> None:
-    """All trials of the study, in processes that share it as loops on several machines would."""
-    from rich.progress import track
-
+    """Train all trials of the study in processes that share it, as loops on several machines would."""
     count = len(jobs(spec))
     futures = [pool.submit(_train_next, file, uri, checkpoints, seed) for _ in range(count)]
     for future in track(as_completed(futures), description="Training", total=count, transient=True):
         future.result()
 
 
-_opened = lru_cache(maxsize=1)(open_study)
+_open_once = lru_cache(maxsize=1)(open_study)
 
 
 def _train_next(file: Path, uri: str, checkpoints: Path, seed: int) -> None:
-    """Train the first trial that nobody has trained, and nobody trains now."""
-    from advisor.cli.demo.train import train
+    """Train the first trial that no other process trains or has trained."""
+    from advisor.cli.demo.train import train  # imports torch
 
-    study = _opened(file, tracking_uri=uri)
+    study = _open_once(file, tracking_uri=uri)
     for trial in study.trials(seed=seed):
         train(
             trial.params,
@@ -145,7 +137,7 @@ def _best(report: Report) -> str:
     return "none" if report.best is None else f"{report.best.value:.4f}"
 
 
-def _tell(report: Report, out: Path, say: Callable[[str], None]) -> None:
+def _print_findings(report: Report, out: Path, echo: Callable[[str], None]) -> None:
     for finding in report.findings:
-        say(f"  {_SAID[finding.severity]}: {finding.message}")
-    say(f"  Report: {out / 'report.html'}")
+        echo(f"  {_LABELS[finding.severity]}: {finding.message}")
+    echo(f"  Report: {out / 'report.html'}")

@@ -1,9 +1,8 @@
-"""All experiments of a store, each analysed by itself, with a page that lists them.
+"""`advisor survey`: all experiments of a store, each analyzed by itself, and a page that lists them.
 
-choice -> analyses -> workers (processes of this machine, a Ray cluster)      luggage: what other machines need of this one
+command -> experiments (which ones) -> analyses (in processes, or on Ray with remote_job)
 """
 
-from advisor.cli.survey.analyses import INDEX, analyze_all
-from advisor.cli.survey.choice import Chosen, choose
+from advisor.cli.survey.command import survey
 
-__all__ = ["INDEX", "Chosen", "analyze_all", "choose"]
+__all__ = ["survey"]

@@ -1,51 +1,70 @@
-"""`advisor analyze --all`: every experiment of a store, and what became of each."""
+"""`advisor survey`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import click
+from rich.console import Console
 
-from advisor.cli.options import reaches
+from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, ray_address_option, reaches
+from advisor.cli.progress import progress_bar
+from advisor.cli.survey.analyses import INDEX, Workers, analyze_all
 from advisor.model.errors import AdvisorError
-from advisor.system.workers import Where
+from advisor.report.formats.index import print_index
 
 
-def analyze_all(
+@click.command()
+@click.argument("pattern", default="*")
+@analysis_options
+@click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(min=1),
+    help="Experiments to analyze at a time.  [default: the number of processors, here or in the cluster]",
+)
+@click.option(
+    "--on",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where to analyze: on this machine or on a Ray cluster.",
+)
+@ray_address_option
+@fail_on_option
+def survey(
     pattern: str,
-    out: Path,
+    options: AnalysisOptions,
+    jobs: int | None,
+    on: Literal["local", "ray"],
+    ray_address: str | None,
     fail_on: str | None,
-    *,
-    where: Where,
-    quiet: bool,
-    given: Sequence[str],
-    options: dict[str, Any],
 ) -> None:
-    """Analyse the experiments whose names match, print a line for each, and end as `advisor analyze` does.
+    """Analyze every experiment whose name matches PATTERN, or all of them.
 
-    Exit status 1 where any finding reaches `fail_on`; 2 where an experiment could not be analysed, or there was nothing to judge
-    at all.
+    Writes the report of each experiment to a folder of its own below OUT, and OUT/index.html, which lists them. An experiment that
+    cannot be analyzed is listed with the reason and makes the exit status 2; the others are analyzed all the same.
+
+    \b
+    advisor survey 'cifar-*'
+    advisor survey --on ray --ray-address auto --tracking-uri http://mlflow:5000
+                                               on a Ray cluster; the reports are written here
     """
-    from rich.console import Console
-
-    from advisor.cli import survey
-    from advisor.cli.progress import progress
-    from advisor.report.formats.index import print_index
-
-    with progress(enabled=not quiet) as tell:
-        outcomes = survey.analyze_all(pattern, out, where=where, on_progress=tell, given=given, **options)
-    if not quiet:
+    if ray_address and on != "ray":
+        raise AdvisorError("--ray-address needs --on ray")
+    workers = Workers(on, jobs, ray_address)
+    with progress_bar(enabled=not options.quiet) as on_progress:
+        outcomes = analyze_all(pattern, options, workers=workers, on_progress=on_progress)
+    if not options.quiet:
         print_index(outcomes, Console())
-        click.echo(f"\nReports: {out / survey.INDEX}")
+        click.echo(f"\nReports: {options.out / INDEX}")
     broken = [o for o in outcomes if o.state == "broken"]
     if broken:
         raise AdvisorError(
-            f"{len(broken)} of {len(outcomes)} experiments could not be analysed, the first: {broken[0].verdict}"
+            f"{len(broken)} of {len(outcomes)} experiments could not be analyzed, the first: {broken[0].verdict}"
         )
     if all(o.state == "unknown" for o in outcomes):
-        raise AdvisorError(f"there is nothing to judge, the first: {outcomes[0].verdict}")
+        raise AdvisorError(f"no experiment has anything to judge, the first: {outcomes[0].verdict}")
     if fail_on is not None and any(o.severest and reaches(o.severest, fail_on) for o in outcomes):
         sys.exit(1)

@@ -1,6 +1,6 @@
-"""Where trainings run: this machine, a Ray cluster, SLURM. All that a launcher asks of an engine is here.
+"""Where trainings run: this machine, a Ray cluster, SLURM. This is the whole interface between launchers and engines.
 
-An engine starts trainings and is asked how each ended; it knows nothing of studies, and nothing of MLflow, which has the record.
+An engine starts trainings and says how each ended. It knows nothing of studies, nor of MLflow, which has the record.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from advisor.execution.engines.process import Ended
+from advisor.execution.engines.process import Exit
 
-__all__ = ["Ended", "Engine", "Task", "Training"]
+__all__ = ["Engine", "Exit", "Task", "Training"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,37 +22,37 @@ class Task:
     name: str
     words: Sequence[str]
     environment: Mapping[str, str]
-    """Added to the environment that is there; it may hold a password, so it goes into no argument and no message."""
+    """Variables added to the existing ones. May contain a password, so it goes into no argument and no message."""
     log: Path
-    """File for what it prints."""
-    file: Path
-    """File of its hyperparameters, which its words may name; to be there when it starts."""
-    text: str
-    """What is to stand in it."""
+    """File for its output."""
+    params_file: Path
+    """File of its hyperparameters, to be written before it starts. Its words may name it."""
+    params_json: str
+    """Content of that file."""
     timeout_s: float | None = None
 
 
 class Training(Protocol):
-    """One that was started."""
+    """A training that was started."""
 
-    def poll(self) -> Ended | None:
-        """How it ended; None while it runs or waits to."""
+    def poll(self) -> Exit | None:
+        """Return how it ended, or None while it waits or runs."""
 
     def stop(self) -> None:
-        """Ask it to end, as Ctrl-C does; asked a second time, it is killed. `poll` tells when it has ended."""
+        """Request it to stop, as Ctrl-C does; the second request kills it. `poll` shows when it has ended."""
 
     def note(self) -> Mapping[str, Any]:
-        """What lets others find out whether it still runs when its launcher is gone; plain values."""
+        """Return plain values by which others find out whether it still runs after its launcher failed."""
 
 
 class Engine(Protocol):
     """Starts trainings."""
 
     def room(self) -> int:
-        """How many trainings may be started now."""
+        """Return the number of trainings that can be started now."""
 
     def start(self, tasks: Sequence[Task]) -> Sequence[Training]:
-        """Start as many as there is room for, in this order. Raises AdvisorError where none could ever run."""
+        """Start at most `room()` trainings, in this order. Raises AdvisorError if none could ever run."""
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources."""

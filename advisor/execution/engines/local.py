@@ -2,89 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from advisor.execution.engines import Task
-from advisor.execution.engines.process import Ended, Running, named
+from advisor.execution.engines.process import Exit, TrainingProcess, process_note
 from advisor.model.errors import AdvisorError
 from advisor.system.atomic import write
 
 
 class Local:
-    """Processes in a number of places, each with an environment of its own, such as the GPU that it hands out."""
+    """A fixed number of slots for processes, each with its own environment variables, such as the GPU to use."""
 
-    def __init__(self, places: Sequence[Mapping[str, str]]) -> None:
-        self._free = list(reversed(places))
+    def __init__(self, slots: Sequence[Mapping[str, str]]) -> None:
+        self._free = list(reversed(slots))
 
     def room(self) -> int:
-        """Places that nobody trains in."""
+        """Return the number of free slots."""
         return len(self._free)
 
     def start(self, tasks: Sequence[Task]) -> Sequence[LocalTraining]:
-        """Start each in a free place; all of them, or none."""
+        """Start each task in a free slot; all of them, or none."""
         started: list[LocalTraining] = []
         try:
             for task in tasks:
                 started.append(self._start(task))
         except BaseException:
-            for one in started:
-                one.stop()
-                one.stop()
+            for training in started:
+                training.stop()
+                training.stop()
             raise
         return started
 
     def _start(self, task: Task) -> LocalTraining:
-        place = self._free.pop()
+        slot = self._free.pop()
         try:
-            running = begin(replace(task, environment={**task.environment, **place}))
+            process = start_process(replace(task, environment={**task.environment, **slot}))
         except BaseException:
-            self._free.append(place)
+            self._free.append(slot)
             raise
-        return LocalTraining(running, lambda: self._free.append(place))
+        return LocalTraining(process, lambda: self._free.append(slot))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 class LocalTraining:
-    """A process in its place."""
+    """A process in its slot."""
 
-    def __init__(self, running: Running, leave: Any) -> None:
-        self._running, self._leave = running, leave
-        self._left = False
+    def __init__(self, process: TrainingProcess, free_slot: Callable[[], None]) -> None:
+        self._process, self._free_slot = process, free_slot
+        self._freed = False
 
-    def poll(self) -> Ended | None:
-        """How it ended; the place is free from then on."""
-        ended = self._running.poll()
-        if ended is not None and not self._left:
-            self._left = True
-            self._leave()
-        return ended
+    def poll(self) -> Exit | None:
+        """Return how it ended, and free the slot then."""
+        exit = self._process.poll()
+        if exit is not None and not self._freed:
+            self._freed = True
+            self._free_slot()
+        return exit
 
     def stop(self) -> None:
-        """Ctrl-C; the second time, kill."""
-        self._running.stop()
+        """Send Ctrl-C; the second time, kill it."""
+        self._process.stop()
 
     def note(self) -> Mapping[str, Any]:
-        """The process."""
-        return named(self._running.pid)
+        """Return its process."""
+        return process_note(self._process.pid)
 
 
-def begin(task: Task) -> Running:
-    """The task's process on this machine, with the file that its words may name. Raises AdvisorError."""
+def start_process(task: Task) -> TrainingProcess:
+    """Write the task's hyperparameters and start its process on this machine. Raises AdvisorError."""
     try:
-        task.file.parent.mkdir(parents=True, exist_ok=True)
+        task.params_file.parent.mkdir(parents=True, exist_ok=True)
         task.log.parent.mkdir(parents=True, exist_ok=True)
-        # A folder of many trials is swept once, by the launcher; a training that a power cut ended is given its file anew.
-        write({task.file: task.text}, durable=False, sweeps=False)
-        return Running(task.words, task.environment, task.log, task.timeout_s)
+        # The launcher sweeps the folder once. After a power failure the training starts again, with a new file.
+        write({task.params_file: task.params_json}, durable=False, sweeps=False)
+        return TrainingProcess(task.words, task.environment, task.log, task.timeout_s)
     except OSError as error:
-        raise not_written(task.log.parent, error) from None
+        raise cannot_write(task.log.parent, error) from None
 
 
-def not_written(folder: Path, error: OSError) -> AdvisorError:
-    """What to say where output has no place."""
-    return AdvisorError(f"cannot write to {str(folder)!r}: {error.strerror or error}; give another folder by --out")
+def cannot_write(folder: Path, error: OSError) -> AdvisorError:
+    """Return the error for an output folder that cannot be written to."""
+    return AdvisorError(f"cannot write to {str(folder)!r}: {error.strerror or error}; choose another folder with --out")

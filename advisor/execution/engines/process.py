@@ -1,4 +1,4 @@
-"""One training as a process: started in a group of its own, watched, stopped with all that it started."""
+"""A training as a process in a group of its own, which is stopped with all that it started."""
 
 from __future__ import annotations
 
@@ -18,71 +18,67 @@ from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError
 
 GRACE_S = 10.0
-"""How long a process that was asked to stop may take before it is killed."""
-_TAIL = 50
-_LONGEST = 500
+"""Time a process may take to stop before it is killed."""
+_TAIL_LINES = 50
+_MAX_LINE_CHARS = 500
 _OUT_OF_MEMORY = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memoryerror")
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Exit:
     """How a process ended."""
 
     code: int
-    """Its exit status; minus the signal's number where one ended it."""
+    """Exit status; negative: the number of the signal that ended it."""
     timed_out: bool = False
     interrupted: bool = False
-    said: str = ""
-    """The last line of what it printed that is not empty."""
+    last_line: str = ""
+    """Last line of its output that is not empty."""
     lost: bool = False
-    """Whether nobody knows how, because the machine that it ran on is gone."""
+    """The exit status is unknown, because the machine is gone."""
 
     @property
-    def fine(self) -> bool:
-        """Whether it ended by itself and well."""
+    def ok(self) -> bool:
+        """Whether it ended by itself with status 0."""
         return self.code == 0 and not (self.timed_out or self.interrupted or self.lost)
 
     @property
     def reason(self) -> str:
-        """In words, for one that is not fine."""
+        """Why it failed, in words."""
+        detail = f": {self.last_line}" if self.last_line else ""
         if self.timed_out:
             return "timeout"
         if self.lost:
-            return (
-                f"the machine that trained it was lost: {self.said}"
-                if self.said
-                else "the machine that trained it was lost"
-            )
-        if out_of_memory(self.said):
-            return f"out of memory: {self.said}"
+            return f"the machine that trained it was lost{detail}"
+        if is_out_of_memory(self.last_line):
+            return f"out of memory{detail}"
         if self.code == -signal.SIGKILL:
             return "killed, perhaps because memory was out"
         if self.code < 0:
-            return f"ended by signal {_signal_name(-self.code)}" + (f": {self.said}" if self.said else "")
-        return f"exit status {self.code}" + (f": {self.said}" if self.said else "")
+            return f"ended by signal {_signal_name(-self.code)}{detail}"
+        return f"exit status {self.code}{detail}"
 
 
 def _signal_name(number: int) -> str:
-    """Its number, where it has no name: a real-time signal."""
     with suppress(ValueError):
         return signal.Signals(number).name
-    return str(number)
+    return str(number)  # a real-time signal
 
 
-def out_of_memory(text: str) -> bool:
-    """Whether an error's words are of lack of memory."""
+def is_out_of_memory(text: str) -> bool:
+    """Return whether an error message says that memory ran out."""
     return any(words in text.lower() for words in _OUT_OF_MEMORY)
 
 
-class Running:
-    """A process that runs; its output goes to a file."""
+class TrainingProcess:
+    """A running process; its output goes to a file."""
 
     def __init__(
         self, words: Sequence[str], environment: Mapping[str, str], log: Path, timeout_s: float | None = None
     ) -> None:
         self.log, self.started, self._timeout_s = log, time.monotonic(), timeout_s
-        self._asked: float | None = None
-        self._why = ""
+        self._stopped_at: float | None = None
+        self._stop_reason = ""
         with log.open("wb") as output:
             try:
                 self._process = subprocess.Popen(
@@ -91,44 +87,44 @@ class Running:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env={**os.environ, **environment},
-                    start_new_session=True,  # Ctrl-C is ours to hand on, and what it starts can be stopped with it
+                    start_new_session=True,  # we forward Ctrl-C ourselves, and stop all that the process started
                 )
             except OSError as error:
                 raise AdvisorError(f"cannot run {words[0]!r}: {error.strerror}") from None
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Id of the process."""
         return self._process.pid
 
-    def stop(self, why: str = "interrupted") -> None:
-        """Ask it and what it started to stop; killed if they take longer than `GRACE_S`, or at once when asked again."""
-        if self._asked is not None:
+    def stop(self, reason: str = "interrupted") -> None:
+        """Request the process group to stop. It is killed after `GRACE_S`, or at once by a second request."""
+        if self._stopped_at is not None:
             self._signal(signal.SIGKILL)
             return
-        self._asked, self._why = time.monotonic(), why
-        self._signal(signal.SIGINT if why == "interrupted" else signal.SIGTERM)
+        self._stopped_at, self._stop_reason = time.monotonic(), reason
+        self._signal(signal.SIGINT if reason == "interrupted" else signal.SIGTERM)
 
-    def poll(self) -> Ended | None:
-        """How it ended; None while it runs. Stops it when its time is up."""
+    def poll(self) -> Exit | None:
+        """Return how it ended, or None while it runs. Stops it at its time limit."""
         code = self._process.poll()
         now = time.monotonic()
         if code is None:
-            if self._asked is None and self._timeout_s is not None and now - self.started > self._timeout_s:
+            if self._stopped_at is None and self._timeout_s is not None and now - self.started > self._timeout_s:
                 self.stop("timeout")
-            elif self._asked is not None and now - self._asked > GRACE_S:
+            elif self._stopped_at is not None and now - self._stopped_at > GRACE_S:
                 self._signal(signal.SIGKILL)
             return None
-        self._signal(signal.SIGTERM)  # loaders' workers and the like that it left behind
-        return Ended(code, self._why == "timeout", self._why == "interrupted", last_line(self.log))
+        self._signal(signal.SIGTERM)  # workers of data loaders and the like that it left running
+        return Exit(code, self._stop_reason == "timeout", self._stop_reason == "interrupted", last_line(self.log))
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):  # all of them have ended
             os.killpg(self._process.pid, number)
 
 
-def named(pid: int) -> dict[str, float]:
-    """A training's process as claims name it: its number and when it began, which no other process shares."""
+def process_note(pid: int) -> dict[str, float]:
+    """Return a process as claims name it: its id and start time, which no other process shares."""
     try:
         return {"training": pid, "training_began": psutil.Process(pid).create_time()}
     except psutil.Error:
@@ -136,11 +132,8 @@ def named(pid: int) -> dict[str, float]:
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that says something, cut to a bearable length; errors are said last by most programs.
-
-    It goes into the record, where others read it, so it is without credentials.
-    """
+    """Return the last non-empty line of a log, shortened, and without credentials, because the record shows it to others."""
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))
-        lines = deque((line.decode(errors="replace").strip() for line in file), maxlen=_TAIL)
-    return next((redact(line)[:_LONGEST] for line in reversed(lines) if line), "")
+        lines = deque((line.decode(errors="replace").strip() for line in file), maxlen=_TAIL_LINES)
+    return next((redact(line)[:_MAX_LINE_CHARS] for line in reversed(lines) if line), "")

@@ -1,25 +1,28 @@
-"""Trainings on the nodes of a Ray cluster, placed by the GPUs and CPUs that each asks for.
+"""Trainings on the nodes of a Ray cluster, placed by the GPUs and CPUs that each needs.
 
-Each training is an actor of its own that runs the command as a process of its node. Nodes need this package and what the command
-names; it runs in the launcher's folder where the node has one of that name, as on a shared file system, else in Ray's own.
+Each training is an actor that runs the command as a process of its node. Nodes need this package and the files that the command
+names. The command runs in the launcher's folder if the node has one of that name, as on a shared file system, else in Ray's own.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from advisor.execution.engines import Task
-from advisor.execution.engines.process import Ended
-from advisor.system.cluster import Cluster
+from advisor.execution.engines import Exit, Task
+from advisor.execution.engines.node import train
+from advisor.system.ray_cluster import Cluster
 
-_MOST_LOG = 5_000_000
-"""Bytes of a log, from its end, that come back from a node."""
+_MAX_LOG_BYTES = 5_000_000
+"""Maximum size of the end of a log that a node returns."""
 _AHEAD = 1
-"""Trainings that may wait for a place in the cluster, so that none is idle."""
+"""Trainings that may wait for a place in the cluster, so that no place is idle."""
+_STOP_TIMEOUT_S = 5.0
+"""Time an actor may take to accept a request to stop."""
 
 
 class Ray:
@@ -28,39 +31,38 @@ class Ray:
     def __init__(
         self, address: str | None, *, gpus_per_trial: int | None, cpus_per_trial: float, parallel: int | None
     ) -> None:
-        """address: as of `Cluster`.
+        """address: as for `Cluster`. gpus_per_trial: None: one, if the cluster has any. parallel: maximum trainings at a time.
 
-        gpus_per_trial: None: one where the cluster has any. parallel: most trainings at a time; None: as many as there is room for.
-        Raises AdvisorError without Ray, or where no cluster answers.
+        Raises AdvisorError if Ray is not installed or no cluster answers.
         """
         self._cluster = Cluster(address)
         self._ray = self._cluster.ray
         has_gpus = self._ray.cluster_resources().get("GPU", 0) > 0
         self._gpus = (1 if has_gpus else 0) if gpus_per_trial is None else gpus_per_trial
         self._cpus, self._parallel = cpus_per_trial, parallel
-        self._actor = _actor(self._ray)
+        self._actor = _actor_class(self._ray)
         self._trainings: list[RayTraining] = []
 
     def room(self) -> int:
-        """Places in the nodes that are there now, and one more, so that a place that becomes free is taken at once."""
+        """Return the places that the current nodes have left, plus `_AHEAD`."""
         self._trainings = [training for training in self._trainings if not training.ended]
-        most = self._parallel if self._parallel is not None else self._places() + _AHEAD
-        return max(most - len(self._trainings), 0)
+        limit = self._parallel if self._parallel is not None else self._places() + _AHEAD
+        return max(limit - len(self._trainings), 0)
 
     def _places(self) -> int:
-        """Trainings that the nodes alive have room for, all in all; a cluster that grows by demand starts with none."""
-        wanted = {"GPU": float(self._gpus), "CPU": self._cpus}
+        """Return the number of trainings that fit on all nodes; a cluster that scales by demand starts with none."""
+        needs = {"GPU": float(self._gpus), "CPU": self._cpus}
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         return sum(
-            min(int(node.get(kind, 0) / of) for kind, of in wanted.items() if of)
+            min(int(node.get(kind, 0) / need) for kind, need in needs.items() if need)
             for node in nodes
-            if any(wanted.values())
+            if any(needs.values())
         )
 
     def start(self, tasks: Sequence[Task]) -> Sequence[RayTraining]:
-        """An actor each; Ray places them."""
-        placed = self._actor.options(num_gpus=self._gpus, num_cpus=self._cpus, max_concurrency=2, max_restarts=0)
-        started = [RayTraining(self._ray, placed.remote(), task) for task in tasks]
+        """Start an actor for each task; Ray places them."""
+        actor = self._actor.options(num_gpus=self._gpus, num_cpus=self._cpus, max_concurrency=2, max_restarts=0)
+        started = [RayTraining(self._ray, actor.remote(), task) for task in tasks]
         self._trainings += started
         return started
 
@@ -76,67 +78,64 @@ class RayTraining:
         self._ray, self._actor, self._task = ray, actor, task
         task.log.parent.mkdir(parents=True, exist_ok=True)
         self._result = actor.train.remote(task, str(Path.cwd()))
-        self._asked = 0
-        self._end: Ended | None = None
+        self._stop_requests = 0
+        self._exit: Exit | None = None
 
     @property
     def ended(self) -> bool:
-        """Whether it has, as far as was polled."""
-        return self._end is not None
+        """Whether it had ended at the last poll."""
+        return self._exit is not None
 
-    def poll(self) -> Ended | None:
-        """How it ended; lost where its node died."""
-        if self._end is None and self._ray.wait([self._result], timeout=0)[0]:
-            self._end = self._fetched()
-        return self._end
+    def poll(self) -> Exit | None:
+        """Return how it ended; lost if its node failed."""
+        if self._exit is None and self._ray.wait([self._result], timeout=0)[0]:
+            self._exit = self._fetch()
+        return self._exit
 
-    def _fetched(self) -> Ended:
+    def _fetch(self) -> Exit:
+        stopped = bool(self._stop_requests)
         try:
-            ended, log = self._ray.get(self._result)
+            exit, log = self._ray.get(self._result)
         except self._ray.exceptions.RayActorError:
-            return Ended(1, lost=not self._asked, interrupted=bool(self._asked))
+            return Exit(1, lost=not stopped, interrupted=stopped)
         except self._ray.exceptions.RayError as error:
-            return Ended(1, said=str(error).strip().splitlines()[-1])
+            return Exit(1, last_line=str(error).strip().splitlines()[-1])
         finally:
-            self._ray.kill(self._actor)  # gives its GPUs back
+            self._ray.kill(self._actor)  # releases its GPUs
         self._task.log.write_bytes(log)
-        done: Ended = replace(ended, interrupted=bool(self._asked))
-        return done
+        result: Exit = replace(exit, interrupted=stopped)
+        return result
 
     def stop(self) -> None:
-        """Ctrl-C; the second time, or where it still waits for a place, the actor is ended, and its process with it."""
-        self._asked += 1
-        ready, _ = self._ray.wait([self._actor.stop.remote()], timeout=5.0)
-        if self._asked > 1 or not ready:
+        """Request the process to stop. The second time, or if the actor waits for a place, kill the actor and its process."""
+        self._stop_requests += 1
+        ready, _ = self._ray.wait([self._actor.stop.remote()], timeout=_STOP_TIMEOUT_S)
+        if self._stop_requests > 1 or not ready:
             self._ray.kill(self._actor)
 
     def note(self) -> Mapping[str, Any]:
-        """Nothing: it ends with its launcher."""
+        """Return only the engine: the training ends with its launcher."""
         return {"engine": "ray"}
 
 
-def _actor(ray: Any) -> Any:
-    """The class of the actors, which needs Ray to be defined."""
+def _actor_class(ray: Any) -> Any:
+    """Return the class of the actors, whose definition needs Ray."""
 
     class Trainer:
         def __init__(self) -> None:
-            self.asked = 0
+            self.stop_requests = 0
 
-        def train(self, task: Task, folder: str) -> tuple[Ended, bytes]:
-            """Run the task on this node; how it ended, and the end of its log."""
-            import tempfile
-
-            from advisor.execution.engines.worker import train
-
+        def train(self, task: Task, folder: str) -> tuple[Exit, bytes]:
+            """Run the task on this node, and return how it ended with the end of its log."""
             if os.path.isdir(folder):
                 os.chdir(folder)
             with tempfile.TemporaryDirectory(prefix="advisor-") as own:
                 log = Path(own) / task.log.name
-                ended = train(replace(task, log=log), lambda: self.asked)
-                return ended, log.read_bytes()[-_MOST_LOG:] if log.exists() else b""
+                exit = train(replace(task, log=log), lambda: self.stop_requests)
+                return exit, log.read_bytes()[-_MAX_LOG_BYTES:] if log.exists() else b""
 
         def stop(self) -> None:
-            """Ask the process to stop."""
-            self.asked += 1
+            """Request the process to stop."""
+            self.stop_requests += 1
 
     return ray.remote(Trainer)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from advisor import __version__
 from advisor.model import spec_yaml
 from advisor.model.change import SetField, SetSchedule
 from advisor.model.errors import AdvisorError
@@ -19,7 +20,6 @@ from advisor.model.finding import Finding
 from advisor.model.words import clean, encodable, sentence
 from advisor.report.formats.view import follows, together
 from advisor.report.model import ReportData, RuleInfo
-from advisor.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 PLAYBOOK = "https://github.com/google-research/tuning_playbook"

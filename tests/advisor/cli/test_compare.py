@@ -43,8 +43,8 @@ def advisor(capsys, uri):
 
     def run(*arguments):
         status = status_of("compare", *arguments, "--tracking-uri", uri)
-        said = capsys.readouterr()
-        return status, said.out, said.err
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
 
     return run
 
@@ -62,21 +62,21 @@ def test_two_trials_with_their_repeats(advisor):
     assert max(map(len, out.splitlines())) < 250
 
 
-def test_the_other_way_round_and_with_a_price(advisor):
+def test_swapped_sides_and_a_minimum_gain(advisor):
     assert advisor("-e", "one", "trial-3-0", "trial-0-0")[1].startswith("Do not adopt. It is not better on average.")
-    said = advisor("-e", "one", "trial-0-0", "trial-3-0", "--complexity", "50%")[1]
-    assert said.startswith("Do not adopt. The gain of 0.1 is less than the 0.3 that its complexity asks for.")
-    assert "to bring 0.3" in said
+    output = advisor("-e", "one", "trial-0-0", "trial-3-0", "--complexity", "50%")[1]
+    assert output.startswith("Do not adopt. The gain of 0.1 is less than the 0.3 that its complexity asks for.")
+    assert "to bring 0.3" in output
 
 
 def test_configurations_and_studies(advisor):
     status, out, _ = advisor("-e", "one", "optimizer=adam", "optimizer=sgd", "--json")
-    said = Comparison.model_validate_json(out)
+    result = Comparison.model_validate_json(out)
     assert status == 0
-    assert (said.candidate.settings, said.incumbent.settings) == (3, 3)
-    assert said.study_variance is not None
-    said = Comparison.model_validate_json(advisor("one", "b:two", "--json")[1])
-    assert (said.candidate.settings, said.gain) == (6, pytest.approx(0.3))
+    assert (result.candidate.settings, result.incumbent.settings) == (3, 3)
+    assert result.study_variance is not None
+    result = Comparison.model_validate_json(advisor("one", "b:two", "--json")[1])
+    assert (result.candidate.settings, result.gain) == (6, pytest.approx(0.3))
     assert Comparison.model_validate_json(advisor("one:trial-0-0", "b:two:lr=0.1", "--json")[1]).incumbent.runs == 4
     assert json.loads(advisor("-e", "one", "lr=0.1,optimizer=adam", "trial-3-1", "--json")[1])["decision"] == "adopt"
 
@@ -103,7 +103,7 @@ def test_single_runs_ask_for_seeds_or_take_the_variance_of_others(advisor):
         (("one", "b:two", "--complexity", "much"), "--complexity takes a gain"),
     ],
 )
-def test_one_line_says_what_is_wrong(advisor, arguments, message):
+def test_errors_are_one_line(advisor, arguments, message):
     status, out, err = advisor(*arguments)
     assert (status, out) == (2, "")
     assert message in err

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from advisor import contract
-from advisor.cli.demo import run_demo
-from advisor.execution import claims
+from advisor.cli.demo.loop import run_demo
+from advisor.execution.ledger import claims
 from advisor.tracking.stores.reading import read_experiment
 
 
 @pytest.mark.slow
 def test_the_demo_trains_two_rounds_that_are_recorded_as_studies(tmp_path) -> None:
-    said: list[str] = []
-    run_demo(tmp_path / "out", trials=6, seed=0, say=said.append)
-    assert said[0].startswith("Round 1: 6 trials of a small network on handwritten digits")
-    assert "in round 1" in said[-1]
+    lines: list[str] = []
+    run_demo(tmp_path / "out", trials=6, seed=0, echo=lines.append)
+    assert lines[0].startswith("Round 1: 6 trials of a small network on handwritten digits")
+    assert "in round 1" in lines[-1]
     for study in ("digits", "digits-round-2"):
         runs = read_experiment(study, tracking_uri=f"sqlite:///{tmp_path}/out/mlflow.db").runs
         assert sorted(run.name for run in runs) == [f"trial-{i}" for i in range(len(runs))]

@@ -1,4 +1,4 @@
-"""The command line on real MLflow stores: what it writes, what it says, how it fails."""
+"""The command line on real MLflow stores: its files, its output, its errors."""
 
 import json
 import shutil
@@ -12,6 +12,7 @@ from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
 from advisor import __version__
+from advisor.cli.main import cli
 from advisor.model.spec_yaml import load
 
 
@@ -34,8 +35,8 @@ def advisor(capsys, tmp_path, monkeypatch):
 
     def run(*arguments):
         status = status_of(*arguments)
-        said = capsys.readouterr()
-        return status, said.out, said.err
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
 
     return run
 
@@ -44,9 +45,9 @@ def test_version_and_help(advisor):
     assert advisor("--version") == (0, f"advisor, version {__version__}\n", "")
     status, out, _ = advisor("--help")
     assert status == 0
-    assert "analyze" in out
-    for command in ("analyze", "rules", "explain", "sample", "demo", "schema"):
+    for command in cli.list_commands(None):
         assert advisor(command, "--help")[0] == 0
+        assert command in out
 
 
 def test_analyze_writes_the_three_things(advisor, uri, tmp_path):
@@ -123,8 +124,7 @@ parameters:
         (["plain", "--out", "mine.yaml"], "mine.yaml"),
         (["plain", "--direction", "up"], "up"),
         (["plain", "--filter", "params."], "filter"),
-        (["plain", "--jobs", "2"], "--jobs goes with --all"),
-        ([], "Missing argument 'EXPERIMENT' (or --all)"),
+        ([], "Missing argument 'EXPERIMENT'"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(advisor, uri, tmp_path, arguments, message):
@@ -194,7 +194,7 @@ def test_schemas_are_json(advisor):
     assert "parameters" in json.loads(advisor("schema", "study")[1])["properties"]
 
 
-def test_the_command_starts_fast_because_it_imports_little():
+def test_help_imports_no_slow_library():
     code = (
         "import sys; from advisor.cli import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"

@@ -11,8 +11,8 @@ import pytest
 import advisor
 from advisor import contract, open_study, report_trial
 from advisor.execution import Ledger
-from advisor.execution.engines import Ended
-from advisor.execution.sources import Adaptive, known_of
+from advisor.execution.engines import Exit
+from advisor.execution.queue import AdaptiveQueue, as_history
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.tracking.stores.location import locate
@@ -37,7 +37,7 @@ def statuses():
 
 
 @pytest.mark.filterwarnings("ignore:trial-:RuntimeWarning")
-def test_trials_are_recorded_as_what_they_were_and_go_on_where_they_were_left(project):
+def test_trials_are_recorded_with_their_status_and_a_later_loop_resumes(project):
     study = open_study(SPEC)
     seen = []
     for trial in study.trials():
@@ -78,7 +78,7 @@ def test_trials_are_recorded_as_what_they_were_and_go_on_where_they_were_left(pr
     assert len(runs()) == 6
 
 
-def test_an_exception_that_nobody_catches_leaves_the_trial_to_be_begun_anew(project):
+def test_a_trial_with_an_uncaught_exception_is_begun_again(project):
     study = open_study(SPEC)
 
     def loop():
@@ -119,21 +119,21 @@ def test_an_adaptive_study_follows_its_results(project):
     assert first not in drawn
 
 
-def test_an_adaptive_trial_that_is_begun_anew_gets_its_own_point(project):
+def test_an_adaptive_trial_that_is_begun_again_keeps_its_point(project):
     spec = SPEC.model_copy(update={"trials": 5, "sampler": Sampler(kind="adaptive", seed=1)})
-    ledger, source = Ledger(locate("mlflow.db"), spec.study, spec), Adaptive(spec, 5, 0, [])
+    ledger, queue = Ledger(locate("mlflow.db"), spec.study, spec), AdaptiveQueue(spec, 5, 0, [])
 
     def begin():
-        (job,) = source.next(ledger.entries)
+        (job,) = queue.next(ledger.entries)
         return ledger.begin([job])[0]
 
     drawn = [begin() for _ in range(4)]
-    ledger.ended(drawn[0][1], Ended(1, interrupted=True))
+    ledger.end(drawn[0][1], Exit(1, interrupted=True))
     assert begin()[0] == drawn[0][0]
     assert len({tuple(job.params.values()) for job, _ in drawn}) == 4
 
 
-def test_a_parents_trial_that_was_interrupted_is_no_result(project):
+def test_an_interrupted_trial_of_the_parent_is_no_result(project):
     for trial in open_study(SPEC).trials():
         if trial.number == 2:
             trial.log({10: 0.1})
@@ -160,7 +160,7 @@ def test_values_may_be_arrays(project):
     assert best == pytest.approx([0.25, 0.3, 0.5, 0.6, 0.4])
 
 
-def test_repeats_that_are_asked_for_later_get_seeds_that_their_trials_have_not(project):
+def test_later_repeats_get_unused_seeds(project):
     spec = SPEC.model_copy(update={"trials": 4})
     for trial in open_study(spec).trials():
         report_trial(trial, 0.5)
@@ -173,7 +173,7 @@ def test_repeats_that_are_asked_for_later_get_seeds_that_their_trials_have_not(p
     assert len(runs()) == 12
 
 
-def test_a_heartbeat_does_not_write_over_what_was_recorded(project, monkeypatch):
+def test_a_heartbeat_does_not_overwrite_an_outcome(project, monkeypatch):
     monkeypatch.setattr("advisor.execution.api.HEARTBEAT_S", 0.05)
     spec = SPEC.model_copy(update={"trials": 2})
     study = open_study(spec)
@@ -185,13 +185,13 @@ def test_a_heartbeat_does_not_write_over_what_was_recorded(project, monkeypatch)
     assert {name: run.id for name, run in runs().items()} == before
 
 
-def test_what_cannot_be_reported_is_said(project):
+def test_an_unknown_status_is_an_error(project):
     trial = next(open_study(SPEC).trials())
     with pytest.raises(AdvisorError, match="no status of a trial that has ended; there are complete"):
         report_trial(trial, status="fine")
 
 
-def test_what_became_of_a_trial_is_kept_while_the_store_is_away(project, way, monkeypatch):
+def test_a_result_is_kept_while_the_store_is_unreachable(project, way, monkeypatch):
     monkeypatch.setattr("advisor.execution.api.PATIENCE_S", 0.5)
     where = {"tracking_uri": f"http://127.0.0.1:{way.port}"}
     study = open_study(SPEC, **where)
@@ -205,7 +205,7 @@ def test_what_became_of_a_trial_is_kept_while_the_store_is_away(project, way, mo
                 report_trial(trial, {20: 0.2, 30: 0.3})
 
     with pytest.raises(
-        AdvisorError, match=r"the store does not answer: .*; what became of trial-0 is kept in advisor-runs"
+        AdvisorError, match=r"the store does not answer: .*; the result of trial-0 is kept in advisor-runs"
     ):
         loop()
     way.mended()
@@ -232,12 +232,12 @@ def test_an_adaptive_study_learns_from_all_rounds_before_it(project):
     last = SPEC.model_copy(update={"study": "last", "parent": "other schedule", "sampler": Sampler(kind="adaptive")})
     found = Ledger(locate("mlflow.db"), "last", last).earlier()
     assert [entry.outcome.best for entry in found] == pytest.approx([0.0, 0.1, 0.2, 0.3, 1.0])
-    inside = known_of(last.model_copy(update={"parameters": near}), found)
+    inside = as_history(last.model_copy(update={"parameters": near}), found)
     assert 1 <= len(inside) < 5
     assert all(0.01 <= past.params["lr"] <= 0.1 for past in inside)
 
 
-def test_importing_the_package_loads_none_of_it():
+def test_importing_the_package_loads_no_slow_library():
     code = (
         "import sys, advisor; print([m for m in ('mlflow', 'optuna', 'ray', 'pydantic', 'numpy') if m in sys.modules])"
     )

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import ADVISOR
 
 from advisor import analyze, open_study, report_trial
 from advisor.cli import main
@@ -135,7 +136,7 @@ def test_the_commands_in_a_row(uri: str, tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(dump(first_study(10)))
 
     def advisor(*words: str) -> str:
-        command = [sys.executable, "-m", "advisor", *words]
+        command = [*ADVISOR, *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -7,7 +7,7 @@ import pytest
 from advisor.system.atomic import UNFINISHED, write
 
 
-def test_a_file_keeps_its_mode_and_a_new_one_has_that_of_its_time(tmp_path: Path) -> None:
+def test_a_replaced_file_keeps_its_mode_and_a_new_one_has_the_usual_mode(tmp_path: Path) -> None:
     secret, shared, plain = tmp_path / "secret", tmp_path / "shared", tmp_path / "plain"
     for path, mode in ((secret, 0o600), (shared, 0o664)):
         path.write_text("old")
@@ -20,7 +20,7 @@ def test_a_file_keeps_its_mode_and_a_new_one_has_that_of_its_time(tmp_path: Path
 
 
 @pytest.mark.parametrize("sweeps", [True, False])
-def test_what_killed_processes_left_is_removed_where_that_is_asked_for(tmp_path: Path, sweeps: bool) -> None:
+def test_temporary_files_of_killed_processes_are_swept_on_request(tmp_path: Path, sweeps: bool) -> None:
     left = tmp_path / f".a.1{UNFINISHED}"
     left.touch()
     write({tmp_path / "a": "new"}, durable=False, sweeps=sweeps)

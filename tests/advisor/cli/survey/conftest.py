@@ -1,16 +1,16 @@
-"""A store of odd experiments, and what the analysis of all of them on this machine leaves."""
+"""A store of odd experiments, and the survey of it on this machine."""
 
 import subprocess
-import sys
 
 import pytest
+from commands import ADVISOR
 from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
 RATES = [10 ** (-4 + 0.5 * i) for i in range(6)]
 HOSTILE = "../<script>alert(1)</script>{{ 7*7 }}\u202e"
 KILLER = '''
-"""A rule that ends its process under one study."""
+"""A rule that kills its process when it checks one of the studies."""
 import os
 from advisor.engine.rule import Rule
 
@@ -46,11 +46,11 @@ def uri(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def analysed(uri, tmp_path_factory):
-    """All of them, with a rule that kills: (folder of the reports, folder of rules, the ended command)."""
+def survey(uri, tmp_path_factory):
+    """Survey with a rule that kills: (folder of the reports, folder of rules, completed command)."""
     folder = tmp_path_factory.mktemp("all")
     (folder / "rules").mkdir()
     (folder / "rules" / "killer.py").write_text(KILLER, "utf-8")
     options = ["--tracking-uri", uri, "--out", str(folder / "out"), "--jobs", "2", "--rules", str(folder / "rules")]
-    command = [sys.executable, "-m", "advisor", "analyze", "--all", *options]
+    command = [*ADVISOR, "survey", *options]
     return folder / "out", folder / "rules", subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""What goes along to another machine, and what that one says where it cannot do with it."""
+"""What travels to another machine, and the errors of a machine that cannot use it."""
 
 import os
 from dataclasses import replace
@@ -23,17 +23,17 @@ def project(tmp_path, database, monkeypatch):
     (tmp_path / "advisor.toml").write_text("[rules.space-boundary]\nbest = 7\n", "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "pl4nted")
-    monkeypatch.setenv("SOMEBODYS_TOKEN", "n0ne of its business")
+    monkeypatch.setenv("SOMEBODYS_TOKEN", "pr1vate")
     return tmp_path
 
 
-def test_elsewhere_options_mean_what_they_mean_here(project, monkeypatch):
-    luggage = pack({"tracking_uri": "sqlite:///mlflow.db", "rules": ("mine",)}, ["Default"])
-    assert "pl4nted" not in repr(luggage)
-    assert "SOMEBODYS_TOKEN" not in luggage.environment
+def test_options_mean_the_same_on_another_machine(project, monkeypatch):
+    job = pack({"tracking_uri": "sqlite:///mlflow.db", "rules": ("mine",)}, ["Default"])
+    assert "pl4nted" not in repr(job)
+    assert "SOMEBODYS_TOKEN" not in job.environment
     monkeypatch.chdir("/")
     monkeypatch.delenv("MLFLOW_TRACKING_PASSWORD")
-    with luggage.unpacked() as options:
+    with job.unpack() as options:
         assert options["tracking_uri"] == f"sqlite:///{project / 'mlflow.db'}"
         assert options["settings"] == {"space-boundary": {"best": 7}}
         (folder,) = options["rules"]
@@ -43,32 +43,32 @@ def test_elsewhere_options_mean_what_they_mean_here(project, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("store", "experiments", "said"),
+    ("store", "experiments", "message"),
     [
         (
             "sqlite:////nowhere/mlflow.db",
             ["Default"],
             "cannot open the store; pass .* every node reaches.*no MLflow store at /nowhere",
         ),
-        ("mlflow.db", ["Default", "a", "b", "c"], "has another store in its place, with 1 of the 4 experiments; pass"),
+        ("mlflow.db", ["Default", "a", "b", "c"], "sees another store, with 1 of the 4 experiments; pass"),
     ],
 )
-def test_a_store_that_is_not_there_or_another_one_is_told_of(project, store, experiments, said):
-    luggage = pack({"tracking_uri": store}, experiments)
-    with pytest.raises(AdvisorError, match=said), luggage.unpacked():
+def test_a_missing_or_different_store_is_an_error(project, store, experiments, message):
+    job = pack({"tracking_uri": store}, experiments)
+    with pytest.raises(AdvisorError, match=message), job.unpack():
         pass
 
 
-def test_another_version_is_told_of(project):
-    luggage = replace(pack({"tracking_uri": "mlflow.db"}, ["Default"]), version="9.9")
+def test_another_version_is_an_error(project):
+    job = replace(pack({"tracking_uri": "mlflow.db"}, ["Default"]), version="9.9")
     with (
         pytest.raises(AdvisorError, match=r"has tuning-advisor .*, this machine 9\.9; install the same"),
-        luggage.unpacked(),
+        job.unpack(),
     ):
         pass
 
 
-def test_wrong_settings_and_rules_are_told_of_before_anything_is_sent(project):
+def test_invalid_settings_and_rules_are_errors_before_anything_is_sent(project):
     with pytest.raises(AdvisorError, match="the rules folder 'none' does not exist"):
         pack({"rules": ("none",)}, ["Default"])
     (project / "advisor.toml").write_text("[rules.none]\n", "utf-8")
@@ -85,7 +85,7 @@ def test_each_machine_has_its_own_files(project, monkeypatch):
     assert sent["AWS_SECRET_ACCESS_KEY"] == "pl4nted"
 
 
-def test_a_rules_folder_that_cannot_be_read_is_told_of(project):
+def test_a_rules_folder_that_cannot_be_read_is_an_error(project):
     (project / "mine" / "_gone.py").symlink_to(project / "nowhere")
     with pytest.raises(AdvisorError, match=r"cannot read the rules folder 'mine': No such file.*_gone\.py"):
         pack({"tracking_uri": "mlflow.db", "rules": ("mine",)}, ["Default"])

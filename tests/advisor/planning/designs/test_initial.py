@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import ADVISOR
 
 from advisor.cli import main
 from advisor.model.spec import Objective, Parameter
@@ -234,7 +235,7 @@ def test_a_wrong_option_is_one_clear_line(options, said, tmp_path, capsys):
 
 
 def test_without_a_terminal_it_names_the_option(tmp_path: Path):
-    command = [sys.executable, "-m", "advisor", "init", "--optimizer", "adam"]
+    command = [*ADVISOR, "init", "--optimizer", "adam"]
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False, timeout=120
     )
@@ -246,9 +247,7 @@ def test_without_a_terminal_it_names_the_option(tmp_path: Path):
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 def test_on_a_terminal_it_asks(tmp_path: Path):
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "advisor", "init"], cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs
-    ) as process:
+    with subprocess.Popen([*ADVISOR, "init"], cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         os.write(ours, b"sgd\nvalid/accuracy\n\n12\n3000\n")
         assert process.wait(timeout=120) == 0

@@ -1,5 +1,0 @@
-"""`python -m advisor` is `advisor`."""
-
-from advisor.cli import main
-
-main()

@@ -1,0 +1,351 @@
+"""The command `advisor import` and its kinds: each parses its options, calls an importer and prints."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from advisor.cli.options import tracking_option
+from advisor.model.errors import AdvisorError
+
+if TYPE_CHECKING:
+    from advisor.interop.importers.importing import ImportSummary
+    from advisor.interop.importers.runs import Importer
+
+Direction = Literal["minimize", "maximize"]
+
+
+class _Kinds(click.Group):
+    """Accepts a path in place of the kind."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands and (os.path.exists(args[0]) or "://" in args[0]):
+            args = ["auto", *args]
+        elif args and args[0] not in self.commands and not args[0].startswith("-"):
+            raise AdvisorError(
+                f"{args[0]} is neither there nor one of the kinds {', '.join(sorted(self.commands))}: give a path"
+            )
+        return super().resolve_command(ctx, args)
+
+
+@click.group(name="import", cls=_Kinds)
+def import_() -> None:
+    """Bring results from elsewhere into an MLflow store, to be analysed like any experiment.
+
+    \b
+    advisor import runs/                       recognise the tool by its files
+    advisor import tensorboard runs/           name the tool
+    advisor import optuna sqlite:///study.db
+    advisor import csv results.csv --run trial --params lr,dropout
+
+    You can repeat an import: runs that are there are skipped, and runs that have grown are completed. Runs without a recorded end
+    state are imported as finished.
+    """
+
+
+_PATH = click.argument("path", type=click.Path(path_type=Path))
+
+
+def _options(command: Any) -> Any:
+    """Options of all kinds."""
+    for option in (
+        click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
+        click.option(
+            "--direction",
+            type=click.Choice(["minimize", "maximize"]),
+            help="Whether a lower or a higher objective is better.",
+        ),
+        click.option(
+            "--objective",
+            metavar="METRIC",
+            help="Metric to judge trials by.  [default: from the source, else inferred]",
+        ),
+        click.option(
+            "--experiment", metavar="NAME", help="Put all runs into this experiment.  [default: named by the source]"
+        ),
+        tracking_option,
+    ):
+        command = option(command)
+    return command
+
+
+def _import(
+    importer: Importer,
+    source: str | Path,
+    *,
+    tracking_uri: str | None,
+    experiment: str | None,
+    objective: str | None,
+    direction: Direction | None,
+    quiet: bool,
+) -> None:
+    from advisor.cli.progress import progress_bar
+    from advisor.interop.importers.importing import import_runs
+
+    with progress_bar(enabled=not quiet) as on_progress:
+        on_progress("Looking for runs", 0, 1)
+        summary = import_runs(
+            importer.find(source),
+            tracking_uri=tracking_uri,
+            experiment=experiment,
+            objective=objective,
+            direction=direction,
+            on_progress=lambda done, total: on_progress("Importing runs", done, total),
+        )
+    _show(summary, quiet)
+
+
+def _show(summary: ImportSummary, quiet: bool) -> None:
+    from advisor.model.spec_yaml import short
+
+    if not quiet:
+        for warning in summary.warnings:
+            click.echo(f"Note: {warning}", err=True)
+        were = "was" if summary.skipped == 1 else "were"
+        already = f", {summary.skipped:,} {were} there already" if summary.skipped else ""
+        grown = f", {summary.completed:,} had grown" if summary.completed else ""
+        trials, points = _counted(summary.written, "trial"), _counted(summary.points, "point")
+        click.echo(f"Imported {trials} with {points}{grown}{already}. Experiments:")
+        for name in summary.experiments[:10]:
+            click.echo(f"  {short(name)}")
+        if len(summary.experiments) > 10:
+            click.echo(f"  and {len(summary.experiments) - 10} more")
+    if summary.unreadable:
+        many = len(summary.unreadable)
+        raise AdvisorError(
+            f"{many:,} {'run' if many == 1 else 'runs'} could not be read and {'was' if many == 1 else 'were'} left out: "
+            f"{summary.unreadable[0]}"
+        )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+@import_.command()
+@click.argument("trials", type=click.Path(path_type=Path))
+@click.argument("curves", type=click.Path(path_type=Path))
+@tracking_option
+@click.option(
+    "--experiment", metavar="NAME", help="Put all studies into one experiment.  [default: one experiment per study]"
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+def tables(trials: Path, curves: Path, tracking_uri: str | None, experiment: str | None, quiet: bool) -> None:
+    """Import tidy tables (Parquet or CSV): one row per trial in TRIALS, one row per point in CURVES.
+
+    \b
+    TRIALS: study, trial, params (JSON), status, objective, direction (min | max), seed, extra (JSON)
+    CURVES: study, trial, metric, step, value, time_s
+    """
+    from advisor.cli.progress import progress_bar
+    from advisor.interop.importers.tables import import_tables
+
+    with progress_bar(enabled=not quiet) as on_progress:
+        summary = import_tables(
+            trials,
+            curves,
+            tracking_uri=tracking_uri,
+            experiment=experiment,
+            on_progress=lambda done, total: on_progress("Importing trials", done, total),
+        )
+    _show(summary, quiet)
+
+
+@import_.command()
+@click.argument("path")
+@_options
+@click.pass_context
+def auto(ctx: click.Context, /, path: str, **options: Any) -> None:
+    """Recognise by its files which tool wrote PATH, and import it. You may leave out `auto`.
+
+    \b
+    advisor import lightning_logs/
+    """
+    from advisor.interop.importers.guess import find_kinds
+
+    kind, *others = find_kinds(path)
+    if not options["quiet"]:
+        click.echo(f"Importing as: advisor import {kind}", err=True)
+    for other in others:  # even if quiet: otherwise the import would look complete
+        click.echo(f"Note: the folder seems to hold runs of another kind, too: advisor import {other} {path}", err=True)
+    ctx.invoke(import_.commands[kind], path=path if kind == "optuna" else Path(path), **options)
+
+
+@import_.command()
+@_PATH
+@_options
+def tensorboard(path: Path, **options: Any) -> None:
+    """Import TensorBoard's event files, which PyTorch's SummaryWriter, Lightning, Keras and many others write.
+
+    Each folder with event files is one run; several files in a folder are one run that was restarted. Hyperparameters come from
+    `add_hparams`, or from `hparams.yaml` in the folder.
+
+    \b
+    advisor import tensorboard runs/ --objective val/loss
+    """
+    from advisor.interop.importers import tensorboard as importer
+
+    _import(importer, path, **options)
+
+
+@import_.command()
+@_PATH
+@_options
+def wandb(path: Path, **options: Any) -> None:
+    """Import Weights & Biases: a wandb folder with its runs, a run's .wandb file, or exported histories.
+
+    Exports are results of run.history() as CSV, JSON lines or Parquet, one file per run. The configuration of NAME.csv may be in
+    NAME.json or NAME.config.json. Runs without a record of their end are imported as stopped.
+
+    \b
+    advisor import wandb wandb/
+    advisor import wandb exports/ --experiment sweep-1
+    """
+    from advisor.interop.importers import wandb as importer
+
+    _import(importer, path, **options)
+
+
+@import_.command()
+@_PATH
+@_options
+def lightning(path: Path, **options: Any) -> None:
+    """Import what Lightning's CSVLogger wrote: metrics.csv and hparams.yaml in version_* folders.
+
+    \b
+    advisor import lightning lightning_logs/
+    """
+    from advisor.interop.importers import lightning as importer
+
+    _import(importer, path, **options)
+
+
+@import_.command(name="trainer-state")
+@_PATH
+@_options
+def trainer_state(path: Path, **options: Any) -> None:
+    """Import what Hugging Face's Trainer saved: the trainer_state.json of each run's last checkpoint.
+
+    Hyperparameters come from training_args.json or args.json beside the checkpoints, or from the model card (README.md); the pickle
+    training_args.bin is never opened. Write training_args.json with: open("training_args.json", "w").write(args.to_json_string())
+
+    \b
+    advisor import trainer-state outputs/
+    """
+    from advisor.interop.importers import trainer_state as importer
+
+    _import(importer, path, **options)
+
+
+@import_.command()
+@click.argument("path", metavar="STORAGE")
+@click.option("--study", metavar="NAME", help="Import only this study.  [default: all, one experiment each]")
+@_options
+def optuna(path: str, study: str | None, **options: Any) -> None:
+    """Import an Optuna STORAGE: a database's URL, or the path of an SQLite or journal file.
+
+    Intermediate values become a curve. `advisor analyze` uses the declared ranges and choices as the search space. If a study has
+    several objectives, choose one with --objective.
+
+    \b
+    advisor import optuna sqlite:///study.db
+    advisor import optuna journal.log --study resnet --objective accuracy
+    """
+    from advisor.interop.importers.optuna import OptunaStorage
+
+    _import(OptunaStorage(study, options.pop("objective")), path, objective=None, **options)
+
+
+def _column_options(command: Any) -> Any:
+    for option in (
+        click.option("--time", metavar="COLUMN", help="Seconds since 1970 or since the start.  [default: found]"),
+        click.option("--params", metavar="COLUMN,…", default="", help="Columns that are hyperparameters."),
+        click.option(
+            "--run", metavar="COLUMN", help="Column that names the run.  [default: found, else one run per file]"
+        ),
+        click.option(
+            "--step", metavar="COLUMN", help="Column of the step.  [default: found: step, global_step, epoch, …]"
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@import_.command()
+@_PATH
+@_column_options
+@_options
+def csv(path: Path, step: str | None, run: str | None, params: str, time: str | None, **options: Any) -> None:
+    """Import CSV, TSV or Parquet files with one row per step and one column per metric.
+
+    PATH holds one file per run, or is a file with a column that names the run. Columns are metrics except those given by --step,
+    --run, --time and --params. Columns of text are hyperparameters if they never change. The parameters of NAME.csv may be in
+    NAME.json or NAME.yaml beside it.
+
+    \b
+    advisor import csv results.csv --run trial --params lr,dropout --objective val_loss
+    """
+    _tabular("csv", path, step, run, params, time, **options)
+
+
+@import_.command()
+@_PATH
+@_column_options
+@_options
+def jsonl(path: Path, step: str | None, run: str | None, params: str, time: str | None, **options: Any) -> None:
+    """Import JSON lines, one object per step: {"step": 10, "train": {"loss": 0.3}}; nested names are joined by "/".
+
+    One file per run, or one file in which each line names its run, as in `advisor import csv`.
+
+    \b
+    advisor import jsonl logs/ --step iteration --objective valid/accuracy
+    """
+    _tabular("jsonl", path, step, run, params, time, **options)
+
+
+def _tabular(
+    kind: Literal["csv", "jsonl"],
+    path: Path,
+    step: str | None,
+    run: str | None,
+    params: str,
+    time: str | None,
+    **options: Any,
+) -> None:
+    from advisor.interop.importers.tabular import Tabular
+
+    columns = [name.strip() for name in params.split(",") if name.strip()]
+    _import(Tabular(kind, step, run, columns, time), path, **options)
+
+
+@import_.command()
+@_PATH
+@_options
+def algoperf(path: Path, **options: Any) -> None:
+    """Import logs of AlgoPerf submissions: STUDY/WORKLOAD/trial_N with hparams.json and measurements.csv.
+
+    \b
+    advisor import algoperf submission/
+    """
+    from advisor.interop.importers import algoperf as importer
+
+    _import(importer, path, **options)
+
+
+@import_.command()
+@_PATH
+@_options
+def ray(path: Path, **options: Any) -> None:
+    """Import Ray Tune's results: the experiment's folder, which holds one folder per trial. Its pickles are never opened.
+
+    \b
+    advisor import ray ~/ray_results/my-experiment
+    """
+    from advisor.interop.importers import ray as importer
+
+    _import(importer, path, **options)

@@ -1,0 +1,56 @@
+"""`advisor sample`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from advisor.model.space import Value
+from advisor.model.spec_yaml import load, short
+from advisor.planning.sampling.halton import sample as draw
+
+
+@click.command()
+@click.argument("study", type=click.Path(path_type=Path))
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(min=0),
+    help="Number of trials.  [default: the study's number of trials, or 10]",
+)
+@click.option("--skip", type=click.IntRange(min=0), default=0, help="Skip the first K trials, to extend a study.")
+@click.option("--format", "format_", type=click.Choice(["jsonl", "csv", "table"]), default="jsonl", show_default=True)
+def sample(study: Path, count: int | None, skip: int, format_: str) -> None:
+    """Draw trials from the space of STUDY (a YAML file), one trial's parameters a line.
+
+    The trials are a scrambled, shifted Halton sequence: a study file gives the same trials on every machine.
+    """
+    spec = load(study)
+    wanted = count if count is not None else (spec.trials or 10)
+    _write(draw(spec, wanted, skip=skip), list(spec.parameters), format_, sys.stdout)
+
+
+def _write(trials: Iterable[Mapping[str, Value]], names: Sequence[str], format_: str, out: TextIO) -> None:
+    """Write JSON objects (`jsonl`), rows under a header (`csv`), or aligned columns (`table`)."""
+    if format_ == "jsonl":
+        for trial in trials:
+            out.write(json.dumps(trial, ensure_ascii=False) + "\n")
+    elif format_ == "csv":
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([[trial.get(name, "") for name in names] for trial in trials])
+    else:
+        _write_table([{n: short(v) for n, v in trial.items()} for trial in trials], names, out)
+
+
+def _write_table(rows: Sequence[Mapping[str, str]], names: Sequence[str], out: TextIO) -> None:
+    widths = {name: max([len(short(name)), *(len(row.get(name, "–")) for row in rows)]) for name in names}
+    out.write("  ".join(short(name).rjust(widths[name]) for name in names) + "\n")
+    for row in rows:
+        out.write("  ".join(row.get(name, "–").rjust(widths[name]) for name in names) + "\n")

@@ -1,0 +1,48 @@
+"""Selects the experiments to analyze and the folders of their reports."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from advisor.model.errors import AdvisorError
+from advisor.planning.merge import slug
+from advisor.tracking.stores.location import locate
+from advisor.tracking.stores.lookup import Listed
+from advisor.tracking.stores.reading import listed_experiments
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """An experiment to analyze."""
+
+    name: str
+    reference: str
+    """Its name, or its id if several experiments have the name."""
+    folder: str
+    """Folder of its report below the index. It does not depend on the other experiments."""
+
+
+def select_experiments(pattern: str, tracking_uri: str | None) -> list[Experiment]:
+    """Return the experiments whose names match the pattern, oldest first. Raises AdvisorError if there is none."""
+    listed = listed_experiments(tracking_uri)
+    names = Counter(e.name for e in listed)
+    selected = [
+        Experiment(e.name, e.name if names[e.name] == 1 else e.id, _folder(e))
+        for e in listed
+        if fnmatchcase(e.name, pattern)
+    ]
+    if not selected:
+        store = locate(tracking_uri).shown
+        raise AdvisorError(f"none of the {len(listed)} experiments in {store} has a name like {pattern!r}")
+    return selected
+
+
+def _folder(experiment: Listed) -> str:
+    """Return a readable name made unique by the id, or by a hash of an id that is no safe file name."""
+    safe = re.fullmatch(r"[0-9a-z]{1,40}", experiment.id)
+    suffix = experiment.id if safe else hashlib.sha256(experiment.id.encode()).hexdigest()[:16]
+    return f"{slug(experiment.name)}-{suffix}"

@@ -1,0 +1,59 @@
+"""Slots for trials on this machine: GPUs and processor threads."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from advisor.model.errors import AdvisorError
+from advisor.system.processes import usable_cpus
+
+
+def find_gpus() -> tuple[str, ...]:
+    """Return the GPUs of CUDA_VISIBLE_DEVICES, or else all that nvidia-smi lists."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return tuple(word.strip() for word in visible.split(",") if word.strip() and word.strip() != "-1")
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ()
+    words = [tool, "--query-gpu=index", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(line.strip() for line in done.stdout.splitlines() if line.strip())
+
+
+def make_slots(gpus: Sequence[str], per_trial: int | None, parallel: int | None) -> list[dict[str, str]]:
+    """Return the environment variables of each slot in which a trial can run.
+
+    per_trial: GPUs of a trial (None: one, if there are any). parallel: number of slots (None: as the GPUs allow, or one). Trials
+    that share the processor also share its threads, unless OMP_NUM_THREADS is set.
+    """
+    if per_trial and not gpus:
+        raise AdvisorError(
+            f"a trial is to get {per_trial} GPUs, and none were found here; leave out --gpus-per-trial, or name them in "
+            "CUDA_VISIBLE_DEVICES"
+        )
+    per_trial = 1 if per_trial is None else per_trial
+    starts = range(0, len(gpus) - per_trial + 1, per_trial) if per_trial else ()
+    groups = [",".join(gpus[i : i + per_trial]) for i in starts]
+    if gpus and per_trial and not groups:
+        raise AdvisorError(f"a trial is to get {per_trial} GPUs, and there are {len(gpus)}; lower --gpus-per-trial")
+    count = parallel if parallel is not None else max(len(groups), 1)
+    if groups and count > len(groups):
+        raise AdvisorError(
+            f"{count} trials at a time with {per_trial} GPUs each need {count * per_trial}, and there are {len(gpus)}; "
+            "lower --parallel, or pass --gpus-per-trial 0 to let trials share them"
+        )
+    threads = _threads(count)
+    return [{**threads, **({"CUDA_VISIBLE_DEVICES": groups[i]} if groups else {})} for i in range(count)]
+
+
+def _threads(slots: int) -> Mapping[str, str]:
+    if slots == 1 or "OMP_NUM_THREADS" in os.environ:
+        return {}
+    return {"OMP_NUM_THREADS": str(max(1, usable_cpus() // slots))}

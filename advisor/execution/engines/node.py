@@ -1,0 +1,53 @@
+"""A training from start to end on another machine than the launcher's, as run by Ray's actors and SLURM's jobs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from advisor.execution.engines import Exit, Task
+from advisor.execution.engines.local import start_process
+from advisor.execution.engines.process import GRACE_S
+from advisor.model.errors import AdvisorError
+
+_POLL_S = 0.1
+_WATCHDOG = """
+import os, signal, sys, time
+if not sys.stdin.buffer.read():
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(int(sys.argv[1]), number)
+        except ProcessLookupError:
+            break
+        time.sleep(float(sys.argv[2]))
+"""
+
+
+def train(task: Task, stop_requests: Callable[[], int] = lambda: 0) -> Exit:
+    """Run the task to its end. stop_requests: returns their number so far. A command that cannot be started has failed."""
+    try:
+        process = start_process(task)
+    except (AdvisorError, OSError) as error:
+        return Exit(127, last_line=str(error))
+    handled = 0
+    with _ended_with_this_process(process.pid):
+        while (exit := process.poll()) is None:
+            if handled < stop_requests():
+                handled += 1
+                process.stop()
+            time.sleep(_POLL_S)
+    return exit
+
+
+@contextmanager
+def _ended_with_this_process(group: int) -> Iterator[None]:
+    """End a process group when this process ends, even if it is killed: its job is begun again elsewhere."""
+    words = [sys.executable, "-c", _WATCHDOG, str(group), str(GRACE_S)]
+    watchdog = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield
+    finally:
+        watchdog.communicate(b"ended")

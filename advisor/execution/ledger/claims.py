@@ -1,0 +1,146 @@
+"""Claims: the tag of a run that says which launcher trains it, and whether it still does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from advisor.execution.engines.slurm import SlurmQueue
+
+HEARTBEAT_S = 30.0
+"""Interval between heartbeats of a launcher."""
+SILENT_S = 150.0
+"""Age of a heartbeat after which a launcher on another machine may have failed."""
+CONFIRM_S = 75.0
+"""A silent launcher has failed if we poll for so long without a new heartbeat: clocks differ, and an unreachable store hides
+every heartbeat."""
+
+State = Literal["done", "busy", "silent", "open"]
+"""done: ended and counted · busy: being trained · silent: perhaps being trained · open: to be begun"""
+
+
+class Claimant:
+    """The claims of this launcher, and the states of others' claims."""
+
+    def __init__(self) -> None:
+        self._identity = {**_machine(), **_process(os.getpid()), "launcher": uuid.uuid4().hex}
+        self.held: set[str] = set()
+        """Runs of the jobs that this launcher trains."""
+        self._slurm = SlurmQueue()
+        self._heartbeats: dict[str, tuple[float, float]] = {}
+        """For each run, the time of the last heartbeat by its launcher's clock, and by ours when we first saw it."""
+
+    def tag(self, details: Mapping[str, Any]) -> str:
+        """Return the text of the tag."""
+        return json.dumps({**self._identity, "seen": time.time(), **details})
+
+    def refresh(self) -> None:
+        """Query SLURM again at the next claim."""
+        self._slurm.forget()
+
+    def state(self, run_id: str, claim: Mapping[str, Any], run_status: str) -> State:
+        """Return the state of a claim that was read after `refresh`."""
+        if claim.get("state") == "done":
+            return "done"
+        if claim.get("launcher") == self._identity["launcher"]:
+            return "busy" if run_id in self.held else "open"  # the store became unreachable while we began it
+        state = "open" if claim.get("state") == "interrupted" else self._training_state(run_id, claim)
+        return "done" if state == "open" and run_status in ("FINISHED", "FAILED") else state
+
+    def _training_state(self, run_id: str, claim: Mapping[str, Any]) -> State:
+        in_slurm = self._slurm.contains(claim)
+        if in_slurm:
+            return "busy"
+        state = self._process_state(run_id, claim)
+        return "silent" if in_slurm is None and state == "open" else state
+
+    def _process_state(self, run_id: str, claim: Mapping[str, Any]) -> State:
+        if not self._is_here(claim):
+            return self._heartbeat_state(run_id, float(claim.get("seen", 0.0)))
+        runs = (
+            _runs(claim.get("pid"), claim.get("began"))
+            or _runs(claim.get("training"), claim.get("training_began"))
+            or ("training" not in claim and "slurm" not in claim and _logs_here(run_id))
+        )
+        return "busy" if runs else "open"
+
+    def _is_here(self, claim: Mapping[str, Any]) -> bool:
+        """Return whether the claim's process ids are those of this machine and container."""
+        return all(claim.get(part) == self._identity[part] for part in ("host", "space"))
+
+    def _heartbeat_state(self, run_id: str, seen: float) -> State:
+        now = time.monotonic()
+        if self._heartbeats.get(run_id, (None, 0.0))[0] != seen:
+            self._heartbeats[run_id] = (seen, now)
+        if abs(time.time() - seen) < SILENT_S:
+            return "busy"
+        return "open" if now - self._heartbeats[run_id][1] > CONFIRM_S else "silent"
+
+    def is_overdue(self, claim: Mapping[str, Any]) -> bool:
+        """Return whether a training on this machine has exceeded its time limit after its launcher failed."""
+        return bool(
+            self._is_here(claim)
+            and not _runs(claim.get("pid"), claim.get("began"))
+            and _runs(claim.get("training"), claim.get("training_began"))
+            and time.time() > float(claim.get("until") or float("inf"))
+        )
+
+
+def read(text: str | None) -> dict[str, Any]:
+    """Return the content of a tag, empty if it is missing or invalid."""
+    try:
+        claim = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return claim if isinstance(claim, dict) else {}
+
+
+def kill(claim: Mapping[str, Any]) -> None:
+    """Kill the training of a claim on this machine, with all processes that it started."""
+    if _runs(claim.get("training"), claim.get("training_began")):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(int(claim["training"]), signal.SIGKILL)
+
+
+def _machine() -> dict[str, str]:
+    """Return what identifies a set of process ids. Containers have their own, and may have their host's name."""
+    space = []
+    with suppress(OSError):
+        space.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+    with suppress(OSError):
+        space.append(str(Path("/proc/self/ns/pid").readlink()))
+    return {"host": socket.gethostname(), "space": " ".join(space)}
+
+
+def _process(pid: int) -> dict[str, Any]:
+    return {"pid": pid, "began": psutil.Process(pid).create_time()}
+
+
+def _runs(pid: object, began: object) -> bool:
+    """Return whether the process still runs; `began` distinguishes it from a later one with the same id."""
+    if not isinstance(pid, int) or not isinstance(began, int | float):
+        return False
+    try:
+        process = psutil.Process(pid)
+        return bool(abs(process.create_time() - began) < 1.0 and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def _logs_here(run_id: str) -> bool:
+    """Return whether a process of this machine logs into the run: its launcher may have been killed before noting its id."""
+    return any(
+        (p.info["environ"] or {}).get("MLFLOW_RUN_ID") == run_id and p.info["status"] != psutil.STATUS_ZOMBIE
+        for p in psutil.process_iter(["environ", "status"])
+        if p.pid != os.getpid()
+    )

@@ -1,0 +1,301 @@
+"""Begins jobs and records how they ended, in MLflow.
+
+A job is begun by creating its run, so any number of launchers on any number of machines agree on who trains what: a launcher that
+finds a second claim to a job withdraws its own, so at least one of the two gives way. A launcher that failed is noticed by its
+missing heartbeat (on the same machine by its process); its unfinished jobs are begun again, their old runs deleted in MLflow's
+restorable way.
+
+Nothing here waits for an unreachable store: it raises `LaterError`, and the launcher tries again while its trainings run.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+import time
+from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from advisor import contract
+from advisor.execution.engines.process import Exit
+from advisor.execution.job import SEEDS_PER_ROUND, Job, Key
+from advisor.execution.ledger import claims
+from advisor.execution.ledger.claims import Claimant
+from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
+from advisor.execution.ledger.record import (
+    MAX_CHARS,
+    DeliveringError,
+    Entry,
+    Outcome,
+    RefusedError,
+    attempt,
+    logged_text,
+)
+from advisor.execution.ledger.runs import StudyRuns
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import StudySpec
+from advisor.tracking import study_tags
+from advisor.tracking.stores.client import IMPATIENT, one_line, open_client, quiet_mlflow
+from advisor.tracking.stores.location import Location, from_anywhere
+from advisor_logging.store import one_at_a_time
+
+DELIVERY_S = 45.0
+"""Maximum time to wait for the hook to deliver a training's data after its process has ended."""
+TAKEN = ("done", "busy", "silent")
+"""States of a job that cannot be begun."""
+_MAX_PARAMS = 100
+"""Maximum hyperparameters in one request."""
+_MAX_METRICS = 1000
+"""Maximum points in one request."""
+
+
+class Ledger:
+    """The jobs of one study in one experiment."""
+
+    def __init__(self, location: Location, experiment: str, spec: StudySpec) -> None:
+        """Open the store, create the experiment if it is new, and store the study file in it.
+
+        Raises AdvisorError if the store cannot be reached, or the experiment has trials of another space under this study's name.
+        """
+        self._spec, self._claimant, self._uri = spec, Claimant(), from_anywhere(location)
+        self._recording = threading.RLock()
+        """Held while the end of a job is recorded, so that a heartbeat from another thread does not overwrite it."""
+        with quiet_mlflow(IMPATIENT), one_at_a_time(location.uri):
+            try:
+                self._client = open_client(replace(location, uri=self._uri))
+                self._id = self._open(experiment)
+            except AdvisorError:
+                raise
+            except Exception as error:
+                raise AdvisorError(f"cannot use {location.shown}: {one_line(error)}") from None
+        self._runs = self._study_runs(self._id)
+
+    def _open(self, name: str) -> str:
+        spec, experiment = self._spec, self._client.get_experiment_by_name(name)
+        if experiment is None:
+            try:
+                return str(self._client.create_experiment(name, tags=study_tags.tags_of(spec)))
+            except Exception:
+                experiment = self._client.get_experiment_by_name(name)  # another launcher may have been faster
+                if experiment is None:
+                    raise
+        if experiment.lifecycle_stage != "active":
+            raise AdvisorError(f"experiment {name!r} was deleted; restore it in MLflow, or pass another --experiment")
+        id = str(experiment.experiment_id)
+        stored = next((s for s in study_tags.specs_of(experiment.tags) if s.study == spec.study), None)
+        difference = None if stored is None else _difference(stored, spec)
+        if difference is not None and self._study_runs(id).runs():
+            raise AdvisorError(
+                f"experiment {name!r} has trials of study {spec.study!r} {difference}; give the study another name, or pass "
+                "another --experiment"
+            )
+        for tag, text in study_tags.tags_of(spec).items():
+            self._client.set_experiment_tag(id, tag, text)
+        return id
+
+    def _study_runs(self, id: str) -> StudyRuns:
+        return StudyRuns(self._client, self._uri, id, self._spec, self._claimant)
+
+    def entries(self) -> list[Entry]:
+        """Return all jobs that were begun, as `StudyRuns.entries`."""
+        return attempt(self._runs.entries)
+
+    def earlier(self) -> list[Entry]:
+        """Return the comparable trials of the preceding studies, as `StudyRuns.earlier`."""
+        return attempt(self._runs.earlier)
+
+    # --- beginning --------------------------------------------------------------------------------------------------------------
+
+    def begin(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
+        """Begin jobs, and return each with the id of its run, or with its state (one of `TAKEN`) if it cannot be begun.
+
+        A returned job may have another seed: no two trainings of a trial have the same one, even if the study got more seeds later.
+        """
+        begun = attempt(lambda: self._begin(jobs))
+        self._claimant.held |= {run_id for _, run_id in begun if run_id not in TAKEN}
+        return begun
+
+    def _begin(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
+        results: dict[Key, tuple[Job, str]] = {}
+        remaining = list(jobs)
+        while remaining:
+            claimed = self._claim(remaining, results)
+            results |= claimed
+            trainings = self._runs.trainings([job for job, _ in claimed.values()])
+            remaining = []
+            for key, (job, run_id) in claimed.items():
+                if any(e.key == key and e.run_id != run_id for e in trainings[job.number]):
+                    self._delete(run_id)
+                    remaining.append(job)
+            if remaining:  # two launchers that gave way to each other try again at different times
+                time.sleep(random.uniform(0.05, 1.0))  # noqa: S311
+        return [results[job.key] for job in jobs]
+
+    def _claim(self, jobs: Sequence[Job], results: dict[Key, tuple[Job, str]]) -> dict[Key, tuple[Job, str]]:
+        """Create runs for the jobs and return them; the states of jobs that are taken go to `results`."""
+        trainings = self._runs.trainings(jobs)
+        claimed: dict[Key, tuple[Job, str]] = {}
+        for job in jobs:
+            existing = [e for e in trainings[job.number] if e.key == job.key]
+            state = next((s for s in TAKEN if any(e.state == s for e in existing)), None)
+            if state is not None:
+                results[job.key] = job, state
+                continue
+            seeds = {e.seed for e in trainings[job.number] if e.key != job.key and e.state != "open"}
+            seeds |= {str(other.seed) for other, _ in claimed.values() if other.number == job.number}
+            for entry in existing:
+                self._delete(entry.run_id)
+            reseeded = self._with_unused_seed(job, seeds)
+            claimed[job.key] = reseeded, self._create(reseeded)
+        return claimed
+
+    def _with_unused_seed(self, job: Job, used: Container[str]) -> Job:
+        count = self._spec.seeds or 1
+        if count == 1:
+            return job
+        first = max(0, job.seed - job.repeat)
+        candidates = (job.seed, first, *range(first + count, first + SEEDS_PER_ROUND))
+        return replace(job, seed=next((seed for seed in candidates if str(seed) not in used), job.seed))
+
+    def _create(self, job: Job) -> str:
+        from mlflow.entities import Param
+
+        objective = self._spec.objective
+        tags = {
+            contract.TAG_STUDY: self._spec.study,
+            contract.TAG_TRIAL: str(job.number),
+            contract.TAG_REPEAT: str(job.repeat),
+            contract.TAG_SEED: str(job.seed),
+            contract.TAG_OBJECTIVE: objective.metric,
+            contract.TAG_DIRECTION: objective.direction,
+            contract.TAG_LAUNCH: self._claimant.tag({}),
+        }
+        if self._spec.max_train_steps is not None:
+            tags[contract.TAG_MAX_TRAIN_STEPS] = str(self._spec.max_train_steps)
+        run_id = str(self._client.create_run(self._id, tags=tags, run_name=job.name).info.run_id)
+        params = [Param(name, logged_text(value)) for name, value in job.params.items()]
+        try:
+            for i in range(0, len(params), _MAX_PARAMS):
+                self._client.log_batch(run_id, params=params[i : i + _MAX_PARAMS])
+        except Exception:
+            self._delete(run_id)  # a run without hyperparameters is useless
+            raise
+        return run_id
+
+    def _delete(self, run_id: str) -> None:
+        if self._client.get_run(run_id).info.lifecycle_stage == "active":  # another launcher may have been faster
+            self._client.delete_run(run_id)
+
+    def release(self, run_id: str) -> None:
+        """Withdraw the claim to a job that could not be started."""
+        self._claimant.held.discard(run_id)
+        attempt(lambda: self._delete(run_id))
+
+    def beat(self, run_id: str, details: Mapping[str, Any]) -> None:
+        """Send a heartbeat with what trains the job; to be repeated every `claims.HEARTBEAT_S`."""
+        attempt(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag(details)))
+
+    def beat_from_thread(self, run_id: str) -> None:
+        """As `beat`, for a training in this process: safe in another thread, without errors, only for a run that is still held."""
+        with suppress(Exception), self._recording:
+            if run_id in self._claimant.held:
+                self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag({}))
+
+    def log(self, run_id: str, points: Mapping[int, tuple[float, int]]) -> None:
+        """Log values of the objective and their times (ms since 1970), by optimizer step. Can be repeated."""
+        from mlflow.entities import Metric
+
+        metric = self._spec.objective.metric
+        metrics = [Metric(metric, value, at, step) for step, (value, at) in points.items()]
+        for i in range(0, len(metrics), _MAX_METRICS):
+            attempt(lambda i=i: self._client.log_batch(run_id, metrics=metrics[i : i + _MAX_METRICS]))  # type: ignore[misc]
+
+    # --- ending -----------------------------------------------------------------------------------------------------------------
+
+    def take_over(self, records: ExitRecords) -> None:
+        """Deliver the exit records of launchers that failed."""
+        for record in records.left():
+            with suppress(RefusedError):  # its run was deleted in the meantime
+                self.deliver(record)
+            records.forget(record.name)
+
+    def deliver(self, record: ExitRecord, *, since_s: float = math.inf) -> Outcome | None:
+        """Log all of an exit record, and end its run as `end` does."""
+        self.log(record.run_id, record.points)
+        attempt(lambda: self._set_status(record.run_id, record.status, record.error))
+        return self.end(record.run_id, record.exit, since_s=since_s)
+
+    def _set_status(self, run_id: str, status: str | None, error: str | None) -> None:
+        for tag, text in ((contract.TAG_STATUS, status), (contract.TAG_ERROR, error)):
+            if text is not None:
+                self._client.set_tag(run_id, tag, text[:MAX_CHARS])
+
+    def end(self, run_id: str, exit: Exit, *, since_s: float = math.inf, final: bool = False) -> Outcome | None:
+        """Record how a training ended, and return its outcome, or None if the job is to be begun again.
+
+        since_s: seconds since it ended. final: do not begin it again, even if its machine was lost. Raises DeliveringError while
+        the hook may still deliver data.
+        """
+        with self._recording:
+            outcome = attempt(lambda: self._end(run_id, exit, since_s, final=final))
+            self._claimant.held.discard(run_id)
+        return outcome
+
+    def _end(self, run_id: str, exit: Exit, since_s: float, *, final: bool) -> Outcome | None:
+        run = self._client.get_run(run_id)
+        hooked = contract.TAG_SCHEMA in run.data.tags or contract.TAG_SPOOL in run.data.tags
+        if hooked and run.info.status == "RUNNING" and since_s < DELIVERY_S and not exit.lost:
+            raise DeliveringError
+        if exit.lost and run.info.status == "FINISHED":
+            exit = Exit(0)  # the training ended well, only its exit status was lost
+        again = exit.interrupted or (exit.lost and not final)
+        status, error = (None, None) if again else self._verdict(run, exit)
+        self._set_status(run_id, status, error)
+        run_status = "FINISHED" if exit.ok else "KILLED" if exit.timed_out or exit.lost or again else "FAILED"
+        if run.info.status != run_status:
+            self._client.set_terminated(run_id, run_status)
+        outcome = None if status is None else Outcome(status, self._runs.best(run_id), error)
+        # With the best value in the tag, later launchers need not read the curve.
+        details = {"state": "interrupted"} if outcome is None else {"state": "done", "best": outcome.best}
+        self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag(details))
+        return outcome
+
+    def _verdict(self, run: Any, exit: Exit) -> tuple[str, str | None]:
+        """Return status and error of a job, from how its training ended and what it logged itself."""
+        status, error = run.data.tags.get(contract.TAG_STATUS), run.data.tags.get(contract.TAG_ERROR)
+        if exit.timed_out or exit.lost:
+            return "stopped", exit.reason
+        if not exit.ok and status not in ("infeasible", "diverged"):
+            return "infeasible", exit.reason
+        return (self._runs.status(run) if status in (None, "running") else str(status)), error
+
+    def take_in_orphans(self) -> None:
+        """Record trainings that ended after their launcher failed; kill those on this machine that exceed their time limit."""
+        for run in attempt(self._runs.runs):
+            run_id, claim = str(run.info.run_id), claims.read(run.data.tags.get(contract.TAG_LAUNCH))
+            if not claim or "state" in claim:
+                continue  # not launched by us, or recorded, or interrupted
+            if self._claimant.is_overdue(claim):
+                claims.kill(claim)
+                self.end(run_id, Exit(-9, timed_out=True))
+            elif self._claimant.state(run_id, claim, run.info.status) == "done":
+                self.end(run_id, Exit(0 if run.info.status == "FINISHED" else 1))
+
+
+def _difference(stored: StudySpec, spec: StudySpec) -> str | None:
+    """Return in words why trials of the stored study file are no trials of this one, or None if they are."""
+    if _sampled_from(stored) != _sampled_from(spec):
+        return "from another space or sampler"
+    parts = ("objective", "max_train_steps", "schedule")
+    changed = [part for part in parts if getattr(stored, part) != getattr(spec, part)]
+    return f"with another {' and '.join(changed)}" if changed else None
+
+
+def _sampled_from(spec: StudySpec) -> dict[str, Any]:
+    """Return the parts of a study file that determine its trials, without the reasons."""
+    reasons = {"__all__": {"why"}}
+    parts = {"parameters", "forbidden", "sampler"}
+    return spec.model_dump(include=parts, exclude={"parameters": reasons, "forbidden": reasons})

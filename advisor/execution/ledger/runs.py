@@ -1,0 +1,145 @@
+"""The runs of a study in MLflow as jobs: which job each is, its state, its outcome; and the runs of the preceding studies."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from advisor import contract
+from advisor.execution.job import Job, Key
+from advisor.execution.ledger import claims
+from advisor.execution.ledger.claims import Claimant
+from advisor.execution.ledger.record import Entry, Outcome, quoted
+from advisor.model.spec import StudySpec
+from advisor.tracking.lineage import Place, find, places
+
+_MAX_SINGLE_QUERIES = 8
+"""Maximum number of trials to query one by one; for more, all runs of the study are read."""
+_BY_PROGRESS = ("open", "silent", "busy", "done")
+
+
+class StudyRuns:
+    """The runs of one study in one experiment."""
+
+    def __init__(self, client: Any, uri: str, experiment_id: str, spec: StudySpec, claimant: Claimant) -> None:
+        self._client, self._uri, self._id, self._spec, self._claimant = client, uri, experiment_id, spec, claimant
+
+    def runs(self, trial: int | None = None) -> list[Any]:
+        """Return the runs of the study, or of one of its trials."""
+        of_study = f"tags.`{contract.TAG_STUDY}` = {quoted(self._spec.study)}"
+        of_trial = "" if trial is None else f" AND tags.`{contract.TAG_TRIAL}` = '{trial}'"
+        return self._search(self._id, of_study + of_trial)
+
+    def _search(self, experiment_id: str, filter: str) -> list[Any]:
+        runs, token = [], None
+        while True:
+            page = self._client.search_runs([experiment_id], filter, max_results=1000, page_token=token)
+            runs += page
+            token = page.token
+            if not token:
+                self._claimant.refresh()
+                return runs
+
+    def entries(self) -> list[Entry]:
+        """Return all jobs that were begun, by number; for one begun twice, the run with the most progress."""
+        entries: dict[Key, Entry] = {}
+        for entry in self._entries(self.runs()):
+            before = entries.get(entry.key)
+            if before is None or _BY_PROGRESS.index(before.state) < _BY_PROGRESS.index(entry.state):
+                entries[entry.key] = entry
+        return [entries[key] for key in sorted(entries)]
+
+    def trainings(self, jobs: Sequence[Job]) -> Mapping[int, list[Entry]]:
+        """Return all trainings begun for the trials of these jobs, by trial."""
+        trials = {job.number for job in jobs}
+        runs = [run for t in trials for run in self.runs(t)] if len(trials) <= _MAX_SINGLE_QUERIES else self.runs()
+        trainings: dict[int, list[Entry]] = defaultdict(list)
+        for entry in self._entries(runs):
+            trainings[entry.key[0]].append(entry)
+        return trainings
+
+    def _entries(self, runs: Sequence[Any]) -> Iterator[Entry]:
+        for run in runs:
+            tags, run_id = run.data.tags, str(run.info.run_id)
+            try:
+                key = int(tags[contract.TAG_TRIAL]), int(tags[contract.TAG_REPEAT])
+            except (KeyError, ValueError):
+                continue
+            claim = _claim(run)
+            state = self._claimant.state(run_id, claim, run.info.status)
+            outcome = self._outcome(run, claim) if state == "done" else None
+            yield Entry(run_id, key, state, run.data.params, tags.get(contract.TAG_SEED, ""), outcome)
+
+    def _outcome(self, run: Any, claim: Mapping[str, Any]) -> Outcome:
+        best = claim["best"] if "best" in claim else self.best(run.info.run_id)
+        status = run.data.tags.get(contract.TAG_STATUS) or self.status(run)
+        return Outcome(status, best, run.data.tags.get(contract.TAG_ERROR))
+
+    def best(self, run_id: str) -> float | None:
+        """Return the best finite value of the objective during the training."""
+        objective = self._spec.objective
+        values = [m.value for m in self._client.get_metric_history(run_id, objective.metric) if math.isfinite(m.value)]
+        return (min if objective.direction == "minimize" else max)(values, default=None)
+
+    def status(self, run: Any) -> str:
+        """Return the status of a training that logged none, from its last value of the objective."""
+        last = run.data.metrics.get(self._spec.objective.metric)
+        return "no_data" if last is None else "complete" if math.isfinite(last) else "diverged"
+
+    def earlier(self) -> list[Entry]:
+        """Return the trials of the preceding studies, first round first, that are comparable.
+
+        Comparable trials have the same objective, schedule and number of steps.
+        """
+        runs = [run for place in self._preceding() for run in self._runs_in(place) if self._is_comparable(run)]
+        return [
+            Entry(str(run.info.run_id), (i, 0), "done", run.data.params, "", self._outcome(run, _claim(run)))
+            for i, run in enumerate(runs)
+        ]
+
+    def _preceding(self) -> list[Place]:
+        """Return the preceding studies, first round first, without those whose file declares another schedule."""
+        known, line = places(self._uri), list[Place]()
+        parent = self._spec.parent
+        while parent is not None and parent not in {self._spec.study, *(place.study for place in line)}:
+            place = find(known, parent)
+            if place is None:
+                break
+            line.insert(0, place)
+            parent = place.parent
+        schedule = dict(self._spec.schedule or {})
+        return [place for place in line if place.spec is None or dict(place.spec.schedule or {}) == schedule]
+
+    def _runs_in(self, place: Place) -> list[Any]:
+        """Return the study's runs, oldest first; all runs of an experiment that names no study."""
+        experiment = self._client.get_experiment_by_name(place.experiment)
+        if experiment is None:
+            return []
+        runs = self._search(str(experiment.experiment_id), f"tags.`{contract.TAG_STUDY}` = {quoted(place.study)}")
+        if not runs and place.spec is None:
+            runs = self._search(str(experiment.experiment_id), "")
+        return sorted(runs, key=lambda run: (run.info.start_time or 0, run.info.run_id))
+
+    def _is_comparable(self, run: Any) -> bool:
+        tags, steps = run.data.tags, self._spec.max_train_steps
+        expected = {
+            contract.TAG_OBJECTIVE: self._spec.objective.metric,
+            contract.TAG_DIRECTION: self._spec.objective.direction,
+        }
+        if steps is not None:
+            expected[contract.TAG_MAX_TRAIN_STEPS] = str(steps)
+        same = all(tags.get(tag, value) == value for tag, value in expected.items())
+        return same and self._has_ended(run) and contract.TAG_PROBE not in tags
+
+    def _has_ended(self, run: Any) -> bool:
+        """Return whether a run of another study has ended and its launcher, if any, will not begin it again."""
+        claim = _claim(run)
+        if not claim:
+            return bool(run.info.status != "RUNNING")
+        return self._claimant.state(str(run.info.run_id), claim, run.info.status) == "done"
+
+
+def _claim(run: Any) -> dict[str, Any]:
+    return claims.read(run.data.tags.get(contract.TAG_LAUNCH))

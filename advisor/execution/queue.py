@@ -1,0 +1,192 @@
+"""The jobs to begin next: from a fixed list, or one by one from the results so far."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Protocol
+
+from advisor.execution.job import Job, Key, job_seed, jobs, trial_count
+from advisor.execution.ledger.claims import State
+from advisor.execution.ledger.record import Entry, Outcome, logged_text
+from advisor.model.space import Value, same
+from advisor.model.spec import Parameter, StudySpec
+from advisor.planning.sampling import adaptive
+from advisor.planning.sampling.adaptive import Observation
+from advisor.tracking.study.inference import parse_value
+
+_RETRY_S = 15.0
+"""Pause before asking again for a job whose launcher sends no heartbeat."""
+
+ReadEntries = Callable[[], Sequence[Entry]]
+
+
+class JobQueue(Protocol):
+    """The jobs of a study in the order to begin them."""
+
+    total: int
+    """Number of jobs."""
+
+    def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:
+        """Return up to `limit` jobs to begin now. read_entries: reads the jobs begun so far."""
+
+    def refused(self, job: Job, state: State) -> None:
+        """Note that a job could not be begun because of its state."""
+
+    def again(self, job: Job) -> None:
+        """Note that a job must be begun again."""
+
+    def waits(self) -> bool:
+        """Return whether there may be a job later, though there is none now."""
+
+
+def check(spec: StudySpec, trials: int | None) -> None:
+    """Raise AdvisorError if the number of trials is missing, or the package of their sampler."""
+    trial_count(spec, trials)
+    if spec.sampler.kind == "adaptive":
+        adaptive.check()
+
+
+def make_queue(
+    spec: StudySpec, trials: int | None, *, first_seed: int, read_earlier: Callable[[], Sequence[Entry]]
+) -> JobQueue:
+    """Return the queue of a study. trials: their number (None: as in the study file).
+
+    read_earlier: reads the trials of the preceding studies, for samplers that learn. Raises AdvisorError as `check` does.
+    """
+    if spec.sampler.kind != "adaptive":
+        return ListedQueue(jobs(spec, trials, first_seed=first_seed))
+    return AdaptiveQueue(spec, trial_count(spec, trials), first_seed, as_history(spec, read_earlier()))
+
+
+class ListedQueue:
+    """Jobs that are all known beforehand."""
+
+    def __init__(self, all_jobs: Sequence[Job]) -> None:
+        self.total = len(all_jobs)
+        self._waiting = deque(all_jobs)
+        self._silent: deque[tuple[float, Job]] = deque()
+
+    def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
+        """Return the next jobs of the list; then those with silent launchers again."""
+        if not self._waiting:
+            now = time.monotonic()
+            while self._silent and self._silent[0][0] <= now:
+                self._waiting.append(self._silent.popleft()[1])
+        return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+
+    def refused(self, job: Job, state: State) -> None:
+        """Drop the job, or try again later if its launcher is silent."""
+        if state == "silent":
+            self._silent.append((time.monotonic() + _RETRY_S, job))
+
+    def again(self, job: Job) -> None:
+        """Put the job first."""
+        self._waiting.appendleft(job)
+
+    def waits(self) -> bool:
+        """Return whether jobs remain."""
+        return bool(self._waiting or self._silent)
+
+
+class AdaptiveQueue:
+    """Jobs derived from results: those of this study, by all launchers, and those of the preceding studies."""
+
+    def __init__(self, spec: StudySpec, trials: int, first_seed: int, earlier: Sequence[Observation]) -> None:
+        self._spec, self._trials, self._seed, self._earlier = spec, trials, first_seed, earlier
+        self._repeats = spec.seeds or 1
+        self.total = trials * self._repeats
+        self._retry_at, self._silent, self._again = 0.0, False, False
+
+    def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
+        """Return the first job that no launcher has; all repeats of a trial come before the next trial."""
+        if time.monotonic() < self._retry_at:
+            return ()
+        begun = {entry.key: entry for entry in read_entries()}
+        self._silent, self._again = any(entry.state == "silent" for entry in begun.values()), False
+        taken = {key for key, entry in begun.items() if entry.state != "open"}
+        free = ((n, r) for n in range(self._trials) for r in range(self._repeats) if (n, r) not in taken)
+        key = next(free, None)
+        if key is None:
+            self._retry_at = time.monotonic() + _RETRY_S
+            return ()
+        number, repeat = key
+        params = self._first_params(number, begun) if repeat else None
+        if params is None:
+            history = [*self._earlier, *self._history(begun, number)]
+            (params,) = adaptive.suggest(self._spec, history, number=len(self._earlier) + number)
+        return (Job(number, repeat, job_seed(self._spec, key, self._seed), params),)
+
+    def refused(self, job: Job, state: State) -> None:
+        """Do nothing: the next reading of the entries shows it."""
+
+    def again(self, job: Job) -> None:  # noqa: ARG002
+        """Read the entries at once, which show that the job is open."""
+        self._retry_at, self._again = 0.0, True
+
+    def waits(self) -> bool:
+        """Return whether a launcher is silent, or a job to be begun again was not returned yet."""
+        return self._silent or self._again
+
+    def _first_params(self, number: int, begun: Mapping[Key, Entry]) -> dict[str, Value] | None:
+        first = begun.get((number, 0))
+        return None if first is None else parse_params(self._spec, first.params)
+
+    def _history(self, begun: Mapping[Key, Entry], number: int) -> Iterable[Observation]:
+        """Yield the study's trials so far, except the one to suggest."""
+        for n in range(self._trials):
+            entries = [begun[n, r] for r in range(self._repeats) if (n, r) in begun and begun[n, r].state != "open"]
+            params = parse_params(self._spec, entries[0].params) if entries and n != number else None
+            if params is None:
+                continue
+            outcomes = [entry.outcome for entry in entries if entry.outcome is not None]
+            yield Observation(params, _mean_value(outcomes), running=len(outcomes) < self._repeats)
+
+
+def as_history(spec: StudySpec, entries: Iterable[Entry]) -> list[Observation]:
+    """Return the trials of other studies that lie in the space of this one."""
+    parsed = ((parse_params(spec, entry.params), entry.outcome) for entry in entries)
+    return [
+        Observation(params, _mean_value([outcome]))
+        for params, outcome in parsed
+        if params is not None and outcome is not None
+    ]
+
+
+def _mean_value(outcomes: Sequence[Outcome]) -> float | None:
+    """Return the mean over a trial's trainings, or None if one failed: a setting that may fail should not be shipped."""
+    values = [o.best for o in outcomes if o.best is not None and o.status in ("complete", "stopped")]
+    return fmean(values) if values and len(values) == len(outcomes) else None
+
+
+def parse_params(spec: StudySpec, texts: Mapping[str, str]) -> dict[str, Value] | None:
+    """Return a trial's hyperparameters from MLflow's texts, or None if they lie outside the study's space."""
+    params: dict[str, Value] = {}
+    for name, parameter in spec.parameters.items():
+        if name not in texts:
+            continue
+        value = _parse(parameter, texts[name])
+        if value is None:
+            return None
+        params[name] = value
+    required = (n for n, p in spec.parameters.items() if p.role != "derived" and _applies(p, params))
+    return None if any(n not in params for n in required) or spec.forbids(params) is not None else params
+
+
+def _applies(parameter: Parameter, params: Mapping[str, Value]) -> bool:
+    return all(params.get(parent) == value for parent, value in (parameter.when or {}).items())
+
+
+def _parse(parameter: Parameter, text: str) -> Value | None:
+    """Return the value of a text, or None if the parameter does not allow it."""
+    allowed = (parameter.value,) if parameter.role == "fixed" and parameter.value is not None else parameter.options
+    parsed = parse_value(text)
+    if allowed:
+        matches = (v for v in allowed if logged_text(v) == text or (parsed is not None and same(parsed, v)))
+        return next(matches, None)
+    if parsed is None or isinstance(parsed, bool | str) or (parameter.type == "int" and not isinstance(parsed, int)):
+        return None
+    value = parsed if parameter.type == "int" else float(parsed)
+    return value if parameter.role == "derived" or (parameter.numeric and parameter.contains(value)) else None

@@ -1,0 +1,324 @@
+"""Trains the jobs of a study until all have ended: begins them, watches them, and records how they end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from advisor.execution.engines import Exit, Task, Training
+from advisor.execution.engines.local import cannot_write
+from advisor.execution.job import Job, Key
+from advisor.execution.job_env import check, job_command, job_environment, make_private
+from advisor.execution.ledger import Ledger
+from advisor.execution.ledger.claims import HEARTBEAT_S
+from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
+from advisor.execution.ledger.ledger import TAKEN
+from advisor.execution.ledger.record import (
+    MAX_PAUSE_S,
+    PATIENCE_S,
+    DeliveringError,
+    LaterError,
+    Outcome,
+    RefusedError,
+    UnansweredError,
+)
+from advisor.execution.plan import LaunchPlan, OnUpdate, Summary
+from advisor.execution.stop_signals import StopSignals
+from advisor.model.errors import AdvisorError
+
+_POLL_S = 0.1
+_DELIVERY_POLL_S = 0.2
+MAX_FIRST_FAILURES = 3
+"""Number of first trials after which to give up if all of them fail or log nothing."""
+MAX_LOST = 3
+"""Maximum times a job is begun again after its machine was lost; then it is recorded as stopped."""
+
+
+def launch(plan: LaunchPlan, ledger: Ledger, on_update: OnUpdate) -> Summary:
+    """Train all jobs that have not ended yet. Can be repeated, also after a `kill -9`.
+
+    Raises KeyboardInterrupt after a clean stop, and AdvisorError if continuing is useless.
+    """
+    check(plan.spec, plan.words)
+    try:
+        make_private(plan.folder)
+    except OSError as error:
+        raise cannot_write(plan.folder, error) from None
+    summary = Summary(plan.queue.total, maximize=plan.spec.objective.direction == "maximize")
+    worker = _Worker(plan, ledger, summary, on_update)
+    signals = StopSignals()
+    with signals.counting():
+        try:
+            worker.read_record()
+            worker.run(signals)
+        finally:
+            worker.stop(signals)
+    if signals.count:
+        raise KeyboardInterrupt
+    return summary
+
+
+@dataclass
+class _Begun:
+    """A job that was begun here."""
+
+    job: Job
+    run_id: str
+    training: Training
+    log: Path
+    until: float | None
+    """Time limit (seconds since 1970)."""
+    exit: Exit | None = None
+    ended_at: float = 0.0
+    retry_at: float = 0.0
+
+
+class _Worker:
+    """The running jobs of a launch."""
+
+    def __init__(self, plan: LaunchPlan, ledger: Ledger, summary: Summary, on_update: OnUpdate) -> None:
+        self._plan, self._ledger, self._summary, self._on_update = plan, ledger, summary, on_update
+        self._records = ExitRecords(plan.folder, plan.location, plan.experiment)
+        self._begun: list[_Begun] = []
+        self._next_beat = time.monotonic() + HEARTBEAT_S
+        self._unanswered_since: float | None = None
+        self._retry_at = 0.0
+        self._lost: dict[Key, int] = {}
+        self._new_outcomes: list[Outcome] = []
+
+    def read_record(self) -> None:
+        """Read what had ended before, after delivering what an earlier launcher could not."""
+        try:
+            self._ledger.take_over(self._records)
+        except LaterError as error:
+            raise _unanswered(error) from None
+        self._read_outcomes()
+        count = len(self._summary.outcomes)
+        self._news(f"{count} of {self._summary.total} had ended before." if count else "")
+
+    def _news(self, text: str) -> None:
+        self._on_update(self._summary, text)
+
+    def _read_outcomes(self) -> None:
+        """Read the outcomes of all launchers' jobs, including launchers that failed."""
+        try:
+            self._ledger.take_in_orphans()
+            entries = self._ledger.entries()
+        except LaterError as error:
+            raise _unanswered(error) from None
+        repeats = self._plan.spec.seeds or 1
+        of_study = (e for e in entries if e.key[1] < repeats and e.key[0] * repeats < self._summary.total)
+        self._summary.outcomes |= {e.key: e.outcome for e in of_study if e.outcome is not None}
+
+    def run(self, signals: StopSignals) -> None:
+        """Work until no job is left, or until a signal."""
+        while not signals.count:
+            more = self._begin()
+            self._collect()
+            self._heartbeat()
+            if not (more or self._begun or self._plan.queue.waits()):
+                self._read_outcomes()
+                return
+            self._check_patience()
+            time.sleep(_POLL_S)
+
+    # --- beginning --------------------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> bool:
+        """Begin as many jobs as the engine has room for; return whether there may be more."""
+        if time.monotonic() < self._retry_at:
+            return True
+        claimed: list[tuple[Job, str]] = []
+        room, more = self._plan.engine.room(), True
+        try:
+            while room > len(claimed):
+                jobs = self._plan.queue.next(self._ledger.entries, room - len(claimed))
+                if not jobs:
+                    more = self._plan.queue.waits()
+                    break
+                claimed += self._claim([job for job in jobs if job.key not in self._summary.outcomes])
+            self._store_answered()
+        except LaterError:
+            self._store_unreachable()
+        self._start(claimed)
+        return more
+
+    def _claim(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
+        """Return the jobs that no other launcher has, each with its run."""
+        try:
+            if self._records.others:
+                self._ledger.take_over(self._records)
+            begun = self._ledger.begin(jobs)
+        except LaterError:
+            for job in reversed(jobs):
+                self._plan.queue.again(job)
+            raise
+        for job, state in begun:
+            if state in TAKEN:
+                self._plan.queue.refused(job, state)  # type: ignore[arg-type]
+            if state in ("done", "busy"):
+                self._news(f"{job.name} is or was trained by another launcher.")
+        return [(job, run_id) for job, run_id in begun if run_id not in TAKEN]
+
+    def _start(self, claimed: Sequence[tuple[Job, str]]) -> None:
+        if not claimed:
+            return
+        tasks = [self._task(job, run_id) for job, run_id in claimed]
+        try:
+            started = self._plan.engine.start(tasks)
+        except BaseException:
+            for _, run_id in claimed:
+                with suppress(LaterError, RefusedError):  # the claim lapses when this launcher ends
+                    self._ledger.release(run_id)
+            raise
+        until = None if self._plan.timeout_s is None else time.time() + self._plan.timeout_s
+        begun = [
+            _Begun(job, run_id, training, task.log, until)
+            for (job, run_id), training, task in zip(claimed, started, tasks, strict=True)
+        ]
+        self._begun += begun
+        for item in begun:
+            self._beat(item)
+
+    def _task(self, job: Job, run_id: str) -> Task:
+        plan = self._plan
+        log, file = plan.folder / f"{job.name}.log", plan.folder / f"{job.name}.json"
+        words = job_command(plan.spec, job, plan.words, file, run_id, append=plan.append)
+        environment = job_environment(plan.spec, job, run_id, plan.location, plan.experiment)
+        return Task(job.name, words, environment, log.absolute(), file.absolute(), job.params_json(), plan.timeout_s)
+
+    # --- keeping the record -----------------------------------------------------------------------------------------------------
+
+    def _heartbeat(self) -> None:
+        if time.monotonic() < max(self._next_beat, self._retry_at):
+            return
+        self._next_beat = time.monotonic() + HEARTBEAT_S
+        for item in self._begun:
+            if item.exit is None and not self._beat(item):
+                return
+
+    def _beat(self, item: _Begun) -> bool:
+        """Send a heartbeat of a job; return whether the store answered."""
+        details = {**item.training.note(), **({} if item.until is None else {"until": item.until})}
+        try:
+            self._ledger.beat(item.run_id, details)
+            self._store_answered()
+        except RefusedError:
+            pass  # its run was deleted, which is reported at its end
+        except LaterError:
+            self._store_unreachable()
+            return False
+        return True
+
+    def _collect(self) -> None:
+        """Record the trainings that have ended."""
+        for item in list(self._begun):
+            if item.exit is None:
+                item.exit = item.training.poll()
+                if item.exit is None:
+                    continue
+                item.ended_at = time.monotonic()
+                with suppress(
+                    OSError
+                ):  # a full disk: it is recorded all the same, unless this launcher is killed first
+                    self._records.keep(ExitRecord(item.job.name, item.run_id, item.exit))
+            if time.monotonic() >= max(item.retry_at, self._retry_at):
+                self._record(item, item.exit)
+
+    def _record(self, item: _Begun, exit: Exit) -> None:
+        lost, since = self._lost.get(item.job.key, 0), time.monotonic() - item.ended_at
+        try:
+            outcome = self._ledger.end(item.run_id, exit, since_s=since, final=lost >= MAX_LOST)
+            self._store_answered()
+        except RefusedError as error:
+            self._news(f"{item.job.name} cannot be recorded; the next launch begins it again: {error}")
+            outcome, exit = None, Exit(1, interrupted=True)
+        except DeliveringError:
+            item.retry_at = time.monotonic() + _DELIVERY_POLL_S
+            return
+        except LaterError:
+            self._store_unreachable()
+            return
+        self._begun.remove(item)
+        self._records.forget(item.job.name)
+        if outcome is not None:
+            self._summary.outcomes[item.job.key] = outcome
+            self._news(_describe(item, outcome))
+            self._new_outcomes.append(outcome)
+            self._check_first_outcomes()
+        elif exit.lost:
+            self._lost[item.job.key] = lost + 1
+            self._news(f"{item.job.name}: {exit.reason}; it is begun again.")
+            self._plan.queue.again(item.job)
+
+    def _store_answered(self) -> None:
+        if self._unanswered_since is not None:
+            self._news("The store answers again.")
+        self._unanswered_since, self._retry_at = None, 0.0
+
+    def _store_unreachable(self) -> None:
+        """Trainings continue, and the store is tried again at growing intervals."""
+        now = time.monotonic()
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+            self._news("The store does not answer; trainings continue, and how they end is kept until it does.")
+        self._retry_at = now + min(max(1.0, (now - self._unanswered_since) / 4), MAX_PAUSE_S)
+
+    def _check_patience(self) -> None:
+        since, running = self._unanswered_since, any(item.exit is None for item in self._begun)
+        if since is not None and not running and time.monotonic() - since > PATIENCE_S:
+            raise AdvisorError(
+                f"the store has not answered for {PATIENCE_S / 60:.0f} minutes; run the same command again when it does: "
+                f"how {len(self._begun)} trainings ended is kept in {self._plan.folder}"
+            )
+
+    def _check_first_outcomes(self) -> None:
+        """Give up if the first trials show that the others would fail as well."""
+        counts = {len(self._new_outcomes), len(self._summary.outcomes)}
+        if self._plan.keep_going or counts != {MAX_FIRST_FAILURES}:
+            return
+        metric, logs = self._plan.spec.objective.metric, self._plan.folder
+        if all(o.status == "infeasible" for o in self._new_outcomes):
+            raise AdvisorError(
+                f"the first {MAX_FIRST_FAILURES} trials all failed, the last with: {self._new_outcomes[-1].error}; their output "
+                f"is in {logs}; fix the command, or pass --keep-going"
+            )
+        if all(o.status == "no_data" for o in self._new_outcomes):
+            raise AdvisorError(
+                f"the first {MAX_FIRST_FAILURES} trials ended without logging {metric}; the training must log it into the MLflow "
+                f"run that MLFLOW_RUN_ID names (our hook and mlflow.start_run() do so); their output is in {logs}"
+            )
+
+    def stop(self, signals: StopSignals) -> None:
+        """Stop all running jobs; those that had not ended are begun again by the next launch."""
+        self._stop_trainings()
+        handled = signals.count
+        while any(item.exit is None for item in self._begun) or (self._begun and self._unanswered_since is None):
+            if signals.count > max(handled, 1):
+                handled = signals.count
+                self._stop_trainings()
+            self._collect()
+            time.sleep(_POLL_S)
+        self._records.close()
+        self._plan.engine.close()
+
+    def _stop_trainings(self) -> None:
+        for item in self._begun:
+            if item.exit is None:
+                item.training.stop()
+
+
+def _describe(item: _Begun, outcome: Outcome) -> str:
+    """Return a line about a job that failed, or nothing."""
+    if outcome.status == "complete":
+        return ""
+    reason = f": {outcome.error}" if outcome.error else ""
+    verbs = {"infeasible": "failed", "no_data": "logged no objective", "stopped": "was stopped"}
+    return f"{item.job.name} {verbs.get(outcome.status, outcome.status)}{reason} ({item.log})"
+
+
+def _unanswered(error: Exception) -> UnansweredError:
+    return UnansweredError(f"the store does not answer: {error}; run the same command again when it does")

@@ -1,0 +1,54 @@
+"""Connections to Ray clusters. Only Ray core is needed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from typing import Any
+
+from advisor.model.errors import AdvisorError
+
+_CONNECT_TIMEOUT_S = 10.0
+
+
+class Cluster:
+    """A connection to a Ray cluster. `leave` closes it, unless the process was connected before."""
+
+    def __init__(self, address: str | None) -> None:
+        """address: of the cluster's head, "auto", or None for RAY_ADDRESS or else a new cluster on this machine.
+
+        Raises AdvisorError if Ray is not installed or no cluster answers.
+        """
+        self.ray = _import_ray()
+        self._connected_here = not self.ray.is_initialized()
+        if self._connected_here:
+            logging.getLogger("ray").setLevel(logging.ERROR)
+            where = address or os.environ.get("RAY_ADDRESS") or "this machine"
+            try:
+                _check_listening(where)
+                self.ray.init(address=address, log_to_driver=False, configure_logging=False)
+            except (OSError, ValueError, RuntimeError) as error:
+                raise AdvisorError(f"no Ray cluster answers at {where}: {str(error).splitlines()[0]}") from None
+
+    def leave(self) -> None:
+        """Close the connection, which cancels everything submitted through it."""
+        if self._connected_here:
+            self.ray.shutdown()
+
+
+def _check_listening(address: str) -> None:
+    """Raise OSError if nothing listens at `host:port` or `ray://host:port`. Ray itself would retry for ten minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_S).close()
+
+
+def _import_ray() -> Any:
+    # We report crashed workers in one line; Ray would print half a page.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    try:
+        import ray
+    except ImportError:
+        raise AdvisorError('--on ray needs Ray: pip install "tuning-advisor[ray]"') from None
+    return ray

@@ -1,0 +1,105 @@
+"""Tasks spread over the nodes of a Ray cluster, which need this package and share no disk with this machine."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from advisor import __version__
+from advisor.model.errors import AdvisorError
+from advisor.system.ray_cluster import Cluster
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_MIN_SUBMITTED = 64
+"""Minimum number of tasks submitted at a time, so that a cluster that scales by demand grows."""
+_MAX_NODES = 3
+"""Maximum number of nodes that may fail during a task before it counts as failed; spot machines are often taken away."""
+
+
+def map_on_ray(
+    work: Callable[[Task], Result],
+    tasks: Iterable[Task],
+    *,
+    jobs: int | None,
+    address: str | None,
+    failed: Callable[[Task, str], Result],
+) -> Iterator[Result]:
+    """Yield `work(task)` for each task in order of completion.
+
+    work: must be picklable, like its tasks and results; an AdvisorError that it raises ends the whole iteration. jobs: maximum
+    number of tasks at a time (None: the number of processors in the cluster). address: as for `Cluster`. failed: makes the result
+    of a task whose process or node failed, from the reason. Raises AdvisorError if Ray is not installed, no cluster answers, or
+    its nodes cannot run the work.
+    """
+    cluster = Cluster(address)
+    try:
+        cpus = int(cluster.ray.cluster_resources().get("CPU", 0))
+        yield from _Tasks(cluster.ray, work, tasks, failed).results(jobs or max(_MIN_SUBMITTED, 2 * cpus))
+    finally:
+        cluster.leave()
+
+
+class _Tasks:
+    """Waiting and submitted tasks."""
+
+    def __init__(self, ray: Any, work: Callable[[Any], Any], tasks: Iterable[Any], failed: Callable[[Any, str], Any]):
+        self._ray, self._failed = ray, failed
+        # Ray's own retries would repeat tasks that ran out of memory for ever. Spread over nodes, as all tasks read and write.
+        self._remote = ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")(_call)
+        self._work = ray.put(work)
+        self._waiting = deque((task, _MAX_NODES) for task in tasks)
+        self._submitted: dict[Any, tuple[Any, int]] = {}
+
+    def results(self, max_submitted: int) -> Iterator[Any]:
+        """Yield results in order of completion."""
+        try:
+            while self._waiting or self._submitted:
+                while self._waiting and len(self._submitted) < max_submitted:
+                    task, nodes = self._waiting.popleft()
+                    self._submitted[self._remote.remote(self._work, task)] = task, nodes
+                (done, *_), _ = self._ray.wait(list(self._submitted), num_returns=1)
+                yield from self._result(done)
+        finally:
+            for reference in self._submitted:  # the cluster may outlive this process
+                self._ray.cancel(reference, force=True)
+
+    def _result(self, done: Any) -> Iterator[Any]:
+        """Yield the result of a task, or nothing if its node failed and another one will be asked."""
+        errors = self._ray.exceptions
+        task, nodes = self._submitted.pop(done)
+        try:
+            result = self._ray.get(done)
+        except (errors.NodeDiedError, errors.ObjectLostError):
+            if nodes > 1:
+                self._waiting.append((task, nodes - 1))
+            else:
+                yield self._failed(task, f"{_MAX_NODES} nodes of the Ray cluster failed while working on it")
+        except errors.OutOfMemoryError:
+            yield self._failed(task, "its node of the Ray cluster ran out of memory; try fewer --jobs")
+        except errors.WorkerCrashedError:
+            yield self._failed(
+                task, "its process on the Ray cluster was killed, perhaps because memory ran out; try fewer --jobs"
+            )
+        except errors.RayError as error:
+            raise _unable(error) from None
+        else:
+            yield result
+
+
+def _call(work: Callable[[Task], Result], task: Task) -> Result:
+    return work(task)
+
+
+def _unable(error: Any) -> AdvisorError:
+    """Return the error to show if nodes cannot even start the work."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, AdvisorError):
+        return AdvisorError(str(cause))
+    reason = str(error).strip().splitlines()[-1]
+    return AdvisorError(
+        f"a node of the Ray cluster cannot run the work: {reason}; install "
+        f'"tuning-advisor[ray]=={__version__}" on every node'
+    )

@@ -1,0 +1,94 @@
+"""`advisor watch`: analyses repeated while trials come in, and the page that follows them."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+from mlflow.tracking import MlflowClient
+from mlflow_studies import log_study
+
+from advisor import analyze
+from advisor.cli.watch import follow
+
+RATES = [10 ** (-5 + 0.25 * i) for i in range(12)]
+
+
+@pytest.fixture
+def uri(database, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log_study(MlflowClient(database), "plain", RATES)
+    return database
+
+
+def test_watch_serves_each_new_report_and_says_what_changed(uri, tmp_path):
+    code = "import advisor.cli.watch as w; w.follow.__kwdefaults__['interval_s'] = 0.2; from advisor.cli import main; main()"
+    command = [sys.executable, "-c", code, "watch", "plain", "--tracking-uri", uri, "--out", "out"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509 - as in the background it is ignored
+    ) as process:
+        try:
+            lines = []
+            for line in process.stdout:
+                lines.append(line)
+                if found := re.match(r"Live at (http://127\.0\.0\.1:\d+/) ", line):
+                    break
+            url = found[1]
+            state = json.load(urllib.request.urlopen(url + "state"))
+            assert (state["version"], state["changes"], state["error"]) == (1, [], None)
+            client = MlflowClient(uri)
+            id = client.get_experiment_by_name("plain").experiment_id
+            for i in range(2):
+                run = client.create_run(id, run_name=f"late-{i}").info.run_id
+                client.log_param(run, "lr", 0.1)
+                for step, loss in ((0, 2.0), (200, 0.25), (380, 0.2 - 0.01 * i)):
+                    client.log_metric(run, "val_loss", loss, step=step)
+                client.set_terminated(run)
+            deadline = time.monotonic() + 90
+            while time.monotonic() < deadline:
+                state = json.load(urllib.request.urlopen(url + "state"))
+                page = urllib.request.urlopen(url + "report.html").read().decode()
+                if "late-1" in page and (tmp_path / "out" / "report.html").read_text("utf-8") == page:
+                    break
+                time.sleep(0.3)
+            assert "late-1" in page
+            assert state["version"] > 1
+            assert any("new trial" in line for line in state["changes"]) or state["version"] > 2
+        finally:
+            process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        assert process.wait(60) == 0
+    assert re.search(r"\d\d:\d\d:\d\d Best val_loss: 0\.19", rest)
+    assert "Traceback" not in rest
+
+
+def test_watch_outlives_every_failure_of_an_analysis(uri):
+    report = analyze("plain", tracking_uri=uri, settings={})
+    written, lines = [], []
+    newer = report.model_copy(update={"provenance": report.provenance.model_copy(update={"data": "newer"})})
+    steps = iter([ValueError("odd\ndata of http://me:hunter2@host"), ValueError("odd"), newer, KeyboardInterrupt()])
+
+    def next_result():
+        step = next(steps)
+        if isinstance(step, BaseException):
+            raise step
+        return step
+
+    follow(report, analyze=next_result, write=written.append, port=0, echo=lines.append, interval_s=0.01)
+    failures = [line for line in lines if "will be repeated" in line]
+    assert [line.partition("repeated: ")[2] for line in failures] == [
+        "ValueError: odd data of http://***@host",
+        "ValueError: odd",
+    ]
+    assert written == [newer]

@@ -1,0 +1,145 @@
+"""Which launcher has a job: on this machine, on others, in SLURM, and after launchers failed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from launches import SPEC, claim, client_of, wait_until
+
+from advisor import contract
+from advisor.execution import Ledger, jobs
+from advisor.execution.ledger import claims
+from advisor.model.spec_yaml import dump
+from advisor.tracking.stores.location import locate
+
+DYING_LAUNCHER = """
+import os, subprocess, sys, time
+from advisor.execution import Ledger, jobs
+from advisor.model.spec_yaml import load
+from advisor.tracking.stores.location import locate
+spec = load(__import__("pathlib").Path("study.yaml"))
+ledger = Ledger(locate("mlflow.db"), "e", spec)
+((_, run_id),) = ledger.begin(jobs(spec)[:1])
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env={**os.environ, "MLFLOW_RUN_ID": run_id},
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+if sys.argv[1] == "noted":
+    import psutil
+    began = psutil.Process(child.pid).create_time()
+    ledger.beat(run_id, {"training": child.pid, "training_began": began, "until": time.time()})
+print(child.pid, run_id, flush=True)
+os._exit(9)
+"""
+
+
+def orphan(project, how):
+    """The process and the run of a training whose launcher has died."""
+
+    (project / "study.yaml").write_text(dump(SPEC))
+    done = subprocess.run([sys.executable, "-c", DYING_LAUNCHER, how], capture_output=True, text=True, check=False)
+    assert done.returncode == 9, done.stderr
+    pid, run_id = done.stdout.split()
+    return int(pid), run_id
+
+
+def test_a_training_whose_killed_launcher_did_not_note_it_is_not_repeated(project):
+    pid, run_id = orphan(project, "not noted")
+    ledger = Ledger(locate("mlflow.db"), "e", SPEC)
+    assert claim(ledger, jobs(SPEC)[0]) == "busy"
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: ledger.entries()[0].state == "open")
+    assert claim(ledger, jobs(SPEC)[0]) not in ("busy", run_id)
+
+
+def test_a_training_beyond_its_time_limit_is_killed_if_its_launcher_failed(project):
+    orphan(project, "noted")
+    ledger = Ledger(locate("mlflow.db"), "e", SPEC)
+    time.sleep(0.1)
+    ledger.take_in_orphans()
+    (entry,) = ledger.entries()
+    assert (entry.state, entry.outcome.status, entry.outcome.error) == ("done", "stopped", "timeout")
+
+
+def test_a_training_that_fails_after_its_launcher_is_recorded_as_failed(project):
+    pid, run_id = orphan(project, "noted")
+    os.kill(pid, signal.SIGKILL)
+    client = client_of(project)
+    client.log_metric(run_id, "val/loss", 0.5, step=1)
+    client.set_terminated(run_id, "FAILED")
+    ledger = Ledger(locate("mlflow.db"), "e", SPEC)
+    wait_until(lambda: ledger.entries()[0].state == "done")
+    ledger.take_in_orphans()
+    (entry,) = ledger.entries()
+    assert (entry.outcome.status, entry.outcome.error, entry.outcome.best) == ("infeasible", "exit status 1", 0.5)
+
+
+def test_a_claim_without_heartbeats_lapses_after_a_while(project, monkeypatch):
+    monkeypatch.setattr(claims, "CONFIRM_S", 0.3)
+    first, job = Ledger(locate("mlflow.db"), "e", SPEC), jobs(SPEC)[0]
+    run_id = claim(first, job)
+    client = client_of(project)
+
+    def hear(ago):
+        note = {"host": "elsewhere", "pid": 1, "began": 0.0, "launcher": "x", "seen": time.time() - ago}
+        client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps(note))
+
+    ledger = Ledger(locate("mlflow.db"), "e", SPEC)
+    hear(10)
+    assert claim(ledger, job) == "busy"
+    hear(9000)  # a clock that is far off looks the same
+    assert claim(ledger, job) == "silent"
+    time.sleep(0.4)
+    hear(8990)
+    assert claim(ledger, job) == "silent"
+    time.sleep(0.4)
+    assert claim(ledger, job) not in ("silent", "busy", "done", run_id)
+
+
+def test_a_container_with_the_same_host_name_is_another_machine(project):
+    job, client = jobs(SPEC)[0], client_of(project)
+    run_id = claim(Ledger(locate("mlflow.db"), "e", SPEC), job)
+    tag = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
+    tag["pid"] = 2**22 + 1  # no process of this machine has it
+    client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**tag, "space": "another"}))
+    assert claim(Ledger(locate("mlflow.db"), "e", SPEC), job) == "busy"
+    client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps(tag))
+    assert claim(Ledger(locate("mlflow.db"), "e", SPEC), job) not in ("busy", run_id)
+
+
+@pytest.mark.parametrize(
+    ("squeue", "state"),
+    [
+        ("echo 7", "busy"),
+        ("echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1", "silent"),
+        ("exit 0", "open"),
+    ],
+)
+def test_jobs_of_a_queue_that_does_not_answer_are_silent(project, monkeypatch, squeue, state):
+    tool = project / "squeue"
+    tool.write_text(f"#!/bin/sh\n{squeue}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{project}:{os.environ['PATH']}")
+    run_id = claim(Ledger(locate("mlflow.db"), "e", SPEC), jobs(SPEC)[0])
+    client = client_of(project)
+    tag = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
+    client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**tag, "pid": 2**22 + 1, "slurm": "7"}))
+    (entry,) = Ledger(locate("mlflow.db"), "e", SPEC).entries()
+    assert entry.state == state
+
+
+def test_the_queue_is_queried_once_for_all_jobs(project, monkeypatch):
+    tool = project / "squeue"
+    tool.write_text("#!/bin/sh\necho asked >> asked\nseq -f 7_%g 0 8\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{project}:{os.environ['PATH']}")
+    spec = SPEC.model_copy(update={"trials": 10})
+    client = client_of(project)
+    for job, run_id in Ledger(locate("mlflow.db"), "e", spec).begin(jobs(spec)):
+        tag = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
+        client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**tag, "pid": 2**22 + 1, "slurm": f"7_{job.number}"}))
+    states = [entry.state for entry in Ledger(locate("mlflow.db"), "e", spec).entries()]
+    assert states == ["busy"] * 9 + ["open"]
+    assert (project / "asked").read_text().split() == ["asked"]
