@@ -64,14 +64,13 @@ def analyze(
         objective=objective,
         direction=direction,
         filter=filter,
-        alone=alone,
         on_progress=lambda done, of: tell("Reading runs", done, of),
     )
     report = analyze_study(
         read.own,
         rules=loaded,
         earlier=read.earlier,
-        said=read.said,
+        said=read.notes,
         only_this_round=only_this_round,
         command=command,
         processes=usable_cpus() if alone else 1,

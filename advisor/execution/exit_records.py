@@ -43,7 +43,7 @@ class Endings:
 
     def __init__(self, folder: Path, location: Location, experiment: str) -> None:
         """Runs of several stores and experiments may have the same folder."""
-        store = hashlib.sha256(f"{location.shown} {experiment}".encode()).hexdigest()[:12]
+        store = hashlib.sha256(f"{location.display} {experiment}".encode()).hexdigest()[:12]
         self.folder, self._suffix = folder, f".{store}{_SUFFIX}"
         self.others = False
         """Whether, at the last look, there were some of launchers that live."""

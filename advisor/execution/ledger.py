@@ -60,7 +60,7 @@ class Ledger:
             except AdvisorError:
                 raise
             except Exception as error:
-                raise AdvisorError(f"cannot use {location.shown}: {one_line(error)}") from None
+                raise AdvisorError(f"cannot use {location.display}: {one_line(error)}") from None
         self._reading = self._read(self._id)
 
     def _open(self, name: str, spec: StudySpec) -> str:

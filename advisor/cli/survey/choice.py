@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 from advisor.model.errors import AdvisorError
 from advisor.planning.merge import slug
 from advisor.tracking.stores.location import locate
-from advisor.tracking.stores.lookup import Listed
-from advisor.tracking.stores.reading import listed_experiments
+from advisor.tracking.stores.lookup import ExperimentEntry
+from advisor.tracking.stores.reading import active_experiments
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Chosen:
 
 def choose(pattern: str, tracking_uri: str | None) -> list[Chosen]:
     """The experiments whose names match the pattern, oldest first; raises AdvisorError if there is none."""
-    listed = listed_experiments(tracking_uri)
+    listed = active_experiments(tracking_uri)
     names = Counter(e.name for e in listed)
     found = [
         Chosen(e.name, e.name if names[e.name] == 1 else e.id, _folder(e))
@@ -36,12 +36,12 @@ def choose(pattern: str, tracking_uri: str | None) -> list[Chosen]:
         if fnmatchcase(e.name, pattern)
     ]
     if not found:
-        where = locate(tracking_uri).shown
+        where = locate(tracking_uri).display
         raise AdvisorError(f"none of the {len(listed)} experiments in {where} has a name like {pattern!r}")
     return found
 
 
-def _folder(experiment: Listed) -> str:
+def _folder(experiment: ExperimentEntry) -> str:
     """Its name for people and its id to tell it from all others; a server may say anything is an id."""
     plain = re.fullmatch(r"[0-9a-z]{1,40}", experiment.id) is not None
     return (

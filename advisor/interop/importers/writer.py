@@ -19,7 +19,7 @@ from advisor.model.space import FloatArray
 from advisor.tracking.points.collect import LARGEST
 from advisor.tracking.runs import RunStatus
 from advisor.tracking.stores import sqlite
-from advisor.tracking.stores.client import check_database, explained, quiet_mlflow
+from advisor.tracking.stores.client import check_database, explain, quiet_mlflow
 from advisor.tracking.stores.location import Location, default_for_writing, locate
 
 TAG_SOURCE = "advisor.imported_from"
@@ -148,7 +148,7 @@ def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
         except AdvisorError:
             raise
         except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
-            raise explained(error, location, "write to") from error
+            raise explain(error, location, "write to") from error
 
 
 def _sql_store(location: Location) -> Any:
