@@ -88,28 +88,3 @@ def sweep(folder: Path) -> None:
     """Remove what killed processes left aside in a folder, if it is there."""
     with suppress(OSError), _in(folder, sweeps=True):
         pass
-
-
-def is_held(path: Path) -> bool:
-    """Whether some process has the file locked by `hold`; True where nobody can tell."""
-    if sys.platform == "win32":
-        return True
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(descriptor)
-
-
-def hold(descriptor: int) -> None:
-    """Lock an open file until it is closed, or its process ends."""
-    if sys.platform != "win32":
-        with suppress(OSError):  # the file system has no locks
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
