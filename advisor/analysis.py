@@ -65,7 +65,7 @@ def analyze(
         read.own,
         rules=loaded,
         earlier=read.earlier,
-        said=read.said,
+        said=read.notes,
         only_this_round=only_this_round,
         command=command,
         on_progress=tell,

@@ -63,7 +63,7 @@ def main() -> None:
         if importlib.util.find_spec("adbc_driver_sqlite") is None:
             print('SQLite by columns: not measured, it needs: pip install "tuning-advisor[fast]"')
         else:
-            seconds, _ = timed(lambda: read_experiment("all", tracking_uri=uri, alone=True))
+            seconds, _ = timed(lambda: read_experiment("all", tracking_uri=uri))
             show("advisor, SQLite by columns", seconds, base)
             beside(uri, columns_of)
         some = min(SOME, size.runs)
@@ -152,7 +152,7 @@ def beside(uri: str, select: Callable[[str], None]) -> None:
     found = []
     for _ in range(3):
         began = time.process_time()
-        read_experiment("all", tracking_uri=uri, alone=True)
+        read_experiment("all", tracking_uri=uri)
         read = time.process_time()
         select(uri.removeprefix("sqlite:///"))
         found.append((read - began, time.process_time() - read))

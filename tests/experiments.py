@@ -9,7 +9,7 @@ import pytest
 
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import Experiment
-from advisor.tracking.stores import client
+from advisor.tracking.stores.client_store import ClientStore
 from advisor.tracking.stores.location import Location
 from advisor.tracking.stores.reading import list_experiments, read_experiment
 
@@ -43,9 +43,8 @@ def refused(message: str, *args: object, **kwargs: object) -> str:
 
 
 def through_client(uri: str, filter: str | None = None) -> Experiment:
-    return client.read(
-        Location("other", uri), "odd", filter=filter, system_metrics=False, on_progress=lambda done, of: None
-    )
+    store = ClientStore(Location("other", uri))
+    return store.read("odd", filter=filter, system_metrics=False, on_progress=lambda done, of: None)
 
 
 def same_by_sql_and_through_the_client(uri: str, odd_database: Path) -> Experiment:

@@ -62,8 +62,8 @@ def pool(own: Study, earlier: Sequence[Study]) -> Pooled:
         return Pooled(own, tuple(counted), tuple(said))
     every = [*chosen, *((own, _marked(own, trial, None)) for trial in own.trials)]
     curves = {name: [s.metric(t, name) for s, t in every] for name in own.metrics}
-    few = sum(len(c) for each in curves.values() for c in each) <= spill.FEW
-    blocks = {name: _joined(each, few=few) for name, each in curves.items()}
+    fits = spill.fits_in_memory([len(c) for each in curves.values() for c in each])
+    blocks = {name: _joined(each, fits=fits) for name, each in curves.items()}
     trials = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(every))
     return Pooled(replace(own, trials=trials, metrics=blocks), tuple(counted), tuple(said))
 
@@ -80,11 +80,10 @@ def _marked(study: Study, trial: Trial, number: int | None) -> Trial:
     return replace(trial, name=name, round=number, facts={"study": study.name, **trial.facts})
 
 
-def _joined(curves: Sequence[Curve], *, few: bool) -> CurveBlock:
+def _joined(curves: Sequence[Curve], *, fits: bool) -> CurveBlock:
     offsets = np.cumsum([0, *(len(c) for c in curves)]).astype(np.int64)
-    parts = ((c.steps, c.values, c.times) for c in curves)
-    steps, values, times = spill.joined(parts, most=int(offsets[-1]), few=few)
-    return CurveBlock(steps, values, times, offsets)
+    columns = tuple(np.concatenate([getattr(c, name) for c in curves]) for name in ("steps", "values", "times"))
+    return CurveBlock(*spill.offload(columns, fits=fits), offsets)
 
 
 # --- which trials count -----------------------------------------------------------------------------------------------------------

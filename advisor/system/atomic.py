@@ -85,28 +85,3 @@ def sweep(folder: Path) -> None:
     """Remove temporary files of killed processes from a folder, if it exists."""
     with suppress(OSError), _locked(folder, sweeps=True):
         pass
-
-
-def is_held(path: Path) -> bool:
-    """Return whether a process has locked the file by `hold`, or True if that cannot be determined."""
-    if sys.platform == "win32":
-        return True
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(descriptor)
-
-
-def hold(descriptor: int) -> None:
-    """Lock an open file until it is closed or the process ends."""
-    if sys.platform != "win32":
-        with suppress(OSError):  # the file system has no locks
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

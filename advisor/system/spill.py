@@ -1,97 +1,45 @@
-"""Columns of numbers, in memory as long as they are few, beyond that in files without a name.
+"""Moves large columns of numbers from memory to temporary files that are mapped into memory.
 
-Such a file is gone with the last array that lies in it, however the program ends. What is read of it, the system keeps in memory
-as long as there is room.
+The files have no names: each vanishes with the last array that uses it, however the process ends. The system keeps their pages in
+memory only while there is room.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.model.errors import AdvisorError
 
-Column = NDArray[Any]
-"""Shape (n,), 8 bytes a number."""
-FEW = 10_000_000
-"""Points of a study that are held in memory, of 32 bytes each."""
-_AT_ONCE = 2_000_000
-"""Points that are worked on at once."""
-_WORTH_A_FILE = 20_000
-"""Points of a metric that are: a file takes a descriptor for as long as it is used."""
+Columns = tuple[NDArray[Any], ...]
+"""Arrays of one shape (n,)."""
+MAX_POINTS_IN_MEMORY = 10_000_000
+"""Maximum points of a study that stay in memory, 32 bytes each."""
+_MIN_POINTS = 20_000
+"""Minimum points of a metric that are worth a file."""
 
 
-def joined(parts: Iterable[tuple[Column, ...]], *, most: int, few: bool) -> tuple[Column, ...]:
-    """The columns of which `parts`, at least one, are portions; in a file unless they are few, and never to be written to.
+def offload(columns: Columns, *, fits: bool) -> Columns:
+    """Return the columns from a file (read-only), or as they are if the whole study `fits` into memory or they are short.
 
-    most: no fewer points than they have in all. Raises AdvisorError where the disk is full.
+    Raises AdvisorError if the file cannot be written.
     """
-    if few or most < _WORTH_A_FILE:
-        return _in_memory(parts)
-    with _file() as file:
-        if file is None:
-            return _in_memory(parts)
-        points, dtypes = 0, []
-        for part in parts:
-            for place, column in enumerate(part):
-                file.seek(8 * (place * most + points))
-                file.write(np.ascontiguousarray(column).data)
-            points, dtypes = points + len(part[0]), [column.dtype for column in part]
-        numbers = _mapped(file)
-    return tuple(numbers[i * most : i * most + points].view(dtype) for i, dtype in enumerate(dtypes))
+    return columns if fits or len(columns[0]) < _MIN_POINTS else offload_all([columns])[0]
 
 
-def filed(columns: Sequence[Column]) -> list[Column]:
-    """Columns of any lengths in one file, not to be written to. Raises AdvisorError where the disk is full."""
-    with _file() as file:
-        if file is None:
-            return list(columns)
-        for column in columns:
-            file.write(np.ascontiguousarray(column).data)
-        numbers = _mapped(file)
-    ends = np.cumsum([len(c) for c in columns])
-    return [numbers[end - len(c) : end].view(c.dtype) for c, end in zip(columns, ends, strict=True)]
-
-
-def portions(owners: Column) -> Iterator[slice]:
-    """Slices of columns, together all of them, to work on one after the other, each with whole owners if these ascend, else all."""
-    start, count = 0, len(owners)
-    if count <= _AT_ONCE or (owners[1:] < owners[:-1]).any():
-        yield slice(0, count)
-        return
-    while start < count:
-        end = min(start + _AT_ONCE, count)
-        stop = end if end == count else int(np.searchsorted(owners, owners[end]))
-        if stop <= start:  # one owner has more
-            stop = int(np.searchsorted(owners, owners[start], side="right"))
-        yield slice(start, stop)
-        start = stop
-
-
-def _in_memory(parts: Iterable[tuple[Column, ...]]) -> tuple[Column, ...]:
-    first, *rest = parts
-    return tuple(np.concatenate(column) for column in zip(first, *rest, strict=True)) if rest else first
-
-
-@contextmanager
-def _file() -> Iterator[BinaryIO | None]:
-    """A file without a name; None where there should be none more."""
-    # Not on Windows, where a file has a name for as long as it is open.
-    if os.name != "posix" or not _is_affordable():
-        yield None
-        return
+def offload_all(tables: Sequence[Columns]) -> list[Columns]:
+    """Return tables of equal column types, read-only, from one file. Raises AdvisorError if it cannot be written."""
+    if os.name != "posix":  # Windows does not let go of the name of an open file
+        return list(tables)
     folder = _folder()
     try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            yield file
+        return _through_file(tables, folder)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise AdvisorError(
@@ -99,26 +47,29 @@ def _file() -> Iterator[BinaryIO | None]:
         ) from error
 
 
-def _is_affordable() -> bool:
-    """Whether at least half of the files that this process may have open are left for others."""
-    import resource
+def _through_file(tables: Sequence[Columns], folder: Path) -> list[Columns]:
+    import pyarrow as pa
 
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        return most == resource.RLIM_INFINITY or 2 * len(os.listdir("/dev/fd")) < most
-    except OSError:  # not even this one
-        return False
+    names = [str(i) for i in range(len(tables[0]))]
+    batches = [pa.record_batch([pa.array(column) for column in columns], names=names) for columns in tables]
+    with tempfile.TemporaryFile(dir=folder) as file:
+        with pa.ipc.new_file(file, batches[0].schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        file.flush()
+        # Arrow's mapping outlives both files, so that columns need no file descriptors.
+        with pa.memory_map(f"/dev/fd/{file.fileno()}") as mapped:
+            reader = pa.ipc.open_file(mapped)
+            mapped_batches = [reader.get_batch(i) for i in range(len(tables))]
+    return [tuple(column.to_numpy() for column in batch.columns) for batch in mapped_batches]
 
 
 def _folder() -> Path:
-    """Where large files may lie for a while: /tmp is in memory on many systems."""
-    large = Path("/var/tmp")  # noqa: S108 - the files there have no name
+    """Return a folder that is on a disk: /tmp is in memory on many systems."""
+    large = Path("/var/tmp")  # noqa: S108 - the files there have no names
     return Path(tempfile.gettempdir()) if "TMPDIR" in os.environ or not os.access(large, os.W_OK) else large
 
 
-def _mapped(file: BinaryIO) -> NDArray[np.int64]:
-    """All numbers of the file."""
-    file.flush()
-    if not os.fstat(file.fileno()).st_size:
-        return np.empty(0, np.int64)
-    return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.int64)
+def fits_in_memory(counts: Sequence[int]) -> bool:
+    """Whether a study with so many points in each metric stays in memory."""
+    return int(np.sum(counts, dtype=np.int64)) <= MAX_POINTS_IN_MEMORY

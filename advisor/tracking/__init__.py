@@ -1,28 +1,27 @@
-"""MLflow in, a `Study` out: the only part of `advisor` that reads a tracker."""
+"""MLflow in, a `Study` out: the only part of `advisor` that reads a tracking store."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from advisor.model.spec import Direction, StudySpec
 from advisor.model.study import Study
+from advisor.tracking import links
+from advisor.tracking.lineage import Reader, runs_of_study
 from advisor.tracking.study.assemble import assemble
-
-if TYPE_CHECKING:
-    from advisor.tracking.lineage import Reader
+from advisor.tracking.study_tags import latest_spec
 
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """A study and those that it follows from."""
+    """A study and the earlier rounds that it follows from."""
 
     own: Study
     earlier: tuple[Study, ...]
     """The first round first."""
-    said: tuple[str, ...] = ()
-    """What became of rounds that cannot be read, one sentence each."""
+    notes: tuple[str, ...] = ()
+    """Why rounds could not be read, one sentence each."""
 
 
 def read_study(
@@ -35,11 +34,9 @@ def read_study(
     filter: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Study:
-    """The study that an MLflow experiment (name or id) is; see `advisor.analyze` for the arguments. Reading writes nothing."""
-    from advisor.tracking.lineage import Reader
-
+    """Read the study of an MLflow experiment (name or id); see `advisor.analyze` for the arguments. Reading changes nothing."""
     reader = Reader(tracking_uri, filter, on_progress)
-    return _own(reader, experiment, spec, objective, direction)
+    return _read(reader, experiment, spec, objective, direction)
 
 
 def read_rounds(
@@ -50,36 +47,26 @@ def read_rounds(
     objective: str | None = None,
     direction: Direction | None = None,
     filter: str | None = None,
-    alone: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Rounds:
-    """As `read_study`, with the studies of the same store that this one follows from, as its study file says.
-
-    alone: see `store.read_experiment`.
-    """
-    from advisor.tracking.lineage import Reader
-
-    reader = Reader(tracking_uri, filter, on_progress, alone)
-    own = _own(reader, experiment, spec, objective, direction)
+    """As `read_study`, with the studies of the same store that this one follows from, according to its study file."""
+    reader = Reader(tracking_uri, filter, on_progress)
+    own = _read(reader, experiment, spec, objective, direction)
     return Rounds(own, *reader.ancestors(own))
 
 
 def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
-    """What the id of a run is added to for its page in MLflow's UI; None where the store is no server."""
-    from advisor.tracking import links
-
+    """Return the address of MLflow's UI to which a run's id is appended for its page; None if the store is not a server."""
     return links.runs_url(experiment, tracking_uri=tracking_uri)
 
 
-def _own(
+def _read(
     reader: Reader, experiment: str, spec: StudySpec | None, objective: str | None, direction: Direction | None
 ) -> Study:
-    from advisor.tracking.lineage import of_study
-    from advisor.tracking.study_tags import noted
-
-    raw = reader.experiment(experiment)
-    known = spec or noted(raw.tags)
-    # A file written for what others trained may name it otherwise; one that follows from a study must not count that one's trials.
+    everything = reader.experiment(experiment)
+    declared = spec or latest_spec(everything.tags)
+    # A file written for somebody else's runs may name the study differently; one that follows from a study must not count that
+    # study's trials.
     strict = spec is None or spec.parent is not None
-    part = raw if known is None else of_study(raw, known.study, strict=strict)
+    part = everything if declared is None else runs_of_study(everything, declared.study, strict=strict)
     return assemble(part, spec=spec, objective=objective, direction=direction)

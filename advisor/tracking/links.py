@@ -1,26 +1,26 @@
-"""Where a tracking server shows the runs of an experiment."""
+"""The pages of a tracking server's UI."""
 
 from __future__ import annotations
 
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from advisor.tracking.stores import client
 from advisor.tracking.stores.location import Location, locate
 from advisor.tracking.stores.lookup import choose
+from advisor.tracking.stores.store import open_store
 
 
 def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
-    """The address to which the id of a run of the experiment is added to see it; None where the store is no server.
+    """Return the address to which a run's id is appended for its page, without user and password.
 
-    Without user and password. Raises AdvisorError as `read_experiment` does.
+    None if the store is not a server. Raises AdvisorError as `read_experiment` does.
     """
     location = locate(tracking_uri)
     if location.kind != "server":
         return None
-    return url_of(location, choose(experiment, client.list_experiments(location), location).id)
+    return runs_url_of_id(location, choose(experiment, open_store(location).experiments(), location).id)
 
 
-def url_of(location: Location, experiment_id: str) -> str | None:
+def runs_url_of_id(location: Location, experiment_id: str) -> str | None:
     """As `runs_url`, for an experiment whose id is known."""
     if location.kind != "server":
         return None

@@ -1,4 +1,4 @@
-"""Puts files and tags about an experiment into one run of it, which is no trial."""
+"""Logs files and tags about an experiment to one run of it, which is not a trial."""
 
 from __future__ import annotations
 
@@ -9,59 +9,58 @@ from dataclasses import dataclass
 from typing import Any
 
 from advisor import contract
-from advisor.tracking.links import url_of
+from advisor.tracking.links import runs_url_of_id
 from advisor.tracking.points.artifacts import artifact_repository
-from advisor.tracking.stores import client as store
+from advisor.tracking.stores.client import PATIENT, connect, quiet_mlflow
 from advisor.tracking.stores.location import Location, locate
 from advisor.tracking.stores.lookup import choose
+from advisor.tracking.stores.store import open_store
 
 RUN_NAME = "advisor"
-MOST = 5000
-"""Characters of a tag that every store takes."""
+MAX_TAG = 5000
+"""Maximum characters of a tag in every store."""
 _TAGS_A_REQUEST = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Where the files are."""
+    """The run with the files."""
 
     run: str
     """Id of the run."""
     url: str | None
-    """Its page; None where the store is no server."""
+    """Its page; None if the store is not a server."""
     changed: bool
-    """False where all of it was there already."""
+    """False if the run held the same files and tags already."""
 
 
 def publish(
     experiment: str, *, files: Mapping[str, str], tags: Mapping[str, str], tracking_uri: str | None = None
 ) -> Published:
-    """Log `files` (artifact path: text) and `tags` to the experiment's run for them, made if need be.
+    """Log `files` (artifact path: text) and `tags` to the experiment's report run, which is created if necessary.
 
-    The same files and tags again change nothing; others replace what the last call logged. Raises AdvisorError, in one line that
-    says what to do.
+    They replace what the last call logged. Raises AdvisorError, in one line that says what to do.
     """
     location = locate(tracking_uri)
-    with store.opened(location) as client:
-        found = choose(experiment, store.list_experiments(location), location)
-        with store.quiet_mlflow(store.PATIENT):
-            run = _find(client, found.id)
-            digest = hashlib.sha256(json.dumps([files, tags], sort_keys=True).encode("utf-8", "replace")).hexdigest()
-            changed = run is None or run.data.tags[contract.TAG_REPORT] != digest
-            if run is None:
-                run = client.create_run(found.id, run_name=RUN_NAME, tags={contract.TAG_REPORT: "begun"})
-            id = str(run.info.run_id)
-            if changed:
-                _log(client, run, files, {k: v[:MOST] for k, v in tags.items()}, location)
-                # Noted last, so that one that was cut off is done again.
-                client.set_tag(id, contract.TAG_REPORT, digest)
-                client.set_terminated(id, "FINISHED")
-    page = url_of(location, found.id)
+    chosen = choose(experiment, open_store(location).experiments(), location)
+    with connect(location) as client, quiet_mlflow(PATIENT):
+        run = _report_run(client, chosen.id)
+        digest = hashlib.sha256(json.dumps([files, tags], sort_keys=True).encode("utf-8", "replace")).hexdigest()
+        changed = run is None or run.data.tags[contract.TAG_REPORT] != digest
+        if run is None:
+            run = client.create_run(chosen.id, run_name=RUN_NAME, tags={contract.TAG_REPORT: "begun"})
+        id = str(run.info.run_id)
+        if changed:
+            _log(client, run, files, {k: v[:MAX_TAG] for k, v in tags.items()}, location)
+            # The digest comes last, so that an interrupted call is repeated.
+            client.set_tag(id, contract.TAG_REPORT, digest)
+            client.set_terminated(id, "FINISHED")
+    page = runs_url_of_id(location, chosen.id)
     return Published(id, None if page is None else page + id, changed)
 
 
-def _find(client: Any, experiment_id: str) -> Any:
-    """The oldest run that holds reports; None if there is none."""
+def _report_run(client: Any, experiment_id: str) -> Any:
+    """Return the oldest run that holds reports; None if there is none."""
     filter = f"tags.`{contract.TAG_REPORT}` != ''"
     runs = client.search_runs([experiment_id], filter, max_results=1, order_by=["attributes.start_time ASC"])
     return runs[0] if runs else None
@@ -77,14 +76,13 @@ def _log(client: Any, run: Any, files: Mapping[str, str], tags: Mapping[str, str
     items = [RunTag(key, value) for key, value in tags.items()]
     for i in range(0, len(items), _TAGS_A_REQUEST):
         client.log_batch(id, tags=items[i : i + _TAGS_A_REQUEST])
-    ours = [k for k in run.data.tags if k.startswith(contract.TAG_VERDICT)]
-    for key in ours:
-        if key not in tags:
+    for key in run.data.tags:
+        if key.startswith(contract.TAG_VERDICT) and key not in tags:
             client.delete_tag(id, key)
 
 
 def _remove_stale(client: Any, run: Any, files: Mapping[str, str], location: Location) -> None:
-    """Take out next studies of an earlier report; a store that cannot delete artifacts keeps them."""
+    """Delete next studies of an earlier report, unless the store cannot delete artifacts."""
     from mlflow.exceptions import MlflowException
 
     folders = {path.rpartition("/")[0] for path in files if "/" in path} | {"next"}

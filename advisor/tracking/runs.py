@@ -1,4 +1,4 @@
-"""An experiment as its tracker holds it, before anything is made of it: any order, duplicates, text where numbers belong."""
+"""An experiment as its store holds it: points in any order, duplicates included, numbers as text."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ class Points:
     steps: NDArray[np.int64]
     values: FloatArray
     times: FloatArray
-    """Seconds since the epoch; NaN where unknown."""
+    """Seconds since the epoch; NaN if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment as read from its tracker."""
+    """An experiment as read from its store."""
 
     name: str
     runs: tuple[Run, ...]
     points: Mapping[str, Points]
     tags: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    """What went wrong in reading without making it impossible, one sentence each."""
+    """Problems that did not prevent the reading, one sentence each."""
 
     @property
-    def few(self) -> bool:
-        """Whether its points, and what is made of them, may be held in memory."""
-        return sum(len(p.runs) for p in self.points.values()) <= spill.FEW
+    def fits_in_memory(self) -> bool:
+        """Whether its points, and the curves made of them, stay in memory."""
+        return spill.fits_in_memory([len(p.runs) for p in self.points.values()])

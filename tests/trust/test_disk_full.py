@@ -75,7 +75,7 @@ def test_a_cache_that_has_no_room_costs_nothing_else(
     store: Path, disk: Path, advisor: Advisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(disk)
-    monkeypatch.setattr("advisor.tracking.stores.database.WORTH_KEEPING", 1)
+    monkeypatch.setattr("advisor.tracking.stores.database.MIN_POINTS_TO_CACHE", 1)
     monkeypatch.setenv("ADVISOR_CACHE", str(disk))
     assert advisor("analyze", "e", "--tracking-uri", store)[0] == 0
     assert [p.name for p in disk.rglob("*") if p.is_file()] == ["ballast"]
@@ -85,8 +85,8 @@ def test_curves_too_many_for_memory(
     store: Path, disk: Path, advisor: Advisor, refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     ballast = fill(disk)
-    monkeypatch.setattr("advisor.system.spill.FEW", 1)
-    monkeypatch.setattr("advisor.system.spill._WORTH_A_FILE", 1)
+    monkeypatch.setattr("advisor.system.spill.MAX_POINTS_IN_MEMORY", 1)
+    monkeypatch.setattr("advisor.system.spill._MIN_POINTS", 1)
     monkeypatch.setenv("TMPDIR", str(disk))
     monkeypatch.setattr("tempfile.tempdir", str(disk))  # as found before the disk was full
     monkeypatch.setenv("ADVISOR_CACHE", "off")

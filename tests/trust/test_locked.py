@@ -51,7 +51,7 @@ def test_for_a_while(store: Path, tmp_path: Path, advisor: Advisor) -> None:
 def test_for_ever(
     store: Path, tmp_path: Path, advisor: Advisor, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("advisor.tracking.stores.sqlite._WAIT_S", 0.2)
+    monkeypatch.setattr("advisor.tracking.stores.sqlite._TIMEOUT_S", 0.2)
     before = store.read_bytes()
     source = write_source(tmp_path / "source", 10, 2)
     (tmp_path / "study.yaml").write_text(STUDY)

@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 from advisor.model.errors import AdvisorError
 from advisor.planning.merge import slug
 from advisor.tracking.stores.location import locate
-from advisor.tracking.stores.lookup import Listed
-from advisor.tracking.stores.reading import listed_experiments
+from advisor.tracking.stores.lookup import ExperimentEntry
+from advisor.tracking.stores.reading import active_experiments
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Experiment:
 
 def select_experiments(pattern: str, tracking_uri: str | None) -> list[Experiment]:
     """Return the experiments whose names match the pattern, oldest first. Raises AdvisorError if there is none."""
-    listed = listed_experiments(tracking_uri)
+    listed = active_experiments(tracking_uri)
     names = Counter(e.name for e in listed)
     selected = [
         Experiment(e.name, e.name if names[e.name] == 1 else e.id, _folder(e))
@@ -36,12 +36,12 @@ def select_experiments(pattern: str, tracking_uri: str | None) -> list[Experimen
         if fnmatchcase(e.name, pattern)
     ]
     if not selected:
-        store = locate(tracking_uri).shown
+        store = locate(tracking_uri).display
         raise AdvisorError(f"none of the {len(listed)} experiments in {store} has a name like {pattern!r}")
     return selected
 
 
-def _folder(experiment: Listed) -> str:
+def _folder(experiment: ExperimentEntry) -> str:
     """Return a readable name made unique by the id, or by a hash of an id that is no safe file name."""
     safe = re.fullmatch(r"[0-9a-z]{1,40}", experiment.id)
     suffix = experiment.id if safe else hashlib.sha256(experiment.id.encode()).hexdigest()[:16]

@@ -42,7 +42,7 @@ class ExitRecords:
 
     def __init__(self, folder: Path, location: Location, experiment: str) -> None:
         # Runs of several stores and experiments may share the folder.
-        store = hashlib.sha256(f"{location.shown} {experiment}".encode()).hexdigest()[:12]
+        store = hashlib.sha256(f"{location.display} {experiment}".encode()).hexdigest()[:12]
         self.folder, self._suffix = folder, f".{store}{_SUFFIX}"
         self.others = False
         """Whether other running launchers kept records when `left` last looked."""

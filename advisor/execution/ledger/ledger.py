@@ -70,7 +70,7 @@ class Ledger:
             except AdvisorError:
                 raise
             except Exception as error:
-                raise AdvisorError(f"cannot use {location.shown}: {one_line(error)}") from None
+                raise AdvisorError(f"cannot use {location.display}: {one_line(error)}") from None
         self._runs = self._study_runs(self._id)
 
     def _open(self, name: str) -> str:

@@ -16,7 +16,7 @@ from advisor.interop.importers.sql_writer import SqlWriter
 from advisor.interop.importers.writer import Imported, Writer
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Direction
-from advisor.tracking.stores.client import explained, quiet_mlflow
+from advisor.tracking.stores.client import explain, quiet_mlflow
 from advisor.tracking.stores.location import default_for_writing, locate
 
 _MAX_WARNINGS = 20
@@ -140,7 +140,7 @@ def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
         except AdvisorError:
             raise
         except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
-            raise explained(error, location, "write to") from error
+            raise explain(error, location, "write to") from error
 
 
 def _stored_run(run: SourceRun, stored: Mapping[str, Imported]) -> Imported | None:

@@ -1,4 +1,4 @@
-"""Files that were stored beside runs, read from wherever they lie: local folders directly, others through MLflow."""
+"""Opens files that were stored beside runs: in local folders directly, elsewhere through MLflow."""
 
 from __future__ import annotations
 
@@ -13,40 +13,42 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 
-class Unusable(Exception):  # noqa: N818 - a finding about a file, which is told, and no error of the program
-    """Why a file cannot be used, to follow "because it ..."."""
+class UnusableFileError(Exception):
+    """The reason why a file is not used, to follow "because it ..."."""
 
 
 @contextmanager
-def opened_artifact(root: str, path: str, tracking_uri: str | None) -> Iterator[Path]:
-    """A local file with the artifact `path` of the run whose artifacts lie in `root`, within the block.
+def open_artifact(root: str, path: str, tracking_uri: str | None) -> Iterator[Path]:
+    """A local file with the artifact `path` of the run whose artifact folder is `root`.
 
-    Without a `tracking_uri`, only local folders are looked into. Raises Unusable, also where the path leads out of the root.
+    tracking_uri: None looks only into local folders. Raises UnusableFileError, also if the path leads out of the root.
     """
     folder = local_folder(root)
     if folder is not None:
         file = (folder / path).resolve()
         if not file.is_relative_to(folder.resolve()):
-            raise Unusable("lies outside of its run's artifacts")
+            raise UnusableFileError("lies outside of its run's artifacts")
         if not file.is_file():
-            raise Unusable("is missing")
+            raise UnusableFileError("is missing")
         yield file
         return
     if tracking_uri is None:
-        raise Unusable("lies in a store that only a tracking server reads")
+        raise UnusableFileError("lies in a store that only a tracking server reads")
     with tempfile.TemporaryDirectory(prefix="advisor-") as temporary:
         copy = Path(temporary) / "artifact"
         try:
             repository, prefix = _repository(root, tracking_uri)
             repository._download_file(f"{prefix}{path}", str(copy))
         except Exception as error:
-            gone = getattr(getattr(error, "response", None), "status_code", None) == 404
-            raise Unusable("is missing" if gone else f"could not be had ({type(error).__name__})") from error
+            missing = getattr(getattr(error, "response", None), "status_code", None) == 404
+            raise UnusableFileError(
+                "is missing" if missing else f"could not be downloaded ({type(error).__name__})"
+            ) from error
         yield copy
 
 
 def local_folder(root: str) -> Path | None:
-    """The folder that an artifact location names; None where it is no local one."""
+    """Return the folder of an artifact location; None if it is not local."""
     parts = urlsplit(root)
     if parts.scheme == "file":
         return Path(url2pathname(parts.path))
@@ -54,7 +56,7 @@ def local_folder(root: str) -> Path | None:
 
 
 def _repository(root: str, tracking_uri: str) -> tuple[Any, str]:
-    """MLflow's reader of a location, and what stands before paths in it: a tracking server's own needs one for all runs."""
+    """Return MLflow's reader of a location and the prefix of paths in it; one reader serves all runs of a tracking server."""
     parts = urlsplit(root)
     if parts.scheme != "mlflow-artifacts":
         return artifact_repository(root, tracking_uri), ""
@@ -63,9 +65,9 @@ def _repository(root: str, tracking_uri: str) -> tuple[Any, str]:
 
 @lru_cache(maxsize=64)
 def artifact_repository(root: str, tracking_uri: str) -> Any:
-    """MLflow's reader and writer of an artifact location; within `client.opened`."""
+    """Return MLflow's reader and writer of an artifact location; to be called within `client.connect`."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     if "tracking_uri" in signature(get_artifact_repository).parameters:
         return get_artifact_repository(root, tracking_uri=tracking_uri)
-    return get_artifact_repository(root)  # MLflow 2 takes the server of the environment
+    return get_artifact_repository(root)  # MLflow 2 takes the server from the environment

@@ -1,7 +1,10 @@
-"""Points of runs that ended, kept on this machine, so that the next analysis asks the store only for what is new.
+"""Keeps the points of ended runs on this machine, so that the next analysis asks the store only for new ones.
 
-A run is found by a digest of all that its store says of it without being asked for its points: where any of that changed, the run
-is read anew. Nothing of a run is kept but its points and the names of its metrics.
+A run is identified by a digest of all that its store knows of it besides its points: if any of that changes, the run is read
+again. Only points and the names of metrics are kept. A problem with a file or the disk only costs the time to read again.
+
+Each analysis writes one Arrow IPC file with the runs that were new. Its schema's metadata holds the runs' keys; each record batch
+holds points of one metric, whose name and checksum are the batch's metadata. Files are renamed when complete and never changed.
 """
 
 from __future__ import annotations
@@ -12,165 +15,141 @@ import json
 import os
 import shutil
 import stat
-import sys
 import time
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import platformdirs
 
-from advisor.model.space import BoolArray
-from advisor.system.atomic import is_held
-from advisor.tracking.points.collect import Collector
-from advisor.tracking.points.points_file import (
-    BYTES_A_POINT,
-    SUFFIX,
-    UNFINISHED,
-    Broken,
-    Writer,
-    opened,
-    pieces,
-    read_index,
-)
+from advisor.model.space import BoolArray, FloatArray
+from advisor.tracking.points.collect import Collector, Columns, IntArray
 from advisor.tracking.runs import Points
 from advisor.tracking.stores.location import Location
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 SETTING = "ADVISOR_CACHE"
-"""Environment variable: a folder to keep points in, or "off"; default is the user's own folder for caches."""
+"""Environment variable: a folder to keep points in, or "off"; by default the user's cache folder."""
 MAX_BYTES = 2 * 2**30
-"""Of all files; those that were not used for longest go first."""
+"""Maximum size of all files; the least recently used ones are deleted first."""
 MAX_FILES = 16
-"""Of an experiment; more are joined into one."""
+"""Maximum files of an experiment; they are then replaced by one."""
 _NAME = "tuning-advisor"
-_PREFIX = "runs-"
-_ABANDONED_S = 3600
-"""After which a file that was never finished is that of a process that was killed, where no lock tells."""
+_PREFIX, _SUFFIX, _UNFINISHED = "runs-", ".arrow", ".unfinished"
+_MAX_AGE_S = 3600
+"""Seconds after which an unfinished file was left by a killed process."""
+_BATCH_POINTS = 1_000_000
+_BYTES_A_POINT = 32
 
 
 def key(*facts: object) -> str:
-    """The digest of what a store says of a run; facts are texts, numbers, None, and lists of such."""
+    """Return the digest of what a store knows of a run: texts, numbers, None, and lists of them."""
     return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
 
 
 def of_experiment(location: Location, experiment: str) -> Cache:
-    """What is kept of an experiment's runs; of a store only its address without credentials is used."""
+    """Return the cache of an experiment. A store is identified by its address without credentials."""
     root = _root()
-    name = hashlib.blake2b(f"{location.shown}\n{experiment}".encode(), digest_size=16).hexdigest()
+    name = hashlib.blake2b(f"{location.display}\n{experiment}".encode(), digest_size=16).hexdigest()
     return Cache(None if root is None else root / name)
 
 
 def _root() -> Path | None:
-    """The folder of all that is kept; None where nothing is."""
+    """Return the folder of all experiments; None if the cache is off."""
     setting = os.environ.get(SETTING, "")
     if setting.lower() in ("off", "0", "no", "false"):
         return None
-    if sys.platform == "win32":
-        default = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
-    else:
-        default = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
-        folder = Path(setting).expanduser().absolute() if setting else Path(default).expanduser()
-    except RuntimeError:  # nobody's home
+        folder = (
+            Path(setting).expanduser().absolute() / _NAME if setting else platformdirs.user_cache_path(_NAME, False)
+        )
+    except RuntimeError:  # no home folder
         return None
-    return folder / _NAME if folder.is_absolute() else None
+    return folder if folder.is_absolute() else None
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether nobody else can put files into the folder."""
+class Cache:
+    """The cached points of one experiment."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """folder: None if the cache is off."""
+        self._folder = folder
+        self._files: list[Path] = []
+        self._keys: list[str | None] = []
+        self._known = np.zeros(0, dtype=np.bool_)
+
+    def load(self, keys: Sequence[str | None], collector: Collector) -> BoolArray:
+        """Add the points of cached runs to the collector; return which runs those are, shape (runs,).
+
+        keys: the `key` of each run, None for a run that may still change.
+        """
+        self._keys, self._known = list(keys), np.zeros(len(keys), dtype=np.bool_)
+        wanted = {k: run for run, k in enumerate(keys) if k is not None}
+        with contextlib.suppress(OSError):
+            if self._folder is not None and self._folder.is_dir() and _is_private(self._folder):
+                self._files = sorted(self._folder.glob(f"{_PREFIX}*{_SUFFIX}"))
+                for file in self._files:
+                    self._known[_load(file, wanted, collector)] = True
+        return self._known.copy()
+
+    def save(self, collector: Collector, *, min_points: int, except_runs: Sequence[int] = ()) -> dict[str, Points]:
+        """Return all points of the collector, which is emptied, and cache the new runs if they have at least `min_points`.
+
+        If there are many files already, one file with all runs replaces them. except_runs: runs that are never cached.
+        """
+        eligible = np.array([k is not None for k in self._keys], dtype=np.bool_)
+        eligible[list(except_runs)] = False
+        new = eligible & ~self._known
+        merge = len(self._files) >= MAX_FILES
+        chosen = eligible if merge else new
+        if (
+            self._folder is None
+            or collector.count(new) < min_points
+            or not _has_room(self._folder, _BYTES_A_POINT * collector.count(chosen))
+        ):
+            return collector.points()
+        with _Writer(self._folder, self._keys, chosen) as writer:
+            points = collector.points(writer.add)
+        if writer.complete and merge:
+            _delete(self._files)
+        _trim(self._folder.parent)
+        return points
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether only this user can write into the folder."""
     if not hasattr(os, "geteuid"):
         return True
     info = folder.stat()
     return info.st_uid == os.geteuid() and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-class Cache:
-    """The files of one experiment. Whatever is wrong with them, or with the disk, it is as if they were not there."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-        self._files: list[Path] = []
-        self._keys: list[str | None] = []
-        self._known = np.zeros(0, dtype=np.bool_)
-
-    def fill(self, keys: Sequence[str | None], collector: Collector) -> BoolArray:
-        """Add the points of runs that are kept to the collector; says which runs those are, shape (runs,).
-
-        keys: of each run its `key`, None for one that may still change.
-        """
-        self._keys, self._known = list(keys), np.zeros(len(keys), dtype=np.bool_)
-        wanted = {k: run for run, k in enumerate(keys) if k is not None}
-        with contextlib.suppress(OSError):
-            if self._folder is not None and self._folder.is_dir() and _is_ours(self._folder):
-                self._files = sorted(self._folder.glob(f"{_PREFIX}*{SUFFIX}"))
-                for file in self._files:
-                    self._known[_fill(file, wanted, collector)] = True
-        return self._known.copy()
-
-    def points(self, collector: Collector, *, worth: int, but: Sequence[int] = ()) -> dict[str, Points]:
-        """All points of the collector, which is emptied; runs that were not kept yet are, if they have at least `worth` points.
-
-        Where there are many files already, one with all runs replaces them. but: runs of which nothing is to be kept.
-        """
-        may = np.array([k is not None for k in self._keys], dtype=np.bool_)
-        may[list(but)] = False
-        fresh = may & ~self._known
-        joined = len(self._files) >= MAX_FILES
-        chosen = may if joined else fresh
-        size = BYTES_A_POINT * collector.count(chosen)
-        if self._folder is None or collector.count(fresh) < worth or not _has_room(self._folder, size):
-            return collector.points()
-        writer = Writer(self._folder, _PREFIX, [k or "" for k in self._keys], chosen)
-        try:
-            points = collector.points(writer.add)
-            if writer.finish() and joined:
-                _delete(self._files)
-        finally:
-            writer.close()
-        _trim(self._folder.parent)
-        return points
-
-
 def _has_room(folder: Path, size: int) -> bool:
-    """Whether to write so many bytes: the folder, made if it is missing, is ours and its disk far from full."""
+    """Whether to write that many bytes into the folder, which is created if it is missing: its disk is far from full."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return size <= MAX_BYTES and _is_ours(folder) and 4 * size <= shutil.disk_usage(folder).free
+        return size <= MAX_BYTES and _is_private(folder) and 4 * size <= shutil.disk_usage(folder).free
     except OSError:
         return False
 
 
-def _fill(path: Path, wanted: dict[str, int], collector: Collector) -> list[int]:
-    """Add the wanted runs of one file to the collector, and take them out of `wanted`; gives their numbers."""
-    found = Collector()  # of its own, as nothing is believed before all was checked
-    try:
-        with opened(path) as file:
-            index = read_index(file)
-            runs = np.array([wanted.get(k, -1) for k in index.keys], dtype=np.int64)
-            if not (runs >= 0).any():
-                return []
-            for metric, columns in pieces(file, index, runs):
-                found.add(metric, *columns)
-    except (Broken, OSError, MemoryError):
-        _delete([path])
-        return []
-    collector.take(found)
-    with contextlib.suppress(OSError):
-        os.utime(path)
-    return [wanted.pop(k) for k in index.keys if k in wanted]
-
-
 def _trim(root: Path) -> None:
-    """Delete what was not used for longest, down to `MAX_BYTES`, and what killed processes left unfinished."""
-    kept = []
+    """Delete the least recently used files, down to `MAX_BYTES`, and old files that are unfinished or of another format."""
+    files = []
     for path in root.glob(f"*/{_PREFIX}*"):
         with contextlib.suppress(OSError):
             info = path.lstat()
-            if path.suffix == SUFFIX:
-                kept.append((info.st_mtime, info.st_size, path))
-            elif path.suffix == UNFINISHED and (info.st_mtime < time.time() - _ABANDONED_S or not is_held(path)):
+            if path.suffix == _SUFFIX:
+                files.append((info.st_mtime, info.st_size, path))
+            elif info.st_mtime < time.time() - _MAX_AGE_S:
                 path.unlink()
-    size = sum(bytes_ for _, bytes_, _ in kept)
-    for _, bytes_, path in sorted(kept):
+    size = sum(bytes_ for _, bytes_, _ in files)
+    for _, bytes_, path in sorted(files):
         if size <= MAX_BYTES:
             break
         _delete([path])
@@ -178,7 +157,119 @@ def _trim(root: Path) -> None:
 
 
 def _delete(paths: Iterable[Path]) -> None:
-    """Delete files that may be gone already, or that somebody has open."""
+    """Delete files, unless they are gone already or (on Windows) open."""
     for path in paths:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+# --- files ----------------------------------------------------------------------------------------------------------------------
+
+
+def _load(path: Path, wanted: dict[str, int], collector: Collector) -> list[int]:
+    """Move the wanted runs that the file holds from `wanted` to the collector; return their numbers. Delete a broken file."""
+    loaded = Collector()  # separate: nothing is used before the whole file has been checked
+    try:
+        with path.open("rb") as file:
+            keys, batches = _open(file)
+            runs = np.array([wanted.get(k, -1) for k in keys], dtype=np.int64)
+            if not (runs >= 0).any():
+                return []
+            for metric, columns in batches:
+                of_run = runs[columns[0]]
+                keep = of_run >= 0
+                loaded.add(metric, of_run[keep], columns[1][keep], columns[2][keep], columns[3][keep])
+    except (OSError, ValueError, KeyError, TypeError, IndexError, MemoryError):  # Arrow's errors are ValueErrors
+        _delete([path])
+        return []
+    collector.take(loaded)
+    with contextlib.suppress(OSError):
+        os.utime(path)
+    return [wanted.pop(k) for k in keys if k in wanted]
+
+
+def _open(file: Any) -> tuple[list[str], Iterator[tuple[str, Columns]]]:
+    """Return the keys of a file's runs, and its checked points by metric. Raises ValueError for a broken file."""
+    import pyarrow as pa
+
+    reader = pa.ipc.open_file(file)
+    text = (reader.schema.metadata or {})[b"keys"]
+    keys = json.loads(text)
+    if len(set(keys)) < len(keys):
+        raise ValueError("a run occurs twice")
+
+    def batches() -> Iterator[tuple[str, Columns]]:
+        for i in range(reader.num_record_batches):
+            batch, metadata = reader.get_batch_with_custom_metadata(i)
+            columns = [column.to_numpy() for column in batch.columns]
+            if int(metadata[b"crc32"]) != _checksum(text, metadata[b"metric"], columns):
+                raise ValueError("wrong checksum")
+            yield metadata[b"metric"].decode(), (columns[0], columns[1], columns[2], columns[3])
+
+    return keys, batches()
+
+
+def _checksum(keys: bytes, metric: bytes, columns: Sequence[Any]) -> int:
+    checksum = zlib.crc32(metric, zlib.crc32(keys))
+    for column in columns:
+        checksum = zlib.crc32(np.ascontiguousarray(column).data, checksum)
+    return checksum
+
+
+class _Writer:
+    """Writes one file; it stops at the first error of the disk."""
+
+    def __init__(self, folder: Path, keys: Sequence[str | None], chosen: BoolArray) -> None:
+        self._folder, self._chosen = folder, chosen
+        self._number = np.cumsum(chosen) - 1
+        self._keys = json.dumps([k for k, wanted in zip(keys, chosen, strict=True) if wanted]).encode()
+        self.complete = False
+        """Whether the file was written."""
+
+    def __enter__(self) -> _Writer:
+        import pyarrow as pa
+
+        names = {"run": pa.int64(), "step": pa.int64(), "value": pa.float64(), "time_ms": pa.int64()}
+        self._schema = pa.schema(list(names.items()), metadata={"keys": self._keys})
+        self._stack = contextlib.ExitStack()
+        self._failed = False
+        with self._note_failure():
+            file = NamedTemporaryFile(dir=self._folder, prefix=_PREFIX, suffix=_UNFINISHED, delete=False)
+            self._path = Path(file.name)
+            self._stack.callback(self._path.unlink, missing_ok=True)
+            self._file = self._stack.enter_context(file)
+            self._arrow: pa.RecordBatchFileWriter = pa.ipc.new_file(file, self._schema)
+        return self
+
+    def add(self, metric: str, runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray) -> None:
+        """Write the chosen runs' points of a metric."""
+        import pyarrow as pa
+
+        for start in range(0, len(runs), _BATCH_POINTS):
+            part = slice(start, start + _BATCH_POINTS)
+            keep = self._chosen[runs[part]]
+            columns = [c[part][keep] for c in (runs, steps, values, times)]
+            columns[0] = self._number[columns[0]]
+            if self._failed or not len(columns[0]):
+                continue
+            metadata = {"metric": metric, "crc32": str(_checksum(self._keys, metric.encode(), columns))}
+            with self._note_failure():
+                self._arrow.write_batch(pa.record_batch(columns, schema=self._schema), custom_metadata=metadata)
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        """Give a complete file its name, and delete any other."""
+        if not self._failed and error is None:
+            with self._note_failure():
+                self._arrow.close()
+                self._file.close()
+                self._path.replace(self._path.with_suffix(_SUFFIX))
+                self.complete = True
+        with contextlib.suppress(OSError):
+            self._stack.close()
+
+    @contextlib.contextmanager
+    def _note_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            self._failed = True

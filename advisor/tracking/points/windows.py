@@ -1,4 +1,4 @@
-"""Reduces a curve at full resolution to the windows that our logger stores of it."""
+"""Reduces a curve at full resolution to the windows that our logger writes into the store."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Columns = tuple[IntArray, FloatArray, IntArray]
 
 
 def reduce(name: str, steps: IntArray, values: FloatArray, times: IntArray) -> dict[str, Columns]:
-    """The windows of `contract.window_width` of a curve (ascending in step): NAME, NAME.min and NAME.max, as the store has them.
+    """Return NAME, NAME.min and NAME.max over the windows of `contract.window_width` of a curve (ascending in step).
 
-    A window's mean is taken as the logger takes it, value by value, so that both are the same number.
+    A window's mean is a sum of Python numbers, as in the logger, so that both are equal to the last bit.
     """
     bounds = _bounds(steps)
     last = bounds[1:] - 1
@@ -36,12 +36,12 @@ def reduce(name: str, steps: IntArray, values: FloatArray, times: IntArray) -> d
 
 
 def _bounds(steps: IntArray) -> IntArray:
-    """Where windows begin, and the number of points: shape (windows + 1,). Steps logged one by one are windows of their own."""
+    """Return the index of each window's first point, and the number of points: shape (windows + 1,)."""
     width = np.ones(len(steps), dtype=np.int64)
     edge = contract.DENSE_STEPS
     while len(steps) and edge <= steps[-1]:
         width[steps >= edge] *= 2
         edge *= 2
     number = steps // width
-    begins = np.flatnonzero((width[1:] != width[:-1]) | (number[1:] != number[:-1]) | (width[1:] == 1)) + 1
-    return np.concatenate(([0], begins, [len(steps)]) if len(steps) else ([0],)).astype(np.int64)
+    starts = np.flatnonzero((width[1:] != width[:-1]) | (number[1:] != number[:-1]) | (width[1:] == 1)) + 1
+    return np.concatenate(([0], starts, [len(steps)]) if len(steps) else ([0],)).astype(np.int64)

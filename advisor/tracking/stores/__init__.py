@@ -1,1 +1,1 @@
-"""Where MLflow keeps experiments: databases, servers, folders."""
+"""The stores of MLflow, all read through one protocol: `store.Store`."""

@@ -1,6 +1,6 @@
-"""Histories of many runs in one answer of a tracking server, which is many times as fast as one history at a time.
+"""Reads the histories of many runs in one answer of a tracking server, many times as fast as one history at a time.
 
-MLflow's call is made for its own pages and cuts long answers off without a word; what was cut off is asked for again.
+MLflow made this request for its own pages and truncates long answers silently; we ask again for the curves that were truncated.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from advisor.model.space import BoolArray
 from advisor.tracking.points import collect
 
 _PATH = "/ajax-api/2.0/mlflow/metrics/get-history-bulk"
-_ROWS = 25_000
-"""The most that MLflow gives in an answer."""
-_RUNS = 100
-"""The most that MLflow lets itself be asked for."""
+_MAX_POINTS = 25_000
+"""Maximum points of an answer, by MLflow."""
+_MAX_RUNS = 100
+"""Maximum runs of a request, by MLflow."""
 _FIRST_RUNS = 25
-_FILLED = 0.8
-"""Share of an answer that is reckoned with, so that few are cut off."""
+_FILL = 0.8
+"""Share of an answer that we plan to use, so that few are truncated."""
 
 
 class Curve(NamedTuple):
@@ -34,34 +34,39 @@ class Curve(NamedTuple):
     run: int
     """Index of the run."""
     id: str
+    """The run's id."""
     last_step: int
-    """Step of its last point, which a whole history has."""
+    """Step of its last point, which a complete history has."""
 
 
-def histories(
-    client: Any, wanted: Iterable[Curve], collector: collect.Collector, threads: int, tell: Callable[[int], None]
+def read_histories(
+    client: Any,
+    curves: Iterable[Curve],
+    collector: collect.Collector,
+    threads: int,
+    on_progress: Callable[[int], None],
 ) -> list[Curve]:
-    """Add whole histories to the collector; gives those back that the server does not give so.
+    """Add complete histories to the collector; return the curves that the server does not deliver in this way.
 
-    tell: told how many curves were read. Raises what MLflow's client raises where the server does not answer at all.
+    on_progress: called with the number of curves read. Raises what MLflow's client raises if the server does not answer at all.
     """
-    queue = _Queue(wanted, tell)
+    queue = _Queue(curves, on_progress)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="advisor-read")
 
     def work() -> None:
         while part := queue.take():
             try:
-                found, points = _ask(client, part)
+                counts, points = _request(client, part)
             except BaseException:
                 queue.stop()
                 raise
             for columns in points:
                 collector.add(part[0].metric, *columns)
-            queue.done(part, found)
+            queue.finish(part, counts)
 
     try:
-        for finished in [pool.submit(work) for _ in range(threads)]:
-            finished.result()
+        for worker in [pool.submit(work) for _ in range(threads)]:
+            worker.result()
     finally:
         queue.stop()
         pool.shutdown(cancel_futures=True)
@@ -69,49 +74,49 @@ def histories(
 
 
 class _Queue:
-    """Shares curves out among threads in parts of one metric, as large as answers may be."""
+    """Gives threads curves of one metric, as many as fit into an answer."""
 
-    def __init__(self, wanted: Iterable[Curve], tell: Callable[[int], None]) -> None:
-        self._tell, self._read = tell, 0
+    def __init__(self, curves: Iterable[Curve], on_progress: Callable[[int], None]) -> None:
+        self._on_progress, self._read = on_progress, 0
         self._lock = threading.Lock()
-        self._left = [list(same) for _, same in groupby(sorted(wanted), key=lambda curve: curve.metric)]
+        self._waiting = [list(same) for _, same in groupby(sorted(curves), key=lambda curve: curve.metric)]
         self._size: dict[str, int] = {}
         self.refused: list[Curve] = []
 
     def take(self) -> list[Curve]:
-        """The next part; empty if there is none."""
+        """Return the next curves; an empty list at the end."""
         with self._lock:
-            if not self._left:
+            if not self._waiting:
                 return []
-            same = self._left[-1]
+            same = self._waiting[-1]
             size = self._size.get(same[0].metric, _FIRST_RUNS)
             part, same[:] = same[:size], same[size:]
             if not same:
-                self._left.pop()
+                self._waiting.pop()
             return part
 
-    def done(self, part: Sequence[Curve], points: dict[int, int] | None) -> None:
-        """Note how many points each run has that was read whole; None where the server is not to be asked so."""
+    def finish(self, part: Sequence[Curve], counts: dict[int, int] | None) -> None:
+        """Note the number of points of each run whose history is complete; None if the server does not support the request."""
         with self._lock:
-            found = points or {}
-            self._read += len(found)
-            rest = [curve for curve in part if curve.run not in found]
-            if points is None or (rest and len(part) == 1):
+            complete = counts or {}
+            self._read += len(complete)
+            rest = [curve for curve in part if curve.run not in complete]
+            if counts is None or (rest and len(part) == 1):
                 self.refused += rest
             elif rest:
-                self._left.append(rest)
-            fitting = int(_FILLED * _ROWS / max(found.values())) if found else 1
-            self._size[part[0].metric] = max(1, min(_RUNS, fitting))
-            self._tell(self._read)
+                self._waiting.append(rest)
+            fitting = int(_FILL * _MAX_POINTS / max(complete.values())) if complete else 1
+            self._size[part[0].metric] = max(1, min(_MAX_RUNS, fitting))
+            self._on_progress(self._read)
 
     def stop(self) -> None:
-        """Give out no more."""
+        """Drop all waiting curves."""
         with self._lock:
-            self._left.clear()
+            self._waiting.clear()
 
 
-def _ask(client: Any, part: Sequence[Curve]) -> tuple[dict[int, int] | None, list[collect.Columns]]:
-    """The number of points of each run whose history the answer has whole, and their columns; None if it is no such answer."""
+def _request(client: Any, part: Sequence[Curve]) -> tuple[dict[int, int] | None, list[collect.Columns]]:
+    """Return the number of points of each run whose history is complete, and its columns; (None, []) for any other answer."""
     from mlflow.utils.rest_utils import http_request
 
     answer = http_request(  # type: ignore[no-untyped-call]
@@ -119,38 +124,32 @@ def _ask(client: Any, part: Sequence[Curve]) -> tuple[dict[int, int] | None, lis
         _PATH,
         "GET",
         raise_on_status=False,
-        params={"run_id": [curve.id for curve in part], "metric_key": part[0].metric, "max_results": _ROWS},
+        params={"run_id": [curve.id for curve in part], "metric_key": part[0].metric, "max_results": _MAX_POINTS},
     )
-    if answer.status_code != 200:  # a server that is none of MLflow's, or a proxy that lets no such call pass
+    if answer.status_code != 200:  # not MLflow's own server, or a proxy that blocks the request
         return None, []
     number = {curve.id: i for i, curve in enumerate(part)}
     try:
-        found = json.loads(answer.content)["metrics"]
-        place = np.fromiter((number[m["run_id"]] for m in found), np.int64, len(found))
-        steps = np.fromiter((m["step"] for m in found), np.int64, len(found))
-        values = np.fromiter((m["value"] for m in found), np.float64, len(found))
-        times = np.fromiter((m["timestamp"] for m in found), np.int64, len(found))
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        OverflowError,
-        RecursionError,
-    ):  # also where a proxy answers with a page of its own
+        metrics = json.loads(answer.content)["metrics"]
+        place = np.fromiter((number[m["run_id"]] for m in metrics), np.int64, len(metrics))
+        steps = np.fromiter((m["step"] for m in metrics), np.int64, len(metrics))
+        values = np.fromiter((m["value"] for m in metrics), np.float64, len(metrics))
+        times = np.fromiter((m["timestamp"] for m in metrics), np.int64, len(metrics))
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):  # such as a proxy's page
         return None, []
-    whole = _whole(part, place, steps)
+    complete = _complete(part, place, steps)
     runs = np.array([curve.run for curve in part])
-    keep = whole[place]
+    keep = complete[place]
     points = np.bincount(place, minlength=len(part))
-    read = {curve.run: int(n) for curve, n, all_of_it in zip(part, points, whole, strict=True) if all_of_it}
-    return read, [(runs[place[keep]], steps[keep], values[keep], times[keep])]
+    counts = {curve.run: int(n) for curve, n, whole in zip(part, points, complete, strict=True) if whole}
+    return counts, [(runs[place[keep]], steps[keep], values[keep], times[keep])]
 
 
-def _whole(part: Sequence[Curve], place: collect.IntArray, steps: collect.IntArray) -> BoolArray:
-    """Which of the curves the answer has to their last step, shape (curves,); the last run of one that was cut off is not whole."""
+def _complete(part: Sequence[Curve], place: collect.IntArray, steps: collect.IntArray) -> BoolArray:
+    """Return which curves reach their last step, shape (curves,); the last curve of a truncated answer does not count."""
     last = np.full(len(part), np.iinfo(np.int64).min)
     np.maximum.at(last, place, steps)
-    whole = last >= [curve.last_step for curve in part]
-    if len(place) >= _ROWS:
-        whole[place[-1]] = False
-    return whole
+    complete = last >= [curve.last_step for curve in part]
+    if len(place) >= _MAX_POINTS:
+        complete[place[-1]] = False
+    return complete

@@ -1,154 +1,233 @@
-"""What reading a database by SQL is the same for whichever database it is: blocks of runs, points by metric, sidecars."""
+"""The database-independent part of reading an experiment by SQL: blocks of runs, points by metric, cache, sidecars."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
 from advisor import contract
 from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError
-from advisor.model.space import BoolArray
-from advisor.tracking.points import cache, collect, sidecar
-from advisor.tracking.points.sidecar import Full, Source, longest, prefer
+from advisor.tracking.points import cache, collect
+from advisor.tracking.points.sidecar import SidecarSource, max_curve_points, read_sidecars, use_sidecars
 from advisor.tracking.runs import Experiment, Run
+from advisor.tracking.stores.filtering import matching_runs
 from advisor.tracking.stores.location import Location
-from advisor.tracking.stores.lookup import Listed, choose
+from advisor.tracking.stores.lookup import ExperimentEntry, choose
 
-POINTS_AT_ONCE = 250_000
-"""Points read by one query: a writer waits for one query to end, never for the whole reading."""
-WORTH_KEEPING = 250_000
-"""Points that a database takes longer to give than a file to write."""
+MIN_POINTS_TO_CACHE = 250_000
+"""Minimum new points for which writing a cache file takes less time than asking the database again."""
 _FIRST_RUNS = 16
+"""Runs of the first block, whose points tell how many runs the next ones may have."""
 
 POINT = np.dtype([("group", np.int64), ("step", np.int64), ("value", np.float64), ("time", np.int64)])
 """The group is run * metrics + metric; the time is in milliseconds."""
-Block = np.ndarray[Any, Any]
-"""Points, shape (n,)."""
-Latest = tuple[int, str, int, int, float | None]
-"""The last point of a curve: its run, its metric, time in milliseconds, step and value."""
-Found = tuple[Any, ...]
+Block: TypeAlias = np.ndarray[Any, Any]
+"""Points of some runs, shape (n,), type `POINT`."""
+LastPoint: TypeAlias = tuple[int, str, int, int, float | None]
+"""The last point of a curve: index of its run, metric, time in milliseconds, step, value."""
+RunRow: TypeAlias = tuple[Any, ...]
 """A run's id, name, status, start and end in milliseconds, artifact folder and user."""
 NAN = float(np.nextafter(collect.LARGEST, 0.0))
-"""Stands for NaN on the way from a database that knows none to NumPy; no metric is that large."""
+"""Stands for NaN in numbers on their way from a database without NaN to NumPy; no metric is that large."""
+
+_EXPERIMENTS = "SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id"
+_STUDY_FILES = """
+    SELECT e.experiment_id, e.name, t.key, t.value FROM experiments e LEFT JOIN experiment_tags t
+    ON t.experiment_id = e.experiment_id AND t.key LIKE 'advisor.study_file%'
+    WHERE e.lifecycle_stage = 'active' ORDER BY e.experiment_id, t.key
+"""
+_RUNS = """
+    SELECT run_uuid, name, status, start_time, end_time, artifact_uri, user_id FROM runs
+    WHERE experiment_id = {experiment} AND lifecycle_stage = 'active' ORDER BY {order}
+"""
+_EXPERIMENT_TAGS = (
+    "SELECT t.key, substr(t.value, 1, {length}) FROM experiment_tags t WHERE t.experiment_id = {experiment}"
+)
 
 
 class Database(Protocol):
-    """What reading asks the server of a database; where it asks of runs by their ids, answers name them by their places."""
+    """The queries whose SQL depends on the database. A run is named by its index in `ids`; an empty id has no rows."""
 
-    def experiments(self) -> list[Listed]:
-        """All experiments, also deleted ones."""
+    run_order: str
+    """The order of runs by their start, then by the bytes of their ids, as SQL."""
 
-    def runs(self, experiment: int) -> Sequence[Found]:
-        """The runs that were not deleted, in the order of their start."""
-
-    def execute(self, sql: str, values: tuple[str, ...]) -> Iterable[Any]:
-        """The rows of a query of `filtering`."""
-
-    def experiment_tags(self, experiment: int) -> Iterable[Any]:
-        """(key, value cut to `collect.MAX_TEXT`)."""
+    def query(self, sql: str, *values: str) -> Sequence[Any]:
+        """Run a query of this module or of `filtering`, with `?` for each value."""
 
     def params(self, ids: list[str]) -> Iterable[Any]:
         """(run, key, value cut to `collect.MAX_TEXT`)."""
 
     def tags(self, ids: list[str]) -> Iterable[Any]:
-        """As `params`; at least what `collect.keep_tags` keeps: this only keeps millions of others inside the database."""
+        """As `params`; at least the tags that `collect.keep_tags` keeps, so that millions of others stay in the database."""
 
-    def latest(self, ids: list[str]) -> Iterable[Latest]:
+    def last_points(self, ids: list[str]) -> Iterable[LastPoint]:
         """The last point of each curve."""
 
-    def added(self, ids: list[str]) -> Iterable[Any]:
-        """(run, what changes with every point that is added to it, whatever its step)."""
+    def revisions(self, ids: list[str]) -> Iterable[Any]:
+        """(run, value that changes with every point that is added to the run, whatever its step)."""
 
-    def points(self, metrics: Mapping[str, int], ids: list[str]) -> Block:
-        """The points of the metrics, which come with their places."""
-
-
-def read(
-    database: Database,
-    location: Location,
-    experiment: str,
-    *,
-    filter: str | None,
-    system_metrics: bool,
-    on_progress: Callable[[int, int], None],
-    points_at_once: int,
-) -> Experiment:
-    """The experiment of that name or id; points_at_once: see `gather`."""
-    chosen = choose(experiment, database.experiments(), location)
-    found = database.runs(int(chosen.id))
-    if filter:
-        from advisor.tracking.stores.filtering import matching
-
-        found = matching(database.execute, found, filter)
-    ids = [row[0] for row in found]
-    runs = _runs(found, database.params(ids), database.tags(ids))
-    latest = list(database.latest(ids))
-    wanted = sources(runs, [row[5] for row in found], latest)
-    kept, collector = cache.of_experiment(location, chosen.id), collect.Collector()
-    known = kept.fill(keys(runs, wanted, latest, dict(database.added(ids)), system_metrics), collector)
-    names = {key for i, key, *_ in latest if not known[i]}
-    metrics = sorted(key for key in names if system_metrics or not key.startswith(collect.SYSTEM_PREFIX))
-    # A known run keeps its place, under no id.
-    unknown = ["" if skip else id for id, skip in zip(ids, known, strict=True)]
-    places = {name: i for i, name in enumerate(metrics)}
-
-    def block(start: int, stop: int) -> Block:
-        points = database.points(places, unknown[start:stop])
-        points["group"] += start * len(metrics)
-        return points
-
-    gather(len(ids), metrics, block, collector, on_progress, points_at_once=points_at_once)
-    full, warnings, unusable = read_sidecars(wanted, known, on_progress)
-    prefer(full, collector)
-    return Experiment(
-        name=chosen.name,
-        runs=runs,
-        points=kept.points(collector, worth=WORTH_KEEPING, but=unusable),
-        tags=collect.keep_tags(dict(database.experiment_tags(int(chosen.id)))),
-        warnings=warnings,
-    )
+    def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, Block]]:
+        """Read the points of the metrics, given with their numbers: (number of runs read so far, points of the last ones)."""
 
 
-def _runs(found: Sequence[Found], params: Iterable[Any], tags: Iterable[Any]) -> tuple[Run, ...]:
-    params_of, tags_of = collect.text_maps(params, len(found)), collect.text_maps(tags, len(found))
+class SqlStore(ABC):
+    """A `store.Store` over a database."""
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+
+    @abstractmethod
+    def open(self) -> AbstractContextManager[Database]:
+        """Connect to the database within the block; its errors come out as AdvisorError."""
+
+    def experiments(self) -> list[ExperimentEntry]:
+        """As `store.Store`."""
+        with self.open() as database:
+            return _experiments(database)
+
+    def study_files(self) -> list[tuple[str, dict[str, str]]]:
+        """As `store.Store`."""
+        with self.open() as database:
+            rows = database.query(_STUDY_FILES)
+        experiments: dict[str, tuple[str, dict[str, str]]] = {}
+        for id, name, key, value in rows:
+            tags = experiments.setdefault(str(id), (name, {}))[1]
+            if key is not None:
+                tags[key] = value
+        return list(experiments.values())
+
+    def read(
+        self,
+        experiment: str,
+        *,
+        filter: str | None,
+        system_metrics: bool,
+        on_progress: Callable[[int, int], None],
+    ) -> Experiment:
+        """As `store.Store`."""
+        with self.open() as database:
+            chosen = choose(experiment, _experiments(database), self.location)
+            rows = database.query(_RUNS.format(experiment=int(chosen.id), order=database.run_order))
+            if filter:
+                rows = matching_runs(database.query, rows, filter)
+            reading = _Reading(database, rows, system_metrics, on_progress)
+            tags = database.query(_EXPERIMENT_TAGS.format(experiment=int(chosen.id), length=collect.MAX_TEXT))
+            points, warnings = reading.points(cache.of_experiment(self.location, chosen.id))
+            return Experiment(chosen.name, reading.runs, points, collect.keep_tags(dict(map(tuple, tags))), warnings)
+
+
+def _experiments(database: Database) -> list[ExperimentEntry]:
+    rows = database.query(_EXPERIMENTS)
+    return [ExperimentEntry(id=str(id), name=name, deleted=stage == "deleted") for id, name, stage in rows]
+
+
+class _Reading:
+    """The reading of one experiment's runs."""
+
+    def __init__(
+        self,
+        database: Database,
+        rows: Sequence[RunRow],
+        system_metrics: bool,
+        on_progress: Callable[[int, int], None],
+    ) -> None:
+        self._database, self._system_metrics, self._on_progress = database, system_metrics, on_progress
+        self._ids = [row[0] for row in rows]
+        self.runs = _runs(rows, database.params(self._ids), database.tags(self._ids))
+        self._last_points = list(database.last_points(self._ids))
+        self._sources = _sidecar_sources(self.runs, [row[5] for row in rows], self._last_points)
+        self._max_curve_points = max_curve_points(sum(source is not None for source in self._sources))
+
+    def points(self, kept: cache.Cache) -> tuple[dict[str, collect.Points], tuple[str, ...]]:
+        """Return the points by metric, and warnings."""
+        collector = collect.Collector()
+        known = kept.load(self._cache_keys(), collector)
+        names = {key for run, key, *_ in self._last_points if not known[run]}
+        metrics = sorted(key for key in names if self._system_metrics or not key.startswith(collect.SYSTEM_PREFIX))
+        # A run that the cache knows keeps its index, with an empty id.
+        unknown = ["" if skip else id for id, skip in zip(self._ids, known, strict=True)]
+        for done, block in self._database.blocks({name: i for i, name in enumerate(metrics)}, unknown):
+            _add(block, metrics, collector)
+            self._on_progress(done, len(unknown))
+        wanted = [None if known[i] else source for i, source in enumerate(self._sources)]
+        sidecars, warnings = read_sidecars(
+            wanted, tracking_uri=None, limit=self._max_curve_points, reducing=False, on_progress=self._on_progress
+        )
+        use_sidecars(sidecars, collector)
+        unusable = [i for i, source in enumerate(wanted) if source is not None and sidecars[i] is None]
+        return kept.save(collector, min_points=MIN_POINTS_TO_CACHE, except_runs=unusable), warnings
+
+    def _cache_keys(self) -> list[str | None]:
+        last: list[list[tuple[str, int, int, str]]] = [[] for _ in self.runs]
+        for run, metric, time, step, value in self._last_points:
+            last[run].append((metric, time, step, repr(value)))
+        revisions = dict(map(tuple, self._database.revisions(self._ids)))
+        keys: list[str | None] = []
+        for i, (run, source) in enumerate(zip(self.runs, self._sources, strict=True)):
+            if run.status in ("RUNNING", "SCHEDULED"):
+                keys.append(None)
+                continue
+            sidecar = () if source is None else (source.tag, source.root, self._max_curve_points)
+            facts = run.id, run.status, run.started, run.ended, revisions.get(i), sorted(last[i])
+            keys.append(cache.key(*facts, self._system_metrics, *sidecar))
+        return keys
+
+
+def _runs(rows: Sequence[RunRow], params: Iterable[Any], tags: Iterable[Any]) -> tuple[Run, ...]:
+    params_of, tags_of = collect.text_maps(params, len(rows)), collect.text_maps(tags, len(rows))
     return tuple(
         collect.make_run(
             id=id, name=name, status=status, start_ms=start, end_ms=end, params=params_of[i], tags=tags_of[i]
         )
-        for i, (id, name, status, start, end, *_) in enumerate(found)
+        for i, (id, name, status, start, end, *_) in enumerate(rows)
     )
 
 
-def listed(found: Iterable[Any]) -> list[Listed]:
-    """Experiments from (id, name, lifecycle stage)."""
-    return [Listed(id=str(id), name=name, deleted=stage == "deleted") for id, name, stage in found]
+def _sidecar_sources(
+    runs: Sequence[Run], roots: Sequence[str | None], last_points: Iterable[LastPoint]
+) -> list[SidecarSource | None]:
+    """Return the sidecars of the ended runs of which the store holds only windows of some curve.
+
+    roots: the runs' artifact folders.
+    """
+    stored: list[dict[str, int]] = [{} for _ in runs]
+    for run, key, time, *_ in last_points:
+        stored[run][key] = time
+    return [
+        SidecarSource(run.tags[contract.TAG_SIDECAR], root or "", mine)
+        if contract.TAG_SIDECAR in run.tags
+        and run.status not in ("RUNNING", "SCHEDULED")
+        and any(key + contract.MAX_SUFFIX in mine for key in mine)
+        else None
+        for run, root, mine in zip(runs, roots, stored, strict=True)
+    ]
 
 
-def gather(
-    runs: int,
-    metrics: Sequence[str],
-    read: Callable[[int, int], Block],
-    collector: collect.Collector,
-    on_progress: Callable[[int, int], None],
-    *,
-    points_at_once: int = POINTS_AT_ONCE,
-) -> None:
-    """All points, by blocks of runs; `read` gives the points of the runs from its first argument on, up to its second."""
-    done, at_once = 0, _FIRST_RUNS
-    while done < runs:
-        block = read(done, done + at_once)
-        _split(block, metrics, collector)
-        done = min(done + at_once, runs)
-        on_progress(done, runs)
-        at_once = max(1, min(4 * at_once, at_once * points_at_once // max(len(block), 1)))
+def read_blocks(
+    read: Callable[[list[str]], Block], ids: list[str], metrics: int, points_at_once: int, done: int = 0
+) -> Iterator[tuple[int, Block]]:
+    """Yield `Database.blocks` by a query for each block, from run number `done` on.
+
+    read: returns the points of some runs, numbered from 0. points_at_once: maximum points of a block, roughly.
+    """
+    size = _FIRST_RUNS
+    while done < len(ids):
+        block = read(ids[done : done + size])
+        block["group"] += done * metrics
+        done = min(done + size, len(ids))
+        yield done, block
+        size = max(1, min(4 * size, size * points_at_once // max(len(block), 1)))
 
 
-def _split(block: Block, metrics: Sequence[str], collector: collect.Collector) -> None:
+def _add(block: Block, metrics: Sequence[str], collector: collect.Collector) -> None:
+    """Add the points of a block to the collector, metric by metric."""
     if not len(block):
         return
     runs, metric = np.divmod(block["group"], len(metrics))
@@ -161,84 +240,20 @@ def _split(block: Block, metrics: Sequence[str], collector: collect.Collector) -
             collector.add(name, runs[part], steps[part], values[part], times[part])
 
 
-def keys(
-    runs: Sequence[Run],
-    sources: Sequence[Source | None],
-    latest: Iterable[Latest],
-    added: Mapping[int, object],
-    system_metrics: bool,
-) -> list[str | None]:
-    """What the cache knows the runs by; `added` is what tells of each whether a point came in between, whatever its step."""
-    last: list[list[tuple[str, int, int, str]]] = [[] for _ in runs]
-    for i, metric, time, step, value in latest:
-        last[i].append((metric, time, step, repr(value)))
-    limit = longest(sum(source is not None for source in sources))
-    return [
-        None
-        if run.status in ("RUNNING", "SCHEDULED")
-        else cache.key(run.id, run.status, run.started, run.ended, added.get(i), sorted(mine), system_metrics)
-        + (cache.key(source.tag, source.root, limit) if source is not None else "")
-        for i, (run, mine, source) in enumerate(zip(runs, last, sources, strict=True))
-    ]
-
-
-def sources(runs: Sequence[Run], roots: Sequence[str | None], latest: Iterable[Latest]) -> list[Source | None]:
-    """Where to look for curves at full resolution: for the runs of which the store has only windows of some.
-
-    roots: the runs' artifact folders.
-    """
-    stored: list[dict[str, int]] = [{} for _ in runs]
-    for i, key, time, *_ in latest:
-        stored[i][key] = time
-    return [
-        Source(run.tags[contract.TAG_SIDECAR], root or "", mine)
-        if contract.TAG_SIDECAR in run.tags
-        and run.status not in ("RUNNING", "SCHEDULED")
-        and any(key + contract.MAX_SUFFIX in mine for key in mine)
-        else None
-        for run, root, mine in zip(runs, roots, stored, strict=True)
-    ]
-
-
-def read_sidecars(
-    sources: Sequence[Source | None], known: BoolArray, on_progress: Callable[[int, int], None]
-) -> tuple[list[Full | None], tuple[str, ...], list[int]]:
-    """What the sidecars of the runs have that are not known, warnings, and the runs whose sidecar cannot be used."""
-    wanted = [None if known[i] else source for i, source in enumerate(sources)]
-    limit = longest(sum(source is not None for source in sources))
-    full, warnings = sidecar.read_sidecars(
-        wanted, tracking_uri=None, limit=limit, reducing=False, on_progress=on_progress
-    )
-    return full, warnings, [i for i, source in enumerate(wanted) if source is not None and full[i] is None]
+# --- errors ---------------------------------------------------------------------------------------------------------------------
 
 
 def check_version(version: str | None, where: object) -> None:
-    """Refuse the schema of an MLflow that is newer than the installed one; None where the store does not say."""
-    known = known_versions()
+    """Refuse the schema of an MLflow newer than the installed one. version: None if the store does not say it."""
+    known = _known_versions()
     if known and version is not None and version not in known:
         raise AdvisorError(
             f"{where} was written by a newer MLflow than the one installed here; run: pip install --upgrade mlflow-skinny"
         )
 
 
-def refusal(reason: Literal["no store", "old schema", "no privilege", "out of reach"], where: str) -> AdvisorError:
-    """Why a server's database cannot be read, in one line that says what to do."""
-    said = {
-        "no store": f"{where} holds no MLflow store; pass the database that your tracking server uses",
-        "old schema": f"{where} has the schema of an older MLflow; back it up and run: mlflow db upgrade",
-        "no privilege": f"{where} refuses to be read; the user needs SELECT on the tables of MLflow",
-        "out of reach": f"cannot reach {where}; is the database running, and are user and password right?",
-    }
-    return AdvisorError(said[reason])
-
-
-def short(said: object) -> str:
-    """What a driver says, on one line of bearable length, without credentials."""
-    return " ".join(redact(str(said)).split())[:300]
-
-
-def known_versions() -> set[str]:
-    """The schema versions that the installed MLflow has a migration to; read from its files' names, as importing it is slow."""
+def _known_versions() -> set[str]:
+    """Return the schema versions of the installed MLflow, read from the names of its migrations: importing it is slow."""
     spec = find_spec("mlflow")
     folders = spec.submodule_search_locations if spec is not None else None
     return {
@@ -246,3 +261,19 @@ def known_versions() -> set[str]:
         for folder in folders or ()
         for file in Path(folder, "store", "db_migrations", "versions").glob("[0-9a-f]*_*.py")
     }
+
+
+def refusal(reason: Literal["no store", "old schema", "no privilege", "out of reach"], where: str) -> AdvisorError:
+    """Return the error for a server's database that cannot be read."""
+    messages = {
+        "no store": f"{where} holds no MLflow store; pass the database that your tracking server uses",
+        "old schema": f"{where} has the schema of an older MLflow; back it up and run: mlflow db upgrade",
+        "no privilege": f"{where} denies reading; the user needs SELECT on the tables of MLflow",
+        "out of reach": f"cannot reach {where}; is the database running, and are user and password right?",
+    }
+    return AdvisorError(messages[reason])
+
+
+def short(message: object) -> str:
+    """Return a driver's message on one line of at most 300 characters, without credentials."""
+    return " ".join(redact(str(message)).split())[:300]

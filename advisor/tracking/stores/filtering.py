@@ -1,4 +1,4 @@
-"""MLflow's filter strings over runs that were read by SQL, evaluated by MLflow's own code on the values they mention."""
+"""Applies MLflow's filter strings to runs that were read by SQL, with MLflow's own code."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ _TABLES = {
 }
 
 
-Execute: TypeAlias = Callable[[str, tuple[str, ...]], Iterable[tuple[Any, ...]]]
-"""Runs a query with question marks for its parameters."""
+Query: TypeAlias = Callable[..., Iterable[tuple[Any, ...]]]
+"""Runs SQL with a question mark for each value."""
 
 
-def matching(execute: Execute, rows: Sequence[tuple[Any, ...]], filter: str) -> list[tuple[Any, ...]]:
-    """Those of `rows` (run_uuid, name, status, start_time, end_time, artifact_uri, user_id) whose run the filter lets pass."""
+def matching_runs(query: Query, rows: Sequence[tuple[Any, ...]], filter: str) -> list[tuple[Any, ...]]:
+    """Return the rows (id, name, status, start, end, artifact folder, user) of the runs that match the filter."""
     with quiet_mlflow():
         from mlflow.exceptions import MlflowException
         from mlflow.utils.search_utils import SearchUtils
 
         try:
             clauses = SearchUtils.parse_search_filter(filter)  # type: ignore[no-untyped-call]
-            runs = _entities(execute, rows, clauses)
-            passed = {run.info.run_id for run in SearchUtils.filter(runs, filter)}  # type: ignore[no-untyped-call]
+            runs = _entities(query, rows, clauses)
+            matches = {run.info.run_id for run in SearchUtils.filter(runs, filter)}  # type: ignore[no-untyped-call]
         except MlflowException as error:
             raise bad_filter(filter, error) from error
-    return [row for row in rows if row[0] in passed]
+    return [row for row in rows if row[0] in matches]
 
 
-def _entities(execute: Execute, rows: Sequence[tuple[Any, ...]], clauses: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _entities(query: Query, rows: Sequence[tuple[Any, ...]], clauses: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return the runs as MLflow's objects, with the values that the filter mentions."""
     from mlflow.entities import LifecycleStage, Metric, Param, Run, RunData, RunInfo, RunTag
 
     values: dict[str, dict[str, list[Any]]] = {kind: {} for kind in _TABLES}
@@ -44,16 +45,16 @@ def _entities(execute: Execute, rows: Sequence[tuple[Any, ...]], clauses: Sequen
             raise AdvisorError("--filter on datasets works only through a tracking server; pass its http:// address")
         if kind not in _TABLES:
             continue
-        for run, value, is_nan in execute(_TABLES[kind], (key,)):
+        for run, value, is_nan in query(_TABLES[kind], key):
             values[kind].setdefault(run, []).append((key, math.nan if is_nan else value))
     return [
         Run(
             RunInfo(
-                id,  # MLflow 2 calls it run_uuid
+                id,  # MLflow 2 names it run_uuid
                 experiment_id="",
                 user_id=user or "",
                 status=status,
-                start_time=start or 0,  # MLflow's own objects need one
+                start_time=start or 0,  # required by MLflow's objects
                 end_time=end,
                 lifecycle_stage=LifecycleStage.ACTIVE,
                 artifact_uri=artifacts,

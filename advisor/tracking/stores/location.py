@@ -1,4 +1,4 @@
-"""Where an MLflow store is: reads tracking URIs without importing MLflow, and writes them without their passwords."""
+"""Parses tracking URIs without importing MLflow, and displays them without their passwords."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _DATABASES = ("postgresql", "postgres", "mysql", "mssql")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A tracking URI and what it points at."""
+    """The location of an MLflow store."""
 
     kind: Kind
     uri: str = ""
-    """As MLflow's client takes it; it may hold a password, so show `shown` instead."""
+    """As MLflow's client takes it. It may hold a password: messages use `display`."""
     path: Path | None = None
     """The database file or folder, absolute, for the kinds `sqlite` and `files`."""
 
     @property
-    def shown(self) -> str:
-        """For messages: the path of a local store, else the URI without user and password."""
+    def display(self) -> str:
+        """The path of a local store, else the URI without user and password."""
         return str(self.path) if self.path is not None else redact(self.uri)
 
 
 def locate(tracking_uri: str | None) -> Location:
-    """The store that `tracking_uri` names; without one, the store that MLflow itself would take.
+    """Return the store of `tracking_uri` (or of a path of a file or folder); without one, MLflow's default.
 
-    That is the environment's MLFLOW_TRACKING_URI (which `mlflow.set_tracking_uri` sets as well), else the working directory's
-    `mlruns` folder if it holds experiments, else its `mlflow.db`. A plain path of a file or a folder will do as well.
+    The default is the environment's MLFLOW_TRACKING_URI (which `mlflow.set_tracking_uri` sets as well), else the working
+    directory's `mlruns` folder if it holds experiments, else its `mlflow.db`.
     """
     uri = str(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or "").strip()
     if not uri:
@@ -64,30 +64,30 @@ def locate(tracking_uri: str | None) -> Location:
 
 def _address(uri: str) -> str:
     try:
-        known = urlsplit(uri)
-        if known.hostname and (known.port is None or known.port):
+        parts = urlsplit(uri)
+        if parts.hostname and (parts.port is None or parts.port):
             return uri
-    except ValueError:  # a port that is no number, a bracket that is not closed
+    except ValueError:  # an invalid port or bracket
         pass
     raise AdvisorError(f"{redact(uri)!r} is no address of a server; one is http://host:5000")
 
 
 def _plugins(scheme: str) -> set[str]:
-    """The schemes that an installed MLflow plugin serves; looked up only for a scheme that MLflow itself does not know."""
-    return {found.name for found in entry_points(group="mlflow.tracking_store")} if scheme else set()
+    """Return the schemes of the installed plugins of MLflow."""
+    return {entry.name for entry in entry_points(group="mlflow.tracking_store")} if scheme else set()
 
 
 def _unknown(uri: str) -> AdvisorError:
-    shown = redact(uri) if "://" in uri else uri.rsplit("@", 1)[-1]
-    if re.fullmatch(r"[\w.-]+:\d{1,5}(/.*)?", shown):
-        return AdvisorError(f"{shown!r} is no tracking URI; did you mean http://{shown}?")
+    display = redact(uri) if "://" in uri else uri.rsplit("@", 1)[-1]
+    if re.fullmatch(r"[\w.-]+:\d{1,5}(/.*)?", display):
+        return AdvisorError(f"{display!r} is no tracking URI; did you mean http://{display}?")
     return AdvisorError(
-        f"{shown!r} is no tracking URI; one is sqlite:///file.db, http(s)://..., postgresql://... or the path of a folder"
+        f"{display!r} is no tracking URI; one is sqlite:///file.db, http(s)://..., postgresql://... or the path of a folder"
     )
 
 
 def from_anywhere(location: Location) -> str:
-    """The store's URI for a process that may work in another folder: a database's file in full."""
+    """Return the store's URI with the absolute path of a SQLite file, for a process with another working directory."""
     if location.kind != "sqlite" or location.path is None:
         return location.uri
     scheme, _, rest = location.uri.partition(":")
@@ -96,7 +96,7 @@ def from_anywhere(location: Location) -> str:
 
 
 def require_local(location: Location) -> Path:
-    """The path of a local store; AdvisorError if nothing is there, so that reading never creates a store."""
+    """Return the path of a local store; AdvisorError if there is none, so that reading never creates a store."""
     assert location.path is not None
     if not location.path.exists():
         raise AdvisorError(
@@ -123,7 +123,7 @@ def _default() -> Location:
 
 
 def default_for_writing() -> Location:
-    """As `locate(None)`, but a store that does not exist yet will do: `mlflow.db` in the working directory."""
+    """As `locate(None)`, but if there is no store yet, `mlflow.db` in the working directory."""
     try:
         return locate(None)
     except AdvisorError:
@@ -141,19 +141,19 @@ def _files(path: Path) -> Location:
 
 
 def _database_path(uri: str) -> Path:
-    """The file of an SQLAlchemy URI: three slashes and a path, relative or (with a fourth) absolute."""
-    written = uri.split(":", 1)[1].removeprefix("///").split("?", 1)[0]
-    if written in ("", ":memory:"):
+    """Return the file of an SQLAlchemy URI: three slashes and a path, relative or (with a fourth slash) absolute."""
+    text = uri.split(":", 1)[1].removeprefix("///").split("?", 1)[0]
+    if text in ("", ":memory:"):
         raise AdvisorError(f"{uri!r} names no database file; write sqlite:///path/to/mlflow.db")
-    if written.startswith("//"):
+    if text.startswith("//"):
         raise AdvisorError(
             f"{uri!r} has too few or too many slashes; write sqlite:///relative.db or sqlite:////absolute.db"
         )
-    path = Path(written)
+    path = Path(text)
     try:
-        return path if path.exists() or "%" not in written else Path(unquote(written))
-    except OSError as error:  # a name that is too long
-        raise AdvisorError(f"cannot read {written[:100]!r}: {error.strerror or error}") from None
+        return path if path.exists() or "%" not in text else Path(unquote(text))
+    except OSError as error:  # such as a name that is too long
+        raise AdvisorError(f"cannot read {text[:100]!r}: {error.strerror or error}") from None
 
 
 def _is_drive(uri: str) -> bool:

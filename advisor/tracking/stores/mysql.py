@@ -1,14 +1,14 @@
-"""Reads an experiment straight from MLflow's MySQL or MariaDB database: a few set-based, read-only queries of one snapshot.
+"""Reads an experiment from MLflow's MySQL or MariaDB database by a few read-only queries in one snapshot.
 
-Points come as one text a curve, which the database joins and Arrow parses: a row a point would cost Python most of the time.
-Names are compared as these databases were told to, mostly without regard to case: they refuse a run a second metric `Loss`
-beside its `loss`, while two runs may have one each. Here such names are two metrics, as they are to MLflow.
+The database joins each curve into one text, which Arrow parses: fetching a row for each point would take several times as long.
+These databases mostly compare names without regard to case: they refuse a run a second metric `Loss` beside its `loss`, while two
+runs may have one each. Such names are two metrics here, as they are to MLflow.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,8 @@ import numpy as np
 
 from advisor.model.errors import AdvisorError
 from advisor.tracking.points import collect
-from advisor.tracking.runs import Experiment
 from advisor.tracking.stores import database
 from advisor.tracking.stores.location import Location
-from advisor.tracking.stores.lookup import Listed
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -28,29 +26,39 @@ if TYPE_CHECKING:
     Connection = sqlalchemy.Connection
 
 _DRIVERS = ("pymysql", "mysqldb")
-_CONNECT_S = 5
+_CONNECT_TIMEOUT_S = 5
 _POINTS_AT_ONCE = 1_000_000
-"""Some 40 bytes each on their way; reading keeps no writer waiting here."""
+"""Maximum points of one query, roughly 40 bytes each as text; a snapshot blocks no writer."""
 _IDS_AT_ONCE = 1000
-"""Runs named in one query: more, and some servers would rather look through the whole table."""
+"""Maximum runs named in one query; with more, some servers scan the whole table."""
 _SETTINGS = (
-    "SET SESSION group_concat_max_len = 1073741824",  # the most that every version takes; what is sent at once may be less
+    "SET SESSION group_concat_max_len = 1073741824",  # the maximum of every version; a packet may hold less
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
     "SET SESSION TRANSACTION READ ONLY",
     "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
 )
-_UNREACHED = {0, 1040, 1044, 1045, 1049, 1053, 1129, 1130, 1226, 1698, 1927, 2002, 2003, 2005, 2006, 2013, 2026, 2055}
-"""Codes of errors of the connection: refused, not let in, broken, ended by a server that stops."""
+_CONNECTION_ERRORS = {
+    *(0, 1040, 1044, 1045, 1049, 1053, 1129, 1130, 1226, 1698, 1927, 2002, 2003, 2005, 2006, 2013, 2026, 2055)
+}
+"""Codes for connections that were refused, not authorised, broken, or closed by a server that stops."""
 _NO_TABLE, _NO_DATABASE, _NO_COLUMN, _NO_INDEX = 1146, 1046, 1054, 1176
 _NO_PRIVILEGE = (1142, 1143)
-_OWN = "t.`key` NOT LIKE CAST('mlflow.%' AS BINARY) AND t.`key` NOT LIKE CAST('advisor.%' AS BINARY)"
-"""In a query: the tags `t` that people gave; `LIKE` is told to look at case."""
 
 
-def is_possible(location: Location) -> bool:
-    """Whether the store is a MySQL or MariaDB database whose address names a driver that is installed and known here.
+class MysqlStore(database.SqlStore):
+    """MLflow's MySQL or MariaDB database."""
 
-    MLflow's client reads it otherwise, slowly.
+    @contextmanager
+    def open(self) -> Iterator[database.Database]:
+        """As `database.SqlStore`."""
+        with connect(self.location) as connection:
+            yield _Database(connection)
+
+
+def can_read(location: Location) -> bool:
+    """Whether the store is a MySQL or MariaDB database whose address names an installed driver that we know.
+
+    MLflow's client reads other ones, slowly.
     """
     if location.kind != "database" or not location.uri.lower().startswith("mysql"):
         return False
@@ -68,71 +76,44 @@ def is_possible(location: Location) -> bool:
     return True
 
 
-def list_experiments(location: Location) -> list[Listed]:
-    """All experiments of the store, also deleted ones."""
-    with connect(location) as connection:
-        return _Database(connection).experiments()
-
-
-def read(
-    location: Location,
-    experiment: str,
-    *,
-    filter: str | None,
-    system_metrics: bool,
-    on_progress: Callable[[int, int], None],
-) -> Experiment:
-    """The experiment of that name or id; see `store.read_experiment`."""
-    with connect(location) as connection:
-        return database.read(
-            _Database(connection),
-            location,
-            experiment,
-            filter=filter,
-            system_metrics=system_metrics,
-            on_progress=on_progress,
-            points_at_once=_POINTS_AT_ONCE,
-        )
-
-
 # --- connection -----------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def connect(location: Location) -> Iterator[Connection]:
-    """A connection that sees one state of the database and can write nothing; its errors come out as AdvisorError."""
+    """Open a read-only connection in one snapshot of the database; its errors come out as AdvisorError."""
     import sqlalchemy
 
     try:
-        with _opened(location) as connection:
+        with _connect(location) as connection:
             for sql in _SETTINGS:
                 connection.exec_driver_sql(sql)
             _check_schema(connection, location)
             yield connection
     except sqlalchemy.exc.DBAPIError as error:
-        raise _explained(error, location) from error
+        raise _explain(error, location) from error
 
 
-def _opened(location: Location) -> Connection:
-    """A connection that is closed for good with its end."""
+def _connect(location: Location) -> Connection:
+    """Open a connection without a pool."""
     import sqlalchemy
 
     try:
         url = sqlalchemy.make_url(location.uri)
-        given = {"connect_timeout": str(_CONNECT_S), **_certificates(), **url.query, "charset": "utf8mb4"}
-        engine = sqlalchemy.create_engine(url.set(query=given), poolclass=sqlalchemy.NullPool)
+        options = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **_certificates(), **url.query, "charset": "utf8mb4"}
+        engine = sqlalchemy.create_engine(url.set(query=options), poolclass=sqlalchemy.NullPool)
     except (ValueError, sqlalchemy.exc.ArgumentError):
         raise AdvisorError(
-            f"{location.shown!r} is no address of a database; one is mysql+pymysql://user@host/name"
+            f"{location.display!r} is no address of a database; one is mysql+pymysql://user@host/name"
         ) from None
     try:
         return engine.connect()
-    except (OSError, RuntimeError, TypeError, ValueError) as error:  # a setting that is none, a file that is not there
-        raise AdvisorError(f"cannot open {location.shown}: {database.short(error)}") from error
+    except (OSError, RuntimeError, TypeError, ValueError) as error:  # an unknown option, a missing file
+        raise AdvisorError(f"cannot open {location.display}: {database.short(error)}") from error
 
 
 def _certificates() -> dict[str, str]:
-    """Those that MLflow is told of by environment variables."""
+    """Return the certificates that MLflow's environment variables name."""
     return {
         name: path
         for name in ("ssl_ca", "ssl_cert", "ssl_key")
@@ -141,7 +122,7 @@ def _certificates() -> dict[str, str]:
 
 
 def query(connection: Connection, sql: str, **values: object) -> Sequence[Any]:
-    """The rows of a query with `:name` for its values; a list of values stands in brackets of its own."""
+    """Return the rows of a query with `:name` for each value; a list of values is expanded in brackets."""
     import sqlalchemy
 
     lists: list[Any] = [
@@ -151,113 +132,41 @@ def query(connection: Connection, sql: str, **values: object) -> Sequence[Any]:
 
 
 def _check_schema(connection: Connection, location: Location) -> None:
-    found = query(connection, "SELECT version_num FROM alembic_version")
-    database.check_version(found[0][0] if found else None, location.shown)
+    versions = query(connection, "SELECT version_num FROM alembic_version")
+    database.check_version(versions[0][0] if versions else None, location.display)
 
 
-def _explained(error: DBAPIError, location: Location) -> AdvisorError:
-    where, said = location.shown, error.orig.args if error.orig is not None else ()
-    code = said[0] if said and isinstance(said[0], int) else 0
-    if code == _NO_DATABASE or (code == _NO_TABLE and "alembic_version" in str(said)):
+def _explain(error: DBAPIError, location: Location) -> AdvisorError:
+    where, arguments = location.display, error.orig.args if error.orig is not None else ()
+    code = arguments[0] if arguments and isinstance(arguments[0], int) else 0
+    if code == _NO_DATABASE or (code == _NO_TABLE and "alembic_version" in str(arguments)):
         return database.refusal("no store", where)
     if code in (_NO_TABLE, _NO_COLUMN, _NO_INDEX):
         return database.refusal("old schema", where)
     if code in _NO_PRIVILEGE:
         return database.refusal("no privilege", where)
-    if code in _UNREACHED:
+    if code in _CONNECTION_ERRORS:
         return database.refusal("out of reach", where)
-    return AdvisorError(f"cannot read {where}: {database.short(said[-1] if said else error.orig)}")
+    return AdvisorError(f"cannot read {where}: {database.short(arguments[-1] if arguments else error.orig)}")
 
 
-# --- questions ------------------------------------------------------------------------------------------------------------------
+# --- queries --------------------------------------------------------------------------------------------------------------------
 
-
-class _Database:
-    """A `rows.Database`."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def _of(self, sql: str, ids: Sequence[str], **values: object) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query for runs, `:ids` in it; the id, first in a row, becomes the run's place among `ids`."""
-        places = {id: i for i, id in enumerate(ids) if id}
-        wanted = list(places)
-        for at in range(0, len(wanted), _IDS_AT_ONCE):
-            for id, *rest in query(self._connection, sql, ids=wanted[at : at + _IDS_AT_ONCE], **values):
-                yield places[id], *rest
-
-    def experiments(self) -> list[Listed]:
-        found = query(
-            self._connection, "SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id"
-        )
-        return database.listed(found)
-
-    def runs(self, experiment: int) -> Sequence[Any]:
-        return query(
-            self._connection,
-            "SELECT run_uuid, name, status, start_time, end_time, artifact_uri, user_id FROM runs "
-            "WHERE experiment_id = :id AND lifecycle_stage = 'active' ORDER BY start_time, CAST(run_uuid AS BINARY)",
-            id=experiment,
-        )
-
-    def execute(self, sql: str, values: tuple[str, ...]) -> Sequence[Any]:
-        (key,) = values
-        exactly = "`key` = :key AND CAST(CONVERT(`key` USING utf8mb4) AS BINARY) = CAST(:key AS BINARY)"
-        return query(self._connection, sql.replace("key = ?", exactly), key=key)
-
-    def experiment_tags(self, experiment: int) -> Sequence[Any]:
-        return query(
-            self._connection,
-            "SELECT `key`, left(value, :length) FROM experiment_tags WHERE experiment_id = :id",
-            length=collect.MAX_TEXT,
-            id=experiment,
-        )
-
-    def params(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
-        sql = "SELECT p.run_uuid, p.`key`, left(p.value, :length) FROM params p WHERE p.run_uuid IN :ids"
-        return self._of(sql, ids, length=collect.MAX_TEXT)
-
-    def tags(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
-        """Without window functions, which MySQL 5.7 has not: of the few runs with too many tags of their own, one by one."""
-        counts = self._of(
-            f"SELECT t.run_uuid, count(*) FROM tags t WHERE t.run_uuid IN :ids AND {_OWN} GROUP BY t.run_uuid",  # noqa: S608
-            ids,
-        )
-        many = {place for place, count in counts if count > collect.MAX_TAGS}
-        sql = "SELECT t.run_uuid, t.`key`, left(t.value, :length) FROM tags t WHERE t.run_uuid IN :ids AND "
-        yield from self._of(
-            sql + "(t.`key` LIKE 'advisor.%' OR t.`key` LIKE 'mlflow.source.%' OR t.`key` IN :names)",
-            ids,
-            length=collect.MAX_TEXT,
-            names=list(collect.MLFLOW_TAGS),
-        )
-        few = [id if place not in many else "" for place, id in enumerate(ids)]  # a run keeps its place, under no id
-        yield from self._of(sql + _OWN, few, length=collect.MAX_TEXT)
-        first = f" ORDER BY CAST(CONVERT(t.`key` USING utf8mb4) AS BINARY) LIMIT {collect.MAX_TAGS}"
-        for place in many:
-            for _, key, value in self._of(sql + _OWN + first, [ids[place]], length=collect.MAX_TEXT):
-                yield place, key, value
-
-    def latest(self, ids: list[str]) -> Iterator[Any]:
-        return self._of(
-            "SELECT m.run_uuid, m.`key`, coalesce(m.timestamp, 0), m.step, m.value FROM latest_metrics m "
-            "WHERE m.run_uuid IN :ids",
-            ids,
-        )
-
-    def added(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
-        """The numbers of points."""
-        sql = "SELECT m.run_uuid, count(*) FROM metrics m WHERE m.run_uuid IN :ids GROUP BY m.run_uuid"
-        return self._of(sql, ids)
-
-    def points(self, metrics: Mapping[str, int], ids: list[str]) -> database.Block:
-        return _points(self._connection, self._of(_CURVES, ids, names=list(metrics), nan=database.NAN), metrics, ids)
-
-
-# --- points ---------------------------------------------------------------------------------------------------------------------
+_EXACT_KEY = "`key` = :key AND CAST(CONVERT(`key` USING utf8mb4) AS BINARY) = CAST(:key AS BINARY)"
+_PARAMS = f"SELECT p.run_uuid, p.`key`, left(p.value, {collect.MAX_TEXT}) FROM params p WHERE p.run_uuid IN :ids"
+_TAGS = f"SELECT t.run_uuid, t.`key`, left(t.value, {collect.MAX_TEXT}) FROM tags t WHERE t.run_uuid IN :ids AND "
+_ESSENTIAL = "(t.`key` LIKE 'advisor.%' OR t.`key` LIKE 'mlflow.source.%' OR t.`key` IN :names)"
+# Other tags; the cast makes `LIKE` case-sensitive.
+_OTHER = "t.`key` NOT LIKE CAST('mlflow.%' AS BINARY) AND t.`key` NOT LIKE CAST('advisor.%' AS BINARY)"
+_OTHER_COUNTS = f"SELECT t.run_uuid, count(*) FROM tags t WHERE t.run_uuid IN :ids AND {_OTHER} GROUP BY t.run_uuid"
+_FIRST = f" ORDER BY CAST(CONVERT(t.`key` USING utf8mb4) AS BINARY) LIMIT {collect.MAX_TAGS}"
+_LAST_POINTS = """
+    SELECT m.run_uuid, m.`key`, coalesce(m.timestamp, 0), m.step, m.value FROM latest_metrics m WHERE m.run_uuid IN :ids
+"""
+_COUNTS = "SELECT m.run_uuid, count(*) FROM metrics m WHERE m.run_uuid IN :ids GROUP BY m.run_uuid"
 
 _VALUE = "CASE WHEN m.is_nan OR m.value IS NULL THEN :nan ELSE m.value END"
-# The order of the join and the index are given: left to itself the database may look through all runs for each curve.
+# We fix the order of the join and the index: the optimizer may otherwise scan all runs for each curve.
 _FROM = """
     FROM latest_metrics l STRAIGHT_JOIN metrics m FORCE INDEX (index_metrics_run_uuid)
     ON m.run_uuid = l.run_uuid AND m.`key` = l.`key`
@@ -273,11 +182,60 @@ _CURVE = f"""
 """
 
 
-def _points(
+class _Database:
+    """A `database.Database`."""
+
+    run_order = "start_time, CAST(run_uuid AS BINARY)"
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def query(self, sql: str, *values: str) -> Sequence[Any]:
+        return query(self._connection, sql.replace("key = ?", _EXACT_KEY), **dict(zip(["key"], values, strict=False)))
+
+    def _of_runs(self, sql: str, ids: Sequence[str], **values: object) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query for the runs `:ids`; each row's first value, a run's id, becomes its index in `ids`."""
+        places = {id: i for i, id in enumerate(ids) if id}
+        names = list(places)
+        for at in range(0, len(names), _IDS_AT_ONCE):
+            for id, *rest in query(self._connection, sql, ids=names[at : at + _IDS_AT_ONCE], **values):
+                yield places[id], *rest
+
+    def params(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
+        return self._of_runs(_PARAMS, ids)
+
+    def tags(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
+        """Without window functions, which MySQL 5.7 lacks: a query for each of the few runs with too many tags."""
+        crowded = {place for place, count in self._of_runs(_OTHER_COUNTS, ids) if count > collect.MAX_TAGS}
+        yield from self._of_runs(_TAGS + _ESSENTIAL, ids, names=list(collect.MLFLOW_TAGS))
+        yield from self._of_runs(_TAGS + _OTHER, [id if place not in crowded else "" for place, id in enumerate(ids)])
+        for place in crowded:
+            for _, key, value in self._of_runs(_TAGS + _OTHER + _FIRST, [ids[place]]):
+                yield place, key, value
+
+    def last_points(self, ids: list[str]) -> Iterator[Any]:
+        return self._of_runs(_LAST_POINTS, ids)
+
+    def revisions(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
+        """The number of each run's points."""
+        return self._of_runs(_COUNTS, ids)
+
+    def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.Block]]:
+        def read(some: list[str]) -> database.Block:
+            curves = self._of_runs(_CURVES, some, names=list(metrics), nan=database.NAN)
+            return _block(self._connection, curves, metrics, some)
+
+        return database.read_blocks(read, ids, len(metrics), _POINTS_AT_ONCE)
+
+
+# --- points ---------------------------------------------------------------------------------------------------------------------
+
+
+def _block(
     connection: Connection, curves: Iterator[tuple[Any, ...]], metrics: Mapping[str, int], ids: list[str]
 ) -> database.Block:
-    """The points of curves (run, metric, number of points, text); of one that came cut, longer than a packet, row by row."""
-    groups, counts, texts, cut = [], [], [], []
+    """Return the points of curves (run, metric, number of points, text); truncated texts are read again, row by row."""
+    groups, counts, texts, truncated = [], [], [], []
     for place, key, count, text in curves:
         if key not in metrics:
             continue
@@ -287,16 +245,16 @@ def _points(
             counts.append(count)
             texts.append(text)
         else:
-            cut.append((group, ids[place], key))
-    block = _parsed("".join(texts).encode(), sum(counts))
+            truncated.append((group, ids[place], key))
+    block = _parse("".join(texts).encode(), sum(counts))
     block["group"] = np.repeat(np.array(groups, dtype=np.int64), counts)
-    block = np.concatenate([block, *(_row_by_row(connection, *curve) for curve in cut)])
+    block = np.concatenate([block, *(_row_by_row(connection, *curve) for curve in truncated)])
     block["value"][block["value"] == database.NAN] = np.nan
     return block
 
 
-def _parsed(lines: bytes, count: int) -> database.Block:
-    """Points from lines of step, value and time; their group is left open."""
+def _parse(lines: bytes, count: int) -> database.Block:
+    """Return the points of lines of step, value and time; their groups are left unset."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -319,5 +277,5 @@ def _row_by_row(connection: Connection, group: int, id: str, key: str) -> databa
     import sqlalchemy
 
     sql = sqlalchemy.text(_CURVE).execution_options(stream_results=True)
-    with connection.execute(sql, {"id": id, "key": key, "nan": database.NAN}) as found:
-        return np.fromiter(((group, *row) for row in found), dtype=database.POINT)
+    with connection.execute(sql, {"id": id, "key": key, "nan": database.NAN}) as rows:
+        return np.fromiter(((group, *row) for row in rows), dtype=database.POINT)

@@ -1,28 +1,27 @@
-"""Reads an experiment straight from MLflow's SQLite file: a few set-based, read-only queries into NumPy columns.
+"""Reads an experiment from MLflow's SQLite file by a few read-only queries over many runs.
 
-MLflow's client asks for one history at a time, and SQLite's plan for that looks through all runs: minutes where this takes seconds.
+MLflow's client asks for one history at a time, and SQLite scans all runs for each: minutes instead of seconds.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from advisor.model.errors import AdvisorError
-from advisor.tracking.points import cache, collect
-from advisor.tracking.points.sidecar import prefer
-from advisor.tracking.runs import Experiment, Run
+from advisor.tracking.points import collect
 from advisor.tracking.stores import database, sqlite_columns
 from advisor.tracking.stores.location import Location, require_local
-from advisor.tracking.stores.lookup import Listed, choose
 
-_TABLES = {
+_COLUMNS = {
     "experiments": {"experiment_id", "name", "lifecycle_stage"},
     "experiment_tags": {"experiment_id", "key", "value"},
     "runs": {"run_uuid", "name", "status", "start_time", "end_time", "lifecycle_stage", "experiment_id"},
@@ -31,66 +30,28 @@ _TABLES = {
     "latest_metrics": {"run_uuid", "key", "value", "is_nan"},
     "metrics": {"run_uuid", "key", "step", "value", "timestamp", "is_nan"},
 }
+"""The columns that are read, by table."""
 _INDEX = "index_metrics_run_uuid"
-_WAIT_S = 10.0
-"""How long to wait for a program that is writing."""
+_TIMEOUT_S = 10.0
+"""Seconds to wait for a program that is writing."""
+_POINTS_AT_ONCE = 250_000
+"""Maximum points of one query, roughly: a writer waits for one query to end, not for the whole reading."""
+_MIN_POINTS_BY_COLUMNS = 1_000_000
+"""Minimum estimated number of points left to read for which starting the column reader saves time."""
 _HEADER_BYTES = 100
-_opened: dict[tuple[int, int], int] = {}
-"""Descriptors by device and number of the file."""
-_MOST_OPENED = 64
-_MANY = 50_000
-"""Points of a block from which on another driver is worth its import."""
+_MAX_HEADERS = 64
+_headers: dict[tuple[int, int], int] = {}
+"""Open descriptors by device and inode of the file, at most `_MAX_HEADERS`."""
 
 
-def list_experiments(location: Location) -> list[Listed]:
-    """All experiments of the store, also deleted ones."""
-    with connect(location) as connection:
-        return _listed(connection)
+class SqliteStore(database.SqlStore):
+    """MLflow's SQLite file."""
 
-
-def read(
-    location: Location,
-    experiment: str,
-    *,
-    filter: str | None,
-    system_metrics: bool,
-    alone: bool,
-    on_progress: Callable[[int, int], None],
-) -> Experiment:
-    """The experiment of that name or id; see `store.read_experiment`."""
-    with connect(location) as connection:
-        chosen = choose(experiment, _listed(connection), location)
-        found = connection.execute(
-            "SELECT run_uuid, name, status, start_time, end_time, artifact_uri, user_id FROM runs "
-            "WHERE experiment_id = ? AND lifecycle_stage = 'active' ORDER BY start_time, run_uuid",
-            (int(chosen.id),),
-        ).fetchall()
-        if filter:
-            from advisor.tracking.stores.filtering import matching
-
-            found = matching(connection.execute, found, filter)
-        _note_wanted_runs(connection, [row[0] for row in found])
-        runs = _runs(connection, found)
-        latest = list(_latest(connection))
-        sources = database.sources(runs, [row[5] for row in found], latest)
-        kept, collector = cache.of_experiment(location, chosen.id), collect.Collector()
-        keys = database.keys(runs, sources, latest, dict(_last_rows(connection)), system_metrics)
-        known = kept.fill(keys, collector)
-        ids = ["" if skip else row[0] for row, skip in zip(found, known, strict=True)]
-        _read_points(connection, location if alone else None, ids, system_metrics, collector, on_progress)
-        full, warnings, unusable = database.read_sidecars(sources, known, on_progress)
-        prefer(full, collector)
-        tags = connection.execute(
-            "SELECT key, substr(value, 1, ?) FROM experiment_tags WHERE experiment_id = ?",
-            (collect.MAX_TEXT, int(chosen.id)),
-        )
-        return Experiment(
-            name=chosen.name,
-            runs=runs,
-            points=kept.points(collector, worth=database.WORTH_KEEPING, but=unusable),
-            tags=collect.keep_tags(dict(tags.fetchall())),
-            warnings=warnings,
-        )
+    @contextmanager
+    def open(self) -> Iterator[database.Database]:
+        """As `database.SqlStore`."""
+        with connect(self.location) as connection:
+            yield _Database(connection, self.location)
 
 
 # --- connection -----------------------------------------------------------------------------------------------------------------
@@ -98,21 +59,23 @@ def read(
 
 @contextmanager
 def connect(location: Location) -> Iterator[sqlite3.Connection]:
-    """A read-only connection to an MLflow store whose schema was checked; SQLite's errors come out as AdvisorError."""
+    """Open an MLflow store read-only and check its schema; SQLite's errors come out as AdvisorError."""
     path = require_local(location)
     try:
-        connection = sqlite3.connect(_read_only_uri(path), uri=True, isolation_level=None, timeout=_WAIT_S)
-        try:
+        with closing(_connect(_read_only_uri(path), _TIMEOUT_S)) as connection:
             connection.execute("PRAGMA temp_store = MEMORY")
             _check_schema(connection, path)
             yield connection
-        finally:
-            connection.close()
     except sqlite3.Error as error:
-        raise _explained(error, path) from error
+        raise _explain(error, path) from error
+
+
+def _connect(uri: str, timeout_s: float) -> sqlite3.Connection:
+    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=timeout_s)
 
 
 def _read_only_uri(path: Path) -> str:
+    """Return the address by which SQLite reads the file and creates none beside it."""
     try:
         header = _header(path)
     except OSError as error:
@@ -121,26 +84,25 @@ def _read_only_uri(path: Path) -> str:
         raise AdvisorError(
             f"{path} is {'empty' if not header else 'no SQLite database'}; pass the store that MLflow logs to"
         )
-    # A database in write-ahead mode makes its readers create two files beside it. Without a log nobody has it open, the file
-    # alone is the whole truth, and reading it as immutable leaves the folder as it is (and works where it is read-only).
+    # Readers of a database in write-ahead mode create two files beside it. If there is no log, no program has the database open:
+    # the file is complete, and reading it as immutable creates nothing (and works in a read-only folder).
     write_ahead = header[18] == 2
-    log = path.with_name(path.name + "-wal")
-    quiescent = write_ahead and not log.exists()
-    return f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if quiescent else ''}"
+    complete = write_ahead and not path.with_name(path.name + "-wal").exists()
+    return f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if complete else ''}"
 
 
 def _header(path: Path) -> bytes:
-    """The first bytes of a file, which stays open: to close it would end all locks that this process has on it, as POSIX wants."""
+    """Read the first bytes of the file and leave it open: closing it would release all POSIX locks of this process on it."""
     if not hasattr(os, "pread"):
-        with path.open("rb") as closed:
-            return closed.read(_HEADER_BYTES)
+        with path.open("rb") as file:
+            return file.read(_HEADER_BYTES)
     info = path.stat()
-    file = info.st_dev, info.st_ino
-    if file not in _opened:
-        _opened[file] = os.open(path, os.O_RDONLY)
-        if len(_opened) > _MOST_OPENED:
-            os.close(_opened.pop(next(iter(_opened))))
-    return os.pread(_opened[file], _HEADER_BYTES, 0)
+    key = info.st_dev, info.st_ino
+    if key not in _headers:
+        _headers[key] = os.open(path, os.O_RDONLY)
+        if len(_headers) > _MAX_HEADERS:
+            os.close(_headers.pop(next(iter(_headers))))
+    return os.pread(_headers[key], _HEADER_BYTES, 0)
 
 
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
@@ -149,44 +111,40 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
         raise AdvisorError(f"{path} is a SQLite database but no MLflow store; pass the one that your runs log to")
     versions = connection.execute("SELECT version_num FROM alembic_version").fetchall()
     database.check_version(versions[0][0] if versions else None, path)
-    for table, columns in _TABLES.items():
+    for table, columns in _COLUMNS.items():
         present = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
         if not columns <= present:
-            raise AdvisorError(_too_old(path))
+            raise AdvisorError(_old_schema(path))
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_INDEX,)).fetchone():
-        raise AdvisorError(_too_old(path))
+        raise AdvisorError(_old_schema(path))
 
 
 def check_writable(location: Location) -> None:
-    """Refuse a file that MLflow would have to migrate, or cannot, before it writes to it.
-
-    What a killed program left half written is taken back, as MLflow itself would when it opens the file.
-    """
+    """Refuse a file that MLflow would have to migrate, or cannot write to; roll back a write that was cut off, as MLflow would."""
     path = require_local(location)
     if path.with_name(path.name + "-journal").exists():
-        uri = f"{path.resolve().as_uri()}?mode=rw"  # lest a database be made where there is none any more
-        with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True, timeout=_WAIT_S)) as connection:
+        uri = f"{path.resolve().as_uri()}?mode=rw"  # never creates a database
+        with suppress(sqlite3.Error), closing(_connect(uri, _TIMEOUT_S)) as connection:
             connection.execute("SELECT name FROM sqlite_master").fetchone()
     with connect(location) as connection:
         (version,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
         from mlflow.store.db.utils import _get_latest_schema_revision
 
-        assert location.path is not None
         if version != _get_latest_schema_revision():  # type: ignore[no-untyped-call]
-            raise AdvisorError(_too_old(location.path))
-        if not os.access(location.path, os.W_OK) or not os.access(location.path.parent, os.W_OK):
-            raise AdvisorError(f"cannot write to {location.path}: permission denied")
+            raise AdvisorError(_old_schema(path))
+        if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
+            raise AdvisorError(f"cannot write to {path}: permission denied")
 
 
-def _too_old(path: Path) -> str:
+def _old_schema(path: Path) -> str:
     return f"{path} has the schema of an older MLflow; back it up and run: mlflow db upgrade sqlite:///{path}"
 
 
-def _explained(error: sqlite3.Error, path: Path) -> AdvisorError:
+def _explain(error: sqlite3.Error, path: Path) -> AdvisorError:
     text = str(error)
     if "locked" in text or "busy" in text:
         return AdvisorError(
-            f"{path} was locked by another program for {_WAIT_S:g} s; try again when it has finished writing"
+            f"{path} was locked by another program for {_TIMEOUT_S:g} s; try again when it has finished writing"
         )
     if "readonly" in text:
         return AdvisorError(
@@ -201,143 +159,81 @@ def _explained(error: sqlite3.Error, path: Path) -> AdvisorError:
     return AdvisorError(f"cannot read {path}: {text}")
 
 
-# --- experiment and runs --------------------------------------------------------------------------------------------------------
+# --- queries --------------------------------------------------------------------------------------------------------------------
+
+_RUNS = "json_each(?) w CROSS JOIN"
+"""In a query: the ids of the runs as `w.value`, with their indices as `w.key`. A CROSS JOIN keeps the order of the join."""
+_PARAMS = f"SELECT w.key, p.key, substr(p.value, 1, {collect.MAX_TEXT}) FROM {_RUNS} params p ON p.run_uuid = w.value"
+_ESSENTIAL_TAGS = f"""
+    SELECT w.key, t.key, substr(t.value, 1, {collect.MAX_TEXT}) FROM {_RUNS} tags t ON t.run_uuid = w.value
+    WHERE t.key GLOB 'advisor.*' OR t.key GLOB 'mlflow.source.*' OR t.key IN {collect.MLFLOW_TAGS}
+"""
+_OTHER_TAGS = f"""
+    SELECT run, key, value FROM (
+        SELECT w.key AS run, t.key AS key, substr(t.value, 1, {collect.MAX_TEXT}) AS value,
+               row_number() OVER (PARTITION BY w.key ORDER BY t.key) AS place
+        FROM {_RUNS} tags t ON t.run_uuid = w.value
+        WHERE NOT t.key GLOB 'mlflow.*' AND NOT t.key GLOB 'advisor.*'
+    ) WHERE place <= {collect.MAX_TAGS}
+"""
+_LAST_POINTS = f"""
+    SELECT w.key, m.key, ifnull(m.timestamp, 0), m.step, m.value FROM {_RUNS} latest_metrics m ON m.run_uuid = w.value
+"""
+_LAST_ROWS = f"""
+    SELECT w.key, (SELECT max(m.rowid) FROM metrics m INDEXED BY {_INDEX} WHERE m.run_uuid = w.value) FROM json_each(?) w
+"""
+_POINTS = f"""
+    SELECT w.key * ? + k.i, m.step, CASE WHEN m.is_nan OR m.value IS NULL THEN ? ELSE m.value END, ifnull(m.timestamp, 0)
+    FROM {_RUNS} metrics m INDEXED BY {_INDEX} ON m.run_uuid = w.value CROSS JOIN wanted_metric k ON k.name = m.key
+"""
 
 
-def _listed(connection: sqlite3.Connection) -> list[Listed]:
-    found = connection.execute("SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id")
-    return database.listed(found)
+class _Database:
+    """A `database.Database`."""
 
+    run_order = "start_time, run_uuid"
 
-def _note_wanted_runs(connection: sqlite3.Connection, ids: Sequence[str]) -> None:
-    """The runs to read, as a table of this connection's own memory: from here on a run is its index in `Experiment.runs`."""
-    connection.execute("CREATE TEMP TABLE wanted_run (i INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, known DEFAULT 0)")
-    connection.execute("BEGIN")
-    connection.executemany("INSERT INTO wanted_run (i, id) VALUES (?, ?)", enumerate(ids))
-    connection.execute("COMMIT")
+    def __init__(self, connection: sqlite3.Connection, location: Location) -> None:
+        self._connection, self._location = connection, location
 
+    def query(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
+        return self._connection.execute(sql, values).fetchall()
 
-def _runs(connection: sqlite3.Connection, found: Sequence[tuple[Any, ...]]) -> tuple[Run, ...]:
-    params = collect.text_maps(
-        connection.execute(
-            "SELECT w.i, p.key, substr(p.value, 1, ?) FROM wanted_run w CROSS JOIN params p ON p.run_uuid = w.id",
-            (collect.MAX_TEXT,),
-        ),
-        len(found),
-    )
-    tags = collect.text_maps(_tags(connection), len(found))
-    return tuple(
-        collect.make_run(id=id, name=name, status=status, start_ms=start, end_ms=end, params=params[i], tags=tags[i])
-        for i, (id, name, status, start, end, *_) in enumerate(found)
-    )
+    def params(self, ids: list[str]) -> list[tuple[Any, ...]]:
+        return self.query(_PARAMS, json.dumps(ids))
 
+    def tags(self, ids: list[str]) -> list[tuple[Any, ...]]:
+        return self.query(_ESSENTIAL_TAGS, json.dumps(ids)) + self.query(_OTHER_TAGS, json.dumps(ids))
 
-def _tags(connection: sqlite3.Connection) -> Iterator[tuple[int, str, str | None]]:
-    """The tags worth keeping; `collect.keep_tags` decides, this only keeps millions of others inside SQLite."""
-    yield from connection.execute(
-        """
-        SELECT w.i, t.key, substr(t.value, 1, ?) FROM wanted_run w CROSS JOIN tags t ON t.run_uuid = w.id
-        WHERE t.key GLOB 'advisor.*' OR t.key GLOB 'mlflow.source.*' OR t.key IN (?, ?, ?, ?)
-        """,
-        (collect.MAX_TEXT, *collect.MLFLOW_TAGS),
-    )
-    yield from connection.execute(
-        """
-        SELECT i, key, value FROM (
-            SELECT w.i AS i, t.key AS key, substr(t.value, 1, :length) AS value,
-                   row_number() OVER (PARTITION BY w.i ORDER BY t.key) AS place
-            FROM wanted_run w CROSS JOIN tags t ON t.run_uuid = w.id
-            WHERE NOT t.key GLOB 'mlflow.*' AND NOT t.key GLOB 'advisor.*'
-        ) WHERE place <= :tags
-        """,
-        {"length": collect.MAX_TEXT, "tags": collect.MAX_TAGS},
-    )
+    def last_points(self, ids: list[str]) -> list[database.LastPoint]:
+        return self.query(_LAST_POINTS, json.dumps(ids))
 
+    def revisions(self, ids: list[str]) -> list[tuple[Any, ...]]:
+        """The last row number among each run's points."""
+        return self.query(_LAST_ROWS, json.dumps(ids))
 
-# --- points ---------------------------------------------------------------------------------------------------------------------
+    def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.Block]]:
+        """Read by Python's driver, and by columns once many points are left to read, if their driver is installed."""
+        self.query("CREATE TEMP TABLE wanted_metric (name TEXT PRIMARY KEY, i INTEGER NOT NULL) WITHOUT ROWID")
+        self._connection.executemany("INSERT INTO wanted_metric VALUES (?, ?)", metrics.items())
+        done, points, tried = 0, 0, not sqlite_columns.is_installed()
+        while done < len(ids):
+            by_rows = database.read_blocks(partial(self._block, len(metrics)), ids, len(metrics), _POINTS_AT_ONCE, done)
+            for done, block in by_rows:
+                yield done, block
+                points += len(block)
+                if not tried and points * (len(ids) - done) >= _MIN_POINTS_BY_COLUMNS * done:
+                    break
+            if done < len(ids):
+                tried, size = True, max(1, _POINTS_AT_ONCE * done // max(points, 1))
+                uri = _read_only_uri(require_local(self._location))
+                with suppress(sqlite_columns.ColumnReaderError):
+                    by_columns = sqlite_columns.read_blocks(uri, _TIMEOUT_S, list(metrics), ids, done, size)
+                    for done, block in by_columns:
+                        yield done, block
 
-
-def _latest(connection: sqlite3.Connection) -> Iterator[database.Latest]:
-    """The last point of each curve."""
-    yield from connection.execute(
-        "SELECT w.i, m.key, ifnull(m.timestamp, 0), m.step, m.value FROM wanted_run w CROSS JOIN latest_metrics m "
-        "ON m.run_uuid = w.id"
-    )
-
-
-def _last_rows(connection: sqlite3.Connection) -> Iterator[tuple[int, int | None]]:
-    """(run, number of its latest row among the points): greater with every point that is added, whatever its step."""
-    yield from connection.execute(
-        "SELECT w.i, (SELECT max(m.rowid) FROM metrics m INDEXED BY index_metrics_run_uuid WHERE m.run_uuid = w.id) "
-        "FROM wanted_run w"
-    )
-
-
-def _read_points(
-    connection: sqlite3.Connection,
-    again: Location | None,
-    ids: Sequence[str],
-    system_metrics: bool,
-    collector: collect.Collector,
-    on_progress: Callable[[int, int], None],
-) -> None:
-    """Add the points of the runs to the collector; those that have no id are known already.
-
-    again: the store, if it may be opened by another library as well.
-    """
-    connection.executemany("UPDATE wanted_run SET known = 1 WHERE i = ?", ((i,) for i, id in enumerate(ids) if not id))
-    found = connection.execute(
-        "SELECT DISTINCT m.key FROM wanted_run w CROSS JOIN latest_metrics m ON m.run_uuid = w.id "
-        "WHERE NOT w.known ORDER BY m.key"
-    )
-    metrics = [key for (key,) in found if system_metrics or not key.startswith(collect.SYSTEM_PREFIX)]
-    connection.execute("CREATE TEMP TABLE wanted_metric (name TEXT PRIMARY KEY, i INTEGER NOT NULL) WITHOUT ROWID")
-    connection.executemany("INSERT INTO wanted_metric VALUES (?, ?)", [(name, i) for i, name in enumerate(metrics)])
-    with closing(_Points(connection, again, metrics, ids)) as points:
-        database.gather(len(ids), metrics, points.block, collector, on_progress)
-
-
-class _Points:
-    """Points by blocks of runs: by Python's driver, and once they turn out to be many by the faster one, if it is there."""
-
-    def __init__(
-        self, connection: sqlite3.Connection, again: Location | None, metrics: Sequence[str], ids: Sequence[str]
-    ) -> None:
-        self._connection, self._again, self._metrics, self._ids = connection, again, metrics, ids
-        self._fast: sqlite_columns.Reader | None = None
-
-    def close(self) -> None:
-        if self._fast is not None:
-            self._fast.close()
-
-    def block(self, start: int, stop: int) -> database.Block:
-        """The points of the runs `start` to `stop`, as `rows.POINT`."""
-        if self._fast is not None:
-            try:
-                return self._fast.block(start, self._ids[start:stop])
-            except sqlite_columns.Failed:  # if it is the file's fault, the slow one says so as well
-                self._fast.close()
-                self._fast = None
-        block = _block(self._connection, len(self._metrics), start, stop)
-        if self._again is not None and len(block) >= _MANY:
-            again, self._again = self._again, None
-            with suppress(sqlite_columns.Failed):
-                self._fast = sqlite_columns.Reader(_read_only_uri(require_local(again)), self._metrics, wait_s=_WAIT_S)
+    def _block(self, metrics: int, ids: list[str]) -> database.Block:
+        rows = self._connection.execute(_POINTS, (metrics, database.NAN, json.dumps(ids)))
+        block = np.fromiter(rows, dtype=database.POINT)
+        block["value"][block["value"] == database.NAN] = np.nan
         return block
-
-
-def _block(connection: sqlite3.Connection, metrics: int, start: int, stop: int) -> database.Block:
-    """The points of the runs `start` to `stop`, as `rows.POINT`."""
-    points = connection.execute(
-        """
-        SELECT w.i * :metrics + k.i, m.step, CASE WHEN m.is_nan OR m.value IS NULL THEN :nan ELSE m.value END,
-               ifnull(m.timestamp, 0)
-        FROM wanted_run w CROSS JOIN metrics m INDEXED BY index_metrics_run_uuid ON m.run_uuid = w.id
-        CROSS JOIN wanted_metric k ON k.name = m.key
-        WHERE w.i >= :start AND w.i < :stop AND NOT w.known
-        """,
-        {"metrics": metrics, "nan": database.NAN, "start": start, "stop": stop},
-    )
-    block = np.fromiter(points, dtype=database.POINT)
-    block["value"][block["value"] == database.NAN] = np.nan
-    return block

@@ -1,1 +1,1 @@
-"""From an experiment to a study: what each trial, metric and parameter is."""
+"""From an experiment to a study. `assemble` puts the decisions together; each other module makes one of them."""

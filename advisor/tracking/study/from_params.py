@@ -1,4 +1,4 @@
-"""What runs say of themselves in their parameters: by which metric they choose their best model, how far they were to train."""
+"""Reads what runs state in their parameters: the metric by which they choose their best model, the planned number of steps."""
 
 from __future__ import annotations
 
@@ -9,58 +9,59 @@ from advisor.model.space import Value, as_number, counts_training, words_of
 from advisor.model.spec import Direction
 from advisor.tracking.study import metric_names
 
-_CHOOSING = (("best", "model"), ("monitor",), ("objective",), ("target", "metric"), ("optimize", "metric"))
-"""How the name of a parameter ends whose value is the metric to choose by: metric_for_best_model, early_stopping.monitor."""
+_OBJECTIVE_ENDINGS = (("best", "model"), ("monitor",), ("objective",), ("target", "metric"), ("optimize", "metric"))
+"""Last words of parameters whose value is the metric to choose by: metric_for_best_model, early_stopping.monitor."""
 _STEPS = frozenset(("steps", "step", "iterations", "iters", "updates"))
 _ACCUMULATION = ("accumulation", "accumulate", "accum")
 
 
 def objective(params: Sequence[Mapping[str, str]], metrics: Collection[str]) -> str | None:
-    """The metric of `metrics` that most runs say they choose their best model by; None if none says so.
+    """Return the metric of `metrics` by which most runs say that they choose their best model; None without one.
 
-    A bare "loss" says nothing: it is what tools fill in by themselves.
+    A bare "loss" does not count: tools fill it in by default.
     """
     votes: Counter[str] = Counter()
     for run in params:
-        votes.update({found for name, value in run.items() if _chooses(name) and (found := _logged_as(value, metrics))})
+        stated = {_metric_named(value, metrics) for name, value in run.items() if _is_objective(name)}
+        votes.update(metric for metric in stated if metric is not None)
     return min(votes, key=lambda metric: (-votes[metric], metric)) if votes else None
 
 
-def _chooses(name: str) -> bool:
+def _is_objective(name: str) -> bool:
     words = tuple(words_of(name))
-    return any(words[-len(end) :] == end for end in _CHOOSING)
+    return any(words[-len(end) :] == end for end in _OBJECTIVE_ENDINGS)
 
 
-def _logged_as(said: str, metrics: Collection[str]) -> str | None:
-    if said.strip().lower() == "loss":
+def _metric_named(value: str, metrics: Collection[str]) -> str | None:
+    """Return the metric that a parameter's value names: of the same name, else the validation metric of the same quantity."""
+    if value.strip().lower() == "loss":
         return None
-    if said in metrics:
-        return said
-    alike = [
-        m
-        for m in metrics
-        if metric_names.split_of(m) == "valid" and metric_names.quantity(m) == metric_names.quantity(said) != ()
-    ]
-    return min(alike, key=lambda m: (len(m), m)) if metric_names.split_of(said) in (None, "valid") and alike else None
+    if value in metrics:
+        return value
+    quantity = metric_names.quantity(value)
+    similar = [m for m in metrics if metric_names.split_of(m) == "valid" and metric_names.quantity(m) == quantity != ()]
+    if metric_names.split_of(value) not in (None, "valid") or not similar:
+        return None
+    return min(similar, key=lambda m: (len(m), m))
 
 
 def direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
-    """Whether greater or smaller is better, as most runs say in `greater_is_better` or a `mode`; None if none says so."""
+    """Return the direction that most runs state in `greater_is_better` or a `mode`; None without one."""
     votes: Counter[Direction] = Counter()
     for run in params:
         for name, value in run.items():
-            words, said = words_of(name), value.strip().lower()
-            if words[-3:] == ["greater", "is", "better"] and said in ("true", "false"):
-                votes["maximize" if said == "true" else "minimize"] += 1
-            elif words[-1:] in (["mode"], ["direction"]) and said in ("max", "min", "maximize", "minimize"):
-                votes["maximize" if said.startswith("max") else "minimize"] += 1
+            words, text = words_of(name), value.strip().lower()
+            if words[-3:] == ["greater", "is", "better"] and text in ("true", "false"):
+                votes["maximize" if text == "true" else "minimize"] += 1
+            elif words[-1:] in (["mode"], ["direction"]) and text in ("max", "min", "maximize", "minimize"):
+                votes["maximize" if text.startswith("max") else "minimize"] += 1
     return votes.most_common(1)[0][0] if votes else None
 
 
 def max_train_steps(params: Sequence[Mapping[str, Value]], ends: Sequence[int]) -> list[int | None]:
-    """How many optimizer steps each trial was to make, where its parameters say so and the trials' ends bear it out.
+    """Return the planned optimizer steps of each trial as its parameters state them; all None if most trials end elsewhere.
 
-    `ends` (trials,) are the last steps logged; a number of steps by another count is not where most of the trials end.
+    ends: the last steps logged, shape (trials,). Most trials end elsewhere if the parameter counts something else.
     """
     planned = [next((int(n) for k, v in p.items() if _counts_steps(k) and (n := count(v)) >= 1), None) for p in params]
     reached = [
@@ -74,7 +75,7 @@ def _counts_steps(name: str) -> bool:
 
 
 def micro_batches(params: Mapping[str, Value]) -> int:
-    """Over how many batches a trial accumulates its gradient, as its parameters say; 1 if they do not."""
+    """Return over how many batches a trial accumulates its gradient, by its parameters; 1 if they do not say."""
     for name, value in params.items():
         if any(word in _ACCUMULATION for word in words_of(name)) and (number := count(value)) >= 1:
             return int(number)
@@ -82,6 +83,6 @@ def micro_batches(params: Mapping[str, Value]) -> int:
 
 
 def count(value: Value) -> float:
-    """The value if it is a whole number, else -1."""
+    """Return the value if it is a whole number, else -1."""
     number = as_number(value)
     return number if number.is_integer() else -1.0

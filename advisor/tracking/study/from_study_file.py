@@ -1,4 +1,4 @@
-"""Holds the space that a study file declares against what the trials used."""
+"""Compares the space that a study file declares with the values that the trials used."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from advisor.model.spec import Parameter, StudySpec
 from advisor.tracking import study_tags
 from advisor.tracking.runs import Experiment
 
-_LISTED = 5
+_MAX_WORDS = 5
+"""Maximum words in a message."""
 
 
 def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) -> tuple[dict[str, Parameter], list[str]]:
-    """The declared parameters, their types as logged, and a warning of each that some trials of `params` (trials,) lie outside of.
+    """Return the declared parameters, with their types as logged, and a warning of each that some trials lie outside of.
 
-    AdvisorError where no trial logged a parameter that the study file searches, or none used a value that it allows.
+    params: the trials' values, shape (trials,). Raises AdvisorError if no trial logged a parameter that the study file searches,
+    or none used a value that it allows.
     """
     if spec is None:
         return {}, []
@@ -44,9 +46,9 @@ def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) ->
     return {name: _as_logged(p, [t.get(name) for t in params]) for name, p in spec.parameters.items()}, warnings
 
 
-def noted(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> StudySpec | None:
-    """The study file that went with the experiment, as an importer notes it; None where there is none that fits the trials."""
-    text = study_tags.text_of(experiment.tags)
+def find_spec(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> StudySpec | None:
+    """Return the study file in the experiment's tags; None if there is none, or it does not fit the trials."""
+    text = study_tags.latest_file(experiment.tags)
     try:
         spec = None if text is None else spec_yaml.loads(text)
         parameters(spec, [spec.completed(trial) for trial in params] if spec is not None else params)
@@ -56,33 +58,33 @@ def noted(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> Stud
 
 
 def _exists(parameter: Parameter, params: Sequence[Mapping[str, Value]]) -> bool:
-    """Whether some trial of `params` (trials,) met the condition under which the parameter exists."""
-    wanted = (parameter.when or {}).items()
-    return any(all(k in trial and same(trial[k], v) for k, v in wanted) for trial in params)
+    """Whether some trial met the condition under which the parameter exists."""
+    condition = (parameter.when or {}).items()
+    return any(all(k in trial and same(trial[k], v) for k, v in condition) for trial in params)
 
 
 def _domain(parameter: Parameter) -> str:
     if parameter.numeric:
         return f"from {parameter.low:g} to {parameter.high:g}"
-    return f"among {_listed([str(o) for o in parameter.options])}"
+    return f"among {_join([str(o) for o in parameter.options])}"
 
 
 def _used(values: Sequence[Value]) -> str:
     numbers = [v for v in values if not isinstance(v, str | bool)]
     if len(numbers) < len(values):
-        return _listed(sorted({str(v) for v in values}))
+        return _join(sorted({str(v) for v in values}))
     low, high = min(numbers), max(numbers)
     return f"{low:.3g} to {high:.3g}" if low < high else f"{low:.6g}"
 
 
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words[:_LISTED]) + (f" and {len(words) - _LISTED} more" if len(words) > _LISTED else "")
+def _join(words: Sequence[str]) -> str:
+    return ", ".join(words[:_MAX_WORDS]) + (f" and {len(words) - _MAX_WORDS} more" if len(words) > _MAX_WORDS else "")
 
 
 def _as_logged(parameter: Parameter, values: Sequence[Value | None]) -> Parameter:
-    """The declared parameter, with its type taken from the trials where the study file leaves it open."""
+    """Return the declared parameter, with its type taken from the trials if the study file does not give it."""
     if parameter.type is not None or not parameter.numeric:
         return parameter
-    known = [v for v in values if v is not None]
-    whole = bool(known) and all(isinstance(v, int) for v in known)
+    logged = [v for v in values if v is not None]
+    whole = bool(logged) and all(isinstance(v, int) for v in logged)
     return parameter.model_copy(update={"type": "int" if whole else "float"})

@@ -1,4 +1,4 @@
-"""What a study searched, inferred from its trials where nobody declared it; everything inferred is said to be inferred."""
+"""Infers what a study searched from its trials. Reports mark everything that was inferred."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ _COUNTS_TRIALS = re.compile(
     r"(^|[_./-])((trial|job|array_task)_?(id|number|num|no|nr|index|idx|name)|trial|(cv_?)?fold(_?(id|number|num|no|nr|index|idx))?)$",
     re.IGNORECASE,
 )
-"""What numbers the trials, the jobs that ran them or the folds of the data: it tells trials apart and sets nothing."""
+"""Numbers of trials, of the jobs that ran them or of the folds of the data: they identify trials and set nothing."""
 _BY_DECADES = re.compile(
     r"(^|[_./-])(lr|learning_rate|weight_decay|wd|eps|epsilon|l1|l2|lambda|alpha)($|[_./-])|learning_rate|weight_decay",
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*")
 """A path, an address, a date, a hash."""
-_FEWEST_OF_TWINS = 3
-"""Distinct values that two hyperparameters must share for it to be no coincidence."""
+_MIN_TWIN_VALUES = 3
+"""Minimum distinct values of two hyperparameters that are equal in every trial for it to be no coincidence."""
 _MISSING = ("", "none", "null", "nan")
 
 
 def parse_value(text: str) -> Value | None:
-    """A logged parameter as a value: bool, int, float or text; None for "None", "null" and the empty string."""
+    """Return a logged parameter as bool, int, float or text; None for "None", "null", "nan" and the empty string."""
     stripped = text.strip()
     lowered = stripped.lower()
     if lowered in _MISSING:
         return None
     if lowered in ("true", "false"):
         return lowered == "true"
-    if len(stripped) > 40:  # no number is that long; int() of thousands of digits is slow on purpose
+    if len(stripped) > 40:  # not a number; int() of thousands of digits is slow
         return stripped
     try:
         return int(stripped)
@@ -59,17 +59,17 @@ def parse_value(text: str) -> Value | None:
 
 
 def parse_params(raw: Sequence[Mapping[str, str]]) -> list[dict[str, Value]]:
-    """The hyperparameters of each trial, shape (trials,): parsed, of one type per name, without seeds, paths and other labels."""
+    """Return the hyperparameters of each trial, shape (trials,): of one type per name, without seeds, paths and other labels."""
     parsed = [
         {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME and (v := parse_value(t)) is not None}
         for params in raw
     ]
-    every = {name for params in parsed for name in params}
-    names = sorted(n for n in every if not (_NOT_HYPERPARAMETERS.search(n) or _COUNTS_TRIALS.search(n)))
-    kept = [name for name in names if not _is_label([p[name] for p in parsed if name in p], len(parsed))]
-    for name in kept:
+    logged = {name for params in parsed for name in params}
+    candidates = sorted(n for n in logged if not (_NOT_HYPERPARAMETERS.search(n) or _COUNTS_TRIALS.search(n)))
+    names = [name for name in candidates if not _is_label([p[name] for p in parsed if name in p], len(parsed))]
+    for name in names:
         _unify(parsed, name)
-    return [{name: params[name] for name in kept if name in params} for params in parsed]
+    return [{name: params[name] for name in names if name in params} for params in parsed]
 
 
 def _is_label(values: Sequence[Value], trials: int) -> bool:
@@ -81,7 +81,7 @@ def _is_label(values: Sequence[Value], trials: int) -> bool:
 
 
 def _unify(parsed: list[dict[str, Value]], name: str) -> None:
-    """Make all values of `name` of one type: a mix of numbers and words is words, of int and float is float."""
+    """Convert all values of `name` to one type: int and float to float, numbers and words to words."""
     kinds = {type(p[name]) for p in parsed if name in p}
     if len(kinds) == 1:
         return
@@ -92,7 +92,7 @@ def _unify(parsed: list[dict[str, Value]], name: str) -> None:
 
 
 def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
-    """What was searched, as far as the values (n,) that trials used show it; a value that never varies is fixed."""
+    """Return the parameter that the trials' values, shape (n,), show; one that never varies is fixed."""
     distinct = sorted(set(values), key=lambda v: (str(type(v)), v))
     if len(distinct) == 1:
         return Parameter(role="fixed", value=distinct[0], why="the same in every trial")
@@ -116,9 +116,10 @@ def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
 
 
 def infer_scale(values: FloatArray, name: str = "") -> Scale:
-    """The scale on which the distinct values (n,) lie more evenly; linear unless they are positive and span at least a factor 4.
+    """Return the scale on which the distinct values, shape (n,), are more evenly spaced.
 
-    Rates and strengths that everyone searches by decades are on a log scale as soon as they span one.
+    It is linear unless they are positive and span at least a factor of 4. Rates and strengths, which everybody searches on a log
+    scale, are on one as soon as they span a decade.
     """
     ordered = np.unique(values)
     if ordered[0] <= 0 or ordered[-1] / ordered[0] < 4:
@@ -131,21 +132,21 @@ def infer_scale(values: FloatArray, name: str = "") -> Scale:
 
 
 def _unevenness(ordered: FloatArray) -> float:
-    """Largest distance of the values from an even spacing of their range (Kolmogorov-Smirnov)."""
+    """Return the greatest distance of the values from an even spacing of their range (Kolmogorov-Smirnov)."""
     position = (ordered - ordered[0]) / (ordered[-1] - ordered[0])
     return float(np.abs(position - np.linspace(0, 1, len(position))).max())
 
 
 def infer_parameters(params: Sequence[Mapping[str, Value]]) -> dict[str, Parameter]:
-    """A parameter for every hyperparameter that any trial has, in alphabetical order."""
+    """Return a parameter for each hyperparameter of any trial, in alphabetical order."""
     names = sorted({name for trial in params for name in trial})
-    found = {name: infer_parameter(name, [trial[name] for trial in params if name in trial]) for name in names}
-    switches = [name for name, p in found.items() if p.searched and p.options]
-    for name, parameter in found.items():
+    parameters = {name: infer_parameter(name, [trial[name] for trial in params if name in trial]) for name in names}
+    switches = [name for name, p in parameters.items() if p.searched and p.options]
+    for name, parameter in parameters.items():
         condition = _condition(name, switches, params) if parameter.searched else None
         if condition is not None:
-            found[name] = parameter.model_copy(update={"when": condition})
-    return found
+            parameters[name] = parameter.model_copy(update={"when": condition})
+    return parameters
 
 
 def _condition(name: str, switches: Sequence[str], params: Sequence[Mapping[str, Value]]) -> dict[str, Value] | None:
@@ -174,15 +175,15 @@ def _condition(name: str, switches: Sequence[str], params: Sequence[Mapping[str,
 
 
 def twins(params: Sequence[Mapping[str, Value]], keep: Collection[str]) -> dict[str, str]:
-    """Numeric hyperparameters that vary and have the values of another one in every trial, by that other one's name.
+    """Return numeric hyperparameters that vary and equal another one in every trial, each with the other's name.
 
-    Tools log what the user logs, too: `lr` and `learning_rate`. Of several the one in `keep` stays, else the shortest name.
+    Tools log what the user logs under another name: `lr` and `learning_rate`. The one in `keep` stays, else the shortest name.
     """
     columns: dict[tuple[Value | None, ...], list[str]] = {}
     for name in sorted({n for trial in params for n in trial}):
         column = tuple(trial.get(name) for trial in params)
         used = {v for v in column if v is not None}
-        if len(used) >= _FEWEST_OF_TWINS and not any(isinstance(v, (str, bool)) for v in used):
+        if len(used) >= _MIN_TWIN_VALUES and not any(isinstance(v, (str, bool)) for v in used):
             columns.setdefault(column, []).append(name)
     found: dict[str, str] = {}
     for names in columns.values():
@@ -192,9 +193,9 @@ def twins(params: Sequence[Mapping[str, Value]], keep: Collection[str]) -> dict[
 
 
 def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int | None:
-    """The number of steps that trials were meant to run: what most of them declared, else where the most of them ended."""
-    known = [int(d) for d in declared if math.isfinite(d) and d >= 1]
-    if known:
-        return Counter(known).most_common(1)[0][0]
+    """Return the planned number of steps: the most frequent declared one, else the most frequent last step."""
+    planned = [int(d) for d in declared if math.isfinite(d) and d >= 1]
+    if planned:
+        return Counter(planned).most_common(1)[0][0]
     positive = [s for s in last_steps if s >= 1]
     return Counter(positive).most_common(1)[0][0] if positive else None

@@ -1,6 +1,6 @@
-"""Reads metric names: which split of the data a metric is of, what it measures, which way is better, which signal it carries.
+"""Interprets metric names: the split of the data, the quantity, the direction, the signal.
 
-People name the same thing `val_acc`, `validation/accuracy`, `eval.accuracy` or `Accuracy/valid`; this is the one place that knows.
+People name the same metric `val_acc`, `validation/accuracy`, `eval.accuracy` or `Accuracy/valid`; only this module knows that.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ _HIGHER_IS_BETTER = frozenset(
     "mrr hits kappa mcc elbo likelihood throughput average match success win pearson spearman correlation corr".split()
 )
 _VAGUE = frozenset("score average match".split())
-"""Words that are better higher only where no other word says what is scored: a FID score, a loss average."""
-_TURNED = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
-"""What a "negative" before it turns round, unlike a precision or a loss, where it may mean the negative examples."""
-_OF_A_GAME = frozenset("g d gen disc generator discriminator adv adversarial actor critic policy value q td".split())
-"""Words of losses that do not fall as training gets on: of networks that play against each other, or learn from acting."""
+"""Words that are better higher only if no other word names the quantity: a FID score, a loss average."""
+_NEGATABLE = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
+"""Words whose direction a "negative" before them reverses; of a precision or a loss it may mean the negative examples."""
+_ADVERSARIAL = frozenset("g d gen disc generator discriminator adv adversarial actor critic policy value q td".split())
+"""Words of losses that need not fall during training: of adversarial networks and reinforcement learning."""
 _EFFORT = frozenset("time seconds step steps epochs iterations updates samples examples".split())
 _DERIVED = frozenset("best final last max min".split())
-"""Words of a metric that only repeats values of another one, such as the best so far."""
+"""Words of metrics that only repeat values of another one, such as the best so far."""
 
 
 def words(name: str) -> tuple[str, ...]:
-    """The words of a metric name, lower case: `valLoss`, `val_loss` and `val/loss` all give ("val", "loss")."""
+    """Return the words of a metric name in lower case: ("val", "loss") for `valLoss`, `val_loss` and `val/loss`."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
     return tuple(w.lower() for w in re.split(r"[^A-Za-z0-9]+", spaced) if w)
 
 
 def split_of(name: str) -> Split | None:
-    """Which split of the data the metric is of; None if its name does not say."""
+    """Return the split of the data that the metric is of; None if its name does not say."""
     for word in words(name):
         if word in _SPLITS:
             return _SPLITS[word]
@@ -72,46 +72,46 @@ def split_of(name: str) -> Split | None:
 
 
 def quantity(name: str) -> tuple[str, ...]:
-    """What the metric measures: its words without the split and without fillers such as "batch" or "epoch"."""
+    """Return the quantity that the metric measures: its words without the split and fillers such as "batch" or "epoch"."""
     return tuple(_ALIASES.get(w, w) for w in words(name) if w not in _SPLITS and w not in _FILLERS)
 
 
 def direction_of(name: str) -> Direction | None:
-    """Whether lower or higher values of the metric are better; None if its name does not say."""
-    # "mAP" and "mIoU" are words, though they look like several.
+    """Return whether lower or higher values of the metric are better; None if its name does not say."""
+    # "mAP" and "mIoU" look like several words.
     whole = [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in _SPLITS]
     if "to" in whole[1:] and _EFFORT & set(whole[: whole.index("to", 1)]):
         return "minimize"  # time_to_accuracy
-    said = [known for w in (*reversed(whole), *reversed(quantity(name))) if (known := _known(w))]
-    word = next((w for w in said if w not in _VAGUE), said[0] if said else None)
+    directed = [word for w in (*reversed(whole), *reversed(quantity(name))) if (word := _directed(w))]
+    word = next((w for w in directed if w not in _VAGUE), directed[0] if directed else None)
     if word is None:
         return None
-    turned = bool({"neg", "negative"} & set(whole)) and (word in _TURNED or {"log", "loss"} <= set(whole))
-    return "minimize" if (word in _LOWER_IS_BETTER) != turned else "maximize"
+    negated = bool({"neg", "negative"} & set(whole)) and (word in _NEGATABLE or {"log", "loss"} <= set(whole))
+    return "minimize" if (word in _LOWER_IS_BETTER) != negated else "maximize"
 
 
-def _known(word: str) -> str | None:
-    """The word as it stands among those with a direction: acc1 is accuracy, map50 is map; None if it is none of them."""
+def _directed(word: str) -> str | None:
+    """Return the word with a direction that this one is a form of, accuracy for acc1 and map for map50; None without one."""
     plain = (_ALIASES.get(w, w) for w in (word, word.rstrip("0123456789")))
     return next((w for w in plain if w in _LOWER_IS_BETTER or w in _HIGHER_IS_BETTER), None)
 
 
 def is_companion(name: str) -> bool:
-    """Whether the metric is a window's extreme or a system metric, which nobody optimises."""
+    """Whether the metric is a window's extreme or a system metric, never an objective."""
     return name.endswith((contract.MIN_SUFFIX, contract.MAX_SUFFIX)) or name.startswith("system/")
 
 
 def guess_objective(counts: Mapping[str, int]) -> str | None:
-    """The likeliest objective among metrics, given how many trials logged each: a validation metric with a known direction.
+    """Return the most likely objective among metrics with a known direction. counts: the number of trials that logged each.
 
-    Validation comes before test, what a user reports (accuracy, error) before the loss, a curve before the best of it so far, then
-    the metric of more trials, then the alphabet. Where no metric is of validation or test data: the only one that measures success
-    and names no split, or else the only loss that names none; None if there is no such metric, or several.
+    Validation comes before test, a reported quantity (accuracy, error) before the loss, a curve before its best value so far, then
+    the metric of more trials, then the alphabet. Without metrics of validation or test data it is the only one that measures
+    success and names no split, else the only such loss; None if there is none, or several.
     """
-    telling = [m for m in counts if direction_of(m) and _measures_success(m)]
-    candidates = [m for m in telling if split_of(m) in ("valid", "test")]
+    directed = [m for m in counts if direction_of(m) and _measures_success(m)]
+    candidates = [m for m in directed if split_of(m) in ("valid", "test")]
     if not candidates:
-        return _only_one([m for m in telling if split_of(m) is None])
+        return _only_one([m for m in directed if split_of(m) is None])
     return min(
         candidates,
         key=lambda m: (split_of(m) == "test", "loss" in quantity(m), _is_derived(m), -counts[m], m),
@@ -128,7 +128,7 @@ def _only_one(metrics: list[str]) -> str | None:
 
 
 def _measures_success(name: str) -> bool:
-    """Whether the metric may tell how good a trial is, rather than how fast it runs or with which settings."""
+    """Whether the metric may measure how good a trial is, rather than its speed or a setting."""
     if is_companion(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(words(name)):
         return False
     return not any(test(name) for _, _, test in _OTHERS)
@@ -137,49 +137,49 @@ def _measures_success(name: str) -> bool:
 def find_signals(
     metrics: Iterable[str], objective: str, points: Mapping[str, int], summaries: Collection[str] = ()
 ) -> dict[Signal, str]:
-    """Which metric carries which signal; `points` is the number of points of each metric over all trials.
+    """Return the metric of each signal. points: the number of points of each metric over all trials.
 
-    `summaries` are metrics of which no trial has more than one point: they are no curves, and no losses to compare with one.
+    summaries: the metrics with at most one point in each trial, which are no curves and no losses to compare with one.
     """
     names = sorted(m for m in metrics if not is_companion(m))
-    found: dict[Signal, str] = {}
-    _add_losses(found, [m for m in names if m not in summaries or m == objective], objective, points)
+    signals: dict[Signal, str] = {}
+    _add_losses(signals, [m for m in names if m not in summaries or m == objective], objective, points)
     twins = [m for m in names if split_of(m) == "train" and quantity(m) == quantity(objective) and m != objective]
     twins = [m for m in twins if m not in summaries]
-    # A twin is comparable where it lies on the objective's own grid; the noisy metric of every batch is not a twin.
+    # A twin is comparable if it was logged as often as the objective; the noisy metric of every batch is no twin.
     twins = [m for m in twins if points[m] <= 2 * points.get(objective, 0)]
     if split_of(objective) != "train" and twins:
-        found["train_objective"] = min(twins, key=lambda m: (points[m], m))
-    for signal, known, test in _OTHERS:
-        # How fast an evaluation runs says nothing of the training.
-        matches = [known] if known in names else [m for m in names if test(m) and split_of(m) not in ("valid", "test")]
+        signals["train_objective"] = min(twins, key=lambda m: (points[m], m))
+    for signal, ours, test in _OTHERS:
+        # The speed of an evaluation is not the training's.
+        matches = [ours] if ours in names else [m for m in names if test(m) and split_of(m) not in ("valid", "test")]
         if matches:
-            found[signal] = min(matches, key=lambda m: (m in summaries, len(words(m)), m))
-    return found
+            signals[signal] = min(matches, key=lambda m: (m in summaries, len(words(m)), m))
+    return signals
 
 
-def _add_losses(found: dict[Signal, str], names: list[str], objective: str, points: Mapping[str, int]) -> None:
+def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, points: Mapping[str, int]) -> None:
     losses = [m for m in names if quantity(m)[-1:] == ("loss",) and len(quantity(m)) <= 2 and m != objective]
-    losses = [m for m in losses if not _OF_A_GAME & set(words(m))]
+    losses = [m for m in losses if not _ADVERSARIAL & set(words(m))]
     exact = [m for m in losses if quantity(m) == ("loss",)] or losses
     train = [m for m in exact if split_of(m) == "train" or (split_of(m) is None and m == "loss")]
     if train:
         of_batches = max(
             train, key=lambda m: (m == contract.TRAIN_LOSS, bool({"batch", "step"} & set(words(m))), points[m], m)
         )
-        found["train_loss"] = of_batches
+        signals["train_loss"] = of_batches
         evaluated = [m for m in losses if split_of(m) == "train" and m != of_batches]
         if not evaluated and points[of_batches] <= 2 * points.get(objective, 0):
             evaluated = [of_batches]
         if evaluated:
-            found["train_eval_loss"] = min(evaluated, key=lambda m: (points[m], m))
+            signals["train_eval_loss"] = min(evaluated, key=lambda m: (points[m], m))
     if quantity(objective)[-1:] == ("loss",):
-        found["valid_loss"] = objective
+        signals["valid_loss"] = objective
         return
     side = split_of(objective) or "valid"
     held_out = [m for m in losses if split_of(m) == side] or [m for m in losses if split_of(m) in ("valid", "test")]
     if held_out:
-        found["valid_loss"] = min(held_out, key=lambda m: (len(words(m)), m))
+        signals["valid_loss"] = min(held_out, key=lambda m: (len(words(m)), m))
 
 
 def _is_grad_norm(name: str) -> bool:

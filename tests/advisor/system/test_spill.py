@@ -1,10 +1,9 @@
-"""Studies too large for memory: the same points, curves and verdicts from files that have no name."""
+"""Studies too large for memory: the same points, curves and verdicts from files without names."""
 
 from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,18 +21,14 @@ from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.stores import database
 from advisor.tracking.stores.reading import read_experiment
 from advisor.tracking.study.assemble import assemble
-from advisor.tracking.study.probes import kept
-
-PART = 3
-PARTS = ("runs", "steps", "values", "times")
+from advisor.tracking.study.probes import select_runs
 
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """From `large.undo()` on it is as ever; until then nearly any study is too large for memory."""
-    monkeypatch.setattr(spill, "FEW", 5)
-    monkeypatch.setattr(spill, "_AT_ONCE", PART)
-    monkeypatch.setattr(spill, "_WORTH_A_FILE", 1)
+    """Makes nearly any study too large for memory, until `large.undo()`."""
+    monkeypatch.setattr(spill, "MAX_POINTS_IN_MEMORY", 5)
+    monkeypatch.setattr(spill, "_MIN_POINTS", 1)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return monkeypatch
 
@@ -43,7 +38,7 @@ def in_files(*arrays: np.ndarray) -> bool:
 
 
 def collected(seed: int, *, shuffled: bool) -> Experiment:
-    """Points of 12 runs as odd trackers give them: in pieces, some twice, several at a step, one metric without steps."""
+    """Points of 12 runs in pieces, some points twice, several at one step, one metric without steps."""
     draw = np.random.default_rng(seed)
     pieces = []
     for run in range(12):
@@ -75,93 +70,63 @@ def same_curves(one: Study, other: Study) -> None:
             np.testing.assert_array_equal(a, b, err_msg=name)
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize(("seed", "shuffled"), [(0, False), (1, False), (2, True), (3, True)])
 def test_points_curves_and_verdicts_are_the_same(
     large: pytest.MonkeyPatch, tmp_path: Path, seed: int, shuffled: bool
 ) -> None:
-    filed = collected(seed, shuffled=shuffled)
-    assert not filed.few
-    assert all(in_files(p.steps, p.values, p.times) for p in filed.points.values())
+    offloaded = collected(seed, shuffled=shuffled)
+    assert not offloaded.fits_in_memory
+    assert all(in_files(p.runs, p.steps, p.values, p.times) for p in offloaded.points.values())
     some = np.arange(12) % 3 != 0
-    part = kept(filed, some)
-    study, said = assemble(filed), judge(assemble(filed), load_rules(settings={}))
+    part, study = select_runs(offloaded, some), assemble(offloaded)
+    verdicts = judge(study, load_rules(settings={}))
     assert all(in_files(b.steps, b.values, b.times) for b in study.metrics.values())
     assert [*tmp_path.iterdir()] == []
     large.undo()
-    held = collected(seed, shuffled=shuffled)
-    same(filed, held)
-    same(part, kept(held, some))
-    same_curves(study, assemble(held))
-    assert said == judge(assemble(held), load_rules(settings={}))
+    in_memory = collected(seed, shuffled=shuffled)
+    same(offloaded, in_memory)
+    same(part, select_runs(in_memory, some))
+    same_curves(study, assemble(in_memory))
+    assert verdicts == judge(assemble(in_memory), load_rules(settings={}))
 
 
 def test_a_store_is_read_the_same(large: pytest.MonkeyPatch, odd_database: Path, tmp_path: Path) -> None:
     uri = f"sqlite:///{odd_database}"
     large.setenv(cache.SETTING, str(tmp_path / "cache"))
-    large.setattr(database, "WORTH_KEEPING", 1)
-    first, again = (read_experiment("odd", tracking_uri=uri) for _ in range(2))
-    asked = through_client(uri)
-    assert not first.few
+    large.setattr(database, "MIN_POINTS_TO_CACHE", 1)
+    offloaded = [read_experiment("odd", tracking_uri=uri) for _ in range(2)]
+    offloaded.append(through_client(uri))
+    assert not offloaded[0].fits_in_memory
     large.undo()
-    held = read_experiment("odd", tracking_uri=uri)
-    for filed in (first, again, asked):
-        same(filed, held)
+    in_memory = read_experiment("odd", tracking_uri=uri)
+    for experiment in offloaded:
+        same(experiment, in_memory)
 
 
-@pytest.mark.parametrize("points", [0, 1, PART, PART + 1, 100])
-@pytest.mark.parametrize("owners", [1, 3, 60])
-def test_portions_are_all_of_it_and_owners_stay_whole(large: pytest.MonkeyPatch, points: int, owners: int) -> None:
-    of = np.sort(np.random.default_rng(points).integers(owners, size=points))
-    parts = [of[part] for part in spill.portions(of)]
-    np.testing.assert_array_equal(np.concatenate([*parts, of[:0]]), of)
-    assert all(a[-1] < b[0] for a, b in pairwise(parts))
-    assert all(len(p) <= PART or p[0] == p[-1] for p in parts)
-
-
-def test_owners_that_do_not_ascend_stay_together(large: pytest.MonkeyPatch) -> None:
-    assert [*spill.portions(np.array([3, 1, 2] * PART))] == [slice(0, 3 * PART)]
-
-
-def test_a_folder_that_takes_no_file_is_named(large: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    missing = tmp_path / "missing"
-    large.setattr("tempfile.tempdir", str(missing))
-    with pytest.raises(
-        AdvisorError, match=r"too many for memory, in .*missing: no such file.*; let TMPDIR name another"
-    ) as caught:
+def test_the_error_names_a_folder_that_cannot_be_written(large: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    large.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    message = r"too many for memory, in .*missing: no such file.*; let TMPDIR name another"
+    with pytest.raises(AdvisorError, match=message) as caught:
         collected(0, shuffled=False)
     assert "\n" not in str(caught.value)
 
 
-def test_where_few_files_may_be_open_the_rest_stays_in_memory(large: pytest.MonkeyPatch) -> None:
-    resource = pytest.importorskip("resource")
-    collector = Collector()
-    large.setattr(spill, "FEW", 10_000)
-    for metric in range(300):
-        collector.add(f"m{metric}", np.arange(9), np.arange(9), np.arange(9.0), np.arange(9))
-    large.setattr(spill, "FEW", 5)
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (2 * len(os.listdir("/dev/fd")) + 100, limits[1]))
-    try:
-        points = collector.points()
-        with open(os.devnull, encoding="utf-8"):
-            pass  # the rest of the program may go on opening files
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    filed = [in_files(p.values) for p in points.values()]
-    assert any(filed)
-    assert not all(filed)
-    assert all(p.values.tolist() == [*range(9)] for p in points.values())
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="needs /dev/fd")
+def test_files_need_no_descriptors(large: pytest.MonkeyPatch) -> None:
+    before = len(os.listdir("/dev/fd"))
+    tables = [spill.offload((np.arange(9), np.arange(9.0)), fits=False) for _ in range(20)]
+    assert len(os.listdir("/dev/fd")) == before
+    assert all(in_files(*columns) and columns[1].tolist() == [*range(9)] for columns in tables)
 
 
-def test_what_is_left_of_metrics_that_are_read_elsewhere_stays_in_files(large: pytest.MonkeyPatch) -> None:
+def test_points_that_remain_after_a_drop_stay_in_files(large: pytest.MonkeyPatch) -> None:
     collector = Collector()
     for run in range(40):
         collector.add("loss", np.full(3, run), np.arange(3), np.arange(3.0), np.arange(3))
     collector.drop("loss", lambda runs, steps, times: steps == 1)
-    kept = [piece for pieces in collector._sorted().values() for piece in pieces]
-    assert sum(len(runs) for runs, *_ in kept) == 80
-    assert sum(len(runs) for runs, *_ in kept if not in_files(runs)) <= spill.FEW
+    pieces = [piece for pieces in collector._by_metric().values() for piece in pieces]
+    assert sum(len(runs) for runs, *_ in pieces) == 80
+    assert sum(len(runs) for runs, *_ in pieces if not in_files(runs)) <= spill.MAX_POINTS_IN_MEMORY
 
 
 def test_several_threads_may_add(large: pytest.MonkeyPatch) -> None:

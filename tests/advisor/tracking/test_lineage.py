@@ -75,7 +75,7 @@ def test_studies_are_found_and_follow_from_each_other(store: str) -> None:
     read = read_rounds("second", tracking_uri=store)
     assert [s.name for s in read.earlier] == ["plain"]
     assert sorted(float(t.params["x"]) for t in read.earlier[0].trials) == [0.1, 0.5]
-    assert read.said == ()
+    assert read.notes == ()
 
     shared = read_rounds("both", tracking_uri=store)
     assert sorted(float(t.params["x"]) for t in shared.own.trials) == [0.4, 0.6]
@@ -92,7 +92,7 @@ def test_a_circle_ends_and_another_objective_is_left_out(database: str) -> None:
     assert [s.name for s in read_rounds("two", tracking_uri=uri).earlier] == ["one"]
     read = read_rounds("three", tracking_uri=uri, direction="maximize")
     assert read.earlier == ()
-    assert read.said[0] == "The earlier round two is left out: its objective was to minimize loss."
+    assert read.notes[0] == "The earlier round two is left out: its objective was to minimize loss."
     assert sorted(len(g) for g in lineages(places(uri)))[-1] == 3
 
 

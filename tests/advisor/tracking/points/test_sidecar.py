@@ -21,7 +21,7 @@ from mlflow.tracking import MlflowClient
 from advisor import analyze, contract
 from advisor.tracking.points import sidecar
 from advisor.tracking.runs import Experiment
-from advisor.tracking.stores import client
+from advisor.tracking.stores.client_store import ClientStore
 from advisor.tracking.stores.location import Location
 from advisor.tracking.stores.reading import read_experiment
 from advisor_logging import spool
@@ -78,9 +78,8 @@ def column(experiment: Experiment, run_id: str, metric: str) -> tuple[list[int],
 
 
 def through_client(uri: str) -> Experiment:
-    return client.read(
-        Location("other", uri), "study", filter=None, system_metrics=False, on_progress=lambda done, of: None
-    )
+    store = ClientStore(Location("other", uri))
+    return store.read("study", filter=None, system_metrics=False, on_progress=lambda done, of: None)
 
 
 def same(a: Experiment, b: Experiment) -> None:

@@ -23,7 +23,7 @@ from advisor.tracking.stores.reading import read_experiment
 
 
 def test_mariadb_gives_the_same_by_sql_and_through_the_client(odd_database: Path, odd_mariadb: str) -> None:
-    assert mysql.is_possible(locate(odd_mariadb))
+    assert mysql.can_read(locate(odd_mariadb))
     by_sql = same_by_sql_and_through_the_client(odd_mariadb, odd_database)
     if importlib.util.find_spec("MySQLdb") is not None:
         same(by_sql, read_experiment("odd", tracking_uri=odd_mariadb.replace("+pymysql", "")))
@@ -31,12 +31,12 @@ def test_mariadb_gives_the_same_by_sql_and_through_the_client(odd_database: Path
 
 def test_a_mysql_without_a_known_driver_is_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pymysql")
-    assert mysql.is_possible(Location("database", "mysql+pymysql://host/name"))
-    assert not mysql.is_possible(Location("database", "mysql+aiomysql://host/name"))
-    assert not mysql.is_possible(Location("database", "postgresql://host/name"))
+    assert mysql.can_read(Location("database", "mysql+pymysql://host/name"))
+    assert not mysql.can_read(Location("database", "mysql+aiomysql://host/name"))
+    assert not mysql.can_read(Location("database", "postgresql://host/name"))
     refused("no address", "odd", tracking_uri="mysql+nonsense://mlflow:pa55word@host/name")
     monkeypatch.setitem(sys.modules, "pymysql", None)
-    assert not mysql.is_possible(Location("database", "mysql+pymysql://host/name"))
+    assert not mysql.can_read(Location("database", "mysql+pymysql://host/name"))
 
 
 def test_reading_mariadb_sees_one_state(odd_mariadb: str) -> None:

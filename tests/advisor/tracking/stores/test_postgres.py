@@ -21,12 +21,12 @@ psycopg = pytest.importorskip("psycopg")
 @pytest.fixture
 def shared(odd_postgres: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Its address for the driver, of a database that is shared among connections however few runs it has."""
-    monkeypatch.setattr(postgres, "_ALONE", 1)
+    monkeypatch.setattr(postgres, "_MIN_RUNS_TO_SHARE", 1)
     return odd_postgres.replace("+psycopg2", "")
 
 
 def test_postgresql_gives_the_same_by_sql_and_through_the_client(odd_database: Path, odd_postgres: str) -> None:
-    assert postgres.is_possible(locate(odd_postgres))
+    assert postgres.can_read(locate(odd_postgres))
     same_by_sql_and_through_the_client(odd_postgres, odd_database)
 
 
@@ -86,7 +86,7 @@ def test_nobody_waits_for_connections_whose_work_is_not_wanted_any_more(shared: 
 
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            database._divided(read, ["id"] * postgres._ALONE)
+            database._share(read, ["id"] * postgres._MIN_RUNS_TO_SHARE)
         assert time.monotonic() - began < 30
 
 

@@ -304,7 +304,7 @@ def test_an_unreachable_server_is_said_soon_and_without_its_password() -> None:
     ],
 )
 def test_credentials_are_masked(uri: str, shown: str) -> None:
-    assert locate(uri).shown == shown
+    assert locate(uri).display == shown
 
 
 def test_a_locked_store_is_said_after_a_wait(
@@ -312,7 +312,7 @@ def test_a_locked_store_is_said_after_a_wait(
 ) -> None:
     from advisor.tracking.stores import sqlite
 
-    monkeypatch.setattr(sqlite, "_WAIT_S", 0.2)
+    monkeypatch.setattr(sqlite, "_TIMEOUT_S", 0.2)
     path = shutil.copy(odd_database, tmp_path / "mlflow.db")
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN EXCLUSIVE")

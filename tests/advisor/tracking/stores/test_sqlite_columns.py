@@ -1,11 +1,10 @@
-"""The faster driver of SQLite gives what Python's own gives, and where it cannot, nobody notices."""
+"""Reading by columns gives what reading by rows gives, also if it fails in the middle."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
-import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -22,101 +21,92 @@ pytest.importorskip("adbc_driver_sqlite")
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of the first run of each block that the faster driver gave, which it is asked for every run but the first."""
+def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of runs read after each block by columns, of which there is one for each run but the first."""
     monkeypatch.setenv(cache.SETTING, "off")
-    monkeypatch.setattr(sqlite, "_MANY", 0)
+    monkeypatch.setattr(sqlite, "_MIN_POINTS_BY_COLUMNS", 0)
+    monkeypatch.setattr(sqlite, "_POINTS_AT_ONCE", 1)
     monkeypatch.setattr(database, "_FIRST_RUNS", 1)
-    given: list[int] = []
-    block = sqlite_columns.Reader.block
+    read_blocks = sqlite_columns.read_blocks
+    seen: list[int] = []
 
-    def spied(self: sqlite_columns.Reader, start: int, ids: list[str]) -> database.Block:
-        found = block(self, start, ids)
-        given.append(start)
-        return found
+    def spy(*args: object) -> Iterator[tuple[int, database.Block]]:
+        for done, block in read_blocks(*args):
+            seen.append(done)
+            yield done, block
 
-    monkeypatch.setattr(sqlite_columns.Reader, "block", spied)
-    return given
+    monkeypatch.setattr(sqlite_columns, "read_blocks", spy)
+    return seen
+
+
+@pytest.fixture
+def store(odd_database: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(odd_database, tmp_path / "mlflow.db"))
 
 
 def by_rows(monkeypatch: pytest.MonkeyPatch, store: Path) -> Experiment:
-    monkeypatch.setattr(sqlite, "_MANY", 10**9)
-    return read_experiment("odd", tracking_uri=str(store), alone=True)
+    monkeypatch.setattr(sqlite_columns, "is_installed", lambda: False)
+    return read_experiment("odd", tracking_uri=str(store))
 
 
-def test_columns_are_those_of_rows(asked: list[int], odd_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    by_columns = read_experiment("odd", tracking_uri=str(odd_database), alone=True)
-    assert asked[0] == 1
-    slow = by_rows(monkeypatch, odd_database)
-    same(by_columns, slow)
-    for metric, points in slow.points.items():  # bit for bit, -0.0 and all
-        mine = by_columns.points[metric]
-        np.testing.assert_array_equal(mine.values.view(np.int64), points.values.view(np.int64), err_msg=metric)
-
-
-def test_names_that_json_may_not_keep_are_read_by_rows(
-    asked: list[int], odd_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Path(shutil.copy(odd_database, tmp_path / "mlflow.db"))
+def test_columns_equal_rows_bit_for_bit(blocks: list[int], store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(sqlite3.connect(store)) as connection:
         for table in ("metrics", "latest_metrics"):
-            connection.execute(f"UPDATE {table} SET key = 'a' || char(1) WHERE key = 'val/loss'")
+            connection.execute(f"UPDATE {table} SET key = 'ü' || char(1) || '\"' WHERE key = 'untimed'")
         connection.commit()
-    found = read_experiment("odd", tracking_uri=str(store), alone=True)
-    assert "a\1" in found.points
-    assert asked == []
-    same(found, by_rows(monkeypatch, store))
-
-
-def test_columns_that_hold_other_things_are_read_by_rows(
-    asked: list[int], odd_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Path(shutil.copy(odd_database, tmp_path / "mlflow.db"))
-    with closing(sqlite3.connect(store)) as connection:
-        connection.execute("UPDATE metrics SET timestamp = timestamp + 0.5")
-        connection.commit()
-    found = read_experiment("odd", tracking_uri=str(store), alone=True)
-    assert asked == []
-    same(found, by_rows(monkeypatch, store))
-
-
-@pytest.mark.parametrize("missing", ["adbc_driver_sqlite", "pyarrow"])
-def test_without_it_rows_will_do(
-    asked: list[int], odd_database: Path, monkeypatch: pytest.MonkeyPatch, missing: str
-) -> None:
-    monkeypatch.setitem(sys.modules, missing, None)
-    found = read_experiment("odd", tracking_uri=str(odd_database), alone=True)
-    assert asked == []
-    same(found, by_rows(monkeypatch, odd_database))
-
-
-def test_where_it_fails_in_the_middle_rows_go_on(
-    asked: list[int], odd_database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batches = sqlite_columns._batches
-
-    def broken(statement):
-        yield from batches(statement)
-        raise OSError("disk I/O error")
-
-    monkeypatch.setattr(sqlite_columns, "_batches", broken)
-    found = read_experiment("odd", tracking_uri=str(odd_database), alone=True)
-    assert asked == []
-    same(found, by_rows(monkeypatch, odd_database))
-
-
-def test_it_writes_nothing_and_closes_what_it_opens(asked: list[int], odd_database: Path, tmp_path: Path) -> None:
-    store = Path(shutil.copy(odd_database, tmp_path / "mlflow.db"))
     before = store.read_bytes()
-    read_experiment("odd", tracking_uri=str(store), alone=True)
-    assert asked
-    assert [p.name for p in tmp_path.iterdir()] == ["mlflow.db"]
+    by_columns = read_experiment("odd", tracking_uri=str(store))
+    assert blocks == [2, 3, 4]
+    assert 'ü\1"' in by_columns.points
+    rows = by_rows(monkeypatch, store)
+    same(by_columns, rows)
+    for metric, points in rows.points.items():
+        values = by_columns.points[metric].values
+        np.testing.assert_array_equal(values.view(np.int64), points.values.view(np.int64), err_msg=metric)
+    assert [p.name for p in store.parent.iterdir()] == ["mlflow.db"]
     assert store.read_bytes() == before
-    if Path("/proc/self/fd").is_dir():
-        links = [os.readlink(p) for p in Path("/proc/self/fd").iterdir() if p.is_symlink()]
-        assert links.count(str(store)) <= 1  # its header, which must stay open
 
 
-def test_where_the_program_may_have_the_store_open_no_second_library_does(asked: list[int], odd_database: Path) -> None:
+def test_rows_replace_columns_of_another_type(blocks: list[int], store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("UPDATE metrics SET timestamp = timestamp + 0.5 WHERE key = 'val/loss'")
+        connection.commit()
+    experiment = read_experiment("odd", tracking_uri=str(store))
+    assert len(blocks) < 3
+    same(experiment, by_rows(monkeypatch, store))
+
+
+@pytest.mark.parametrize("child", ["import adbc_driver_of_another_name", "import os; os._exit(9)", "print('no Arrow')"])
+def test_rows_replace_a_child_that_fails(
+    blocks: list[int], store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, child: str
+) -> None:
+    script = tmp_path / "child.py"
+    script.write_text(child)
+    monkeypatch.setattr(sqlite_columns, "_CHILD", script)
+    experiment = read_experiment("odd", tracking_uri=str(store))
+    assert blocks == []
+    same(experiment, by_rows(monkeypatch, store))
+
+
+def test_rows_go_on_after_a_child_that_was_killed(
+    blocks: list[int], store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "child.py"
+    text = sqlite_columns._CHILD.read_text()
+    script.write_text(
+        text.replace(
+            "            writer.write_batch(batch)", "            writer.write_batch(batch)\n            1 / 0"
+        )
+    )
+    monkeypatch.setattr(sqlite_columns, "_CHILD", script)
+    experiment = read_experiment("odd", tracking_uri=str(store))
+    assert blocks == [2]
+    same(experiment, by_rows(monkeypatch, store))
+
+
+def test_small_experiments_are_read_by_rows(
+    blocks: list[int], odd_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_MIN_POINTS_BY_COLUMNS", 1000)
     read_experiment("odd", tracking_uri=str(odd_database))
-    assert asked == []
+    assert blocks == []

@@ -65,9 +65,9 @@ def test_what_may_count_steps_is_left_as_it_is(times):
     assert warnings == []
 
 
-def test_every_metric_by_epoch_is_said():
+def test_epochs_are_recognised_by_the_planned_number():
     ends = axes.last_steps({"val": block((EPOCHS, EPOCHS), (EPOCHS[:0], EPOCHS[:0]))})
     assert ends.tolist() == [3, -1]
-    assert "every step in this report is an epoch" in axes.epochs_only(ends, [{"max_epochs": 4}, {}])[0]
-    assert axes.epochs_only(ends, [{"max_epochs": 9}, {}]) == []
-    assert axes.epochs_only(ends, [{"depth": 4}, {}]) == []
+    assert axes.counts_epochs(ends, [{"max_epochs": 4}, {}])
+    assert not axes.counts_epochs(ends, [{"max_epochs": 9}, {}])
+    assert not axes.counts_epochs(ends, [{"depth": 4}, {}])

@@ -1,0 +1,221 @@
+"""Reads an experiment through MLflow's client: from tracking servers, folders of files, and databases without a driver for SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from advisor import contract
+from advisor.tracking.points import cache, collect
+from advisor.tracking.points.sidecar import (
+    SidecarCurves,
+    SidecarSource,
+    max_curve_points,
+    read_sidecars,
+    use_sidecars,
+)
+from advisor.tracking.runs import Experiment, Run
+from advisor.tracking.stores import bulk
+from advisor.tracking.stores.client import PATIENT, bad_filter, connect, quiet_mlflow
+from advisor.tracking.stores.location import Location
+from advisor.tracking.stores.lookup import ExperimentEntry, choose
+
+_RUNS_A_PAGE = 1000
+_THREADS = 8
+MIN_POINTS_TO_CACHE = 20_000
+"""Minimum new points for which writing a cache file takes less time than asking the server again."""
+
+
+class ClientStore:
+    """A `store.Store` behind MLflow's client."""
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+
+    def experiments(self) -> list[ExperimentEntry]:
+        """As `store.Store`."""
+        with connect(self.location) as client:
+            return _entries(client)
+
+    def study_files(self) -> list[tuple[str, dict[str, str]]]:
+        """As `store.Store`."""
+        with connect(self.location) as client:
+            active = [e for e in _experiments(client) if e.lifecycle_stage != "deleted"]
+            return [(e.name, collect.keep_tags(e.tags)) for e in active]
+
+    def read(
+        self,
+        experiment: str,
+        *,
+        filter: str | None,
+        system_metrics: bool,
+        on_progress: Callable[[int, int], None],
+    ) -> Experiment:
+        """As `store.Store`."""
+        with connect(self.location) as client:
+            chosen = choose(experiment, _entries(client), self.location)
+            tags = collect.keep_tags(client.get_experiment(chosen.id).tags)
+            with quiet_mlflow(PATIENT):
+                runs = [_Run(run, system_metrics) for run in _search(client, chosen.id, filter)]
+                kept = cache.of_experiment(self.location, chosen.id)
+                points, warnings = _points(client, self.location, runs, kept, on_progress)
+            return Experiment(chosen.name, tuple(run.as_run() for run in runs), points, tags, warnings)
+
+
+def _entries(client: Any) -> list[ExperimentEntry]:
+    return [
+        ExperimentEntry(id=e.experiment_id, name=e.name, deleted=e.lifecycle_stage == "deleted")
+        for e in _experiments(client)
+    ]
+
+
+def _experiments(client: Any) -> list[Any]:
+    from mlflow.entities import ViewType
+
+    experiments = _all_pages(lambda token: client.search_experiments(view_type=ViewType.ALL, page_token=token))
+    return sorted(experiments, key=lambda e: (len(e.experiment_id), e.experiment_id))
+
+
+def _search(client: Any, experiment: str, filter: str | None) -> list[Any]:
+    """Return the runs of the experiment (an id), in the order of their start."""
+    from mlflow.exceptions import MlflowException
+
+    def page(token: str | None) -> Any:
+        return client.search_runs([experiment], filter or "", max_results=_RUNS_A_PAGE, page_token=token)
+
+    try:
+        runs = _all_pages(page)
+    except MlflowException as error:
+        if filter and error.error_code == "INVALID_PARAMETER_VALUE":
+            raise bad_filter(filter, error) from error
+        raise
+    return sorted(runs, key=lambda run: (run.info.start_time or 0, run.info.run_id))
+
+
+def _all_pages(get_page: Callable[[str | None], Any]) -> list[Any]:
+    items: list[Any] = []
+    token = None
+    while True:
+        page = get_page(token)
+        items += page
+        token = page.token
+        if not token:
+            return items
+
+
+class _Run:
+    """A run as MLflow's client returns it, and the metrics to read of it."""
+
+    def __init__(self, run: Any, system_metrics: bool) -> None:
+        self._run = run
+        self.id = str(run.info.run_id)
+        self.metrics = [
+            k for k in sorted(run.data.metrics) if system_metrics or not k.startswith(collect.SYSTEM_PREFIX)
+        ]
+        self.last_points = {m.key: m for m in run.data._metric_objs}
+        self._ended = run.info.status not in ("RUNNING", "SCHEDULED")
+
+    def as_run(self) -> Run:
+        info, data = self._run.info, self._run.data
+        return collect.make_run(
+            id=self.id,
+            name=info.run_name,
+            status=info.status,
+            start_ms=info.start_time,
+            end_ms=info.end_time,
+            params=data.params,
+            tags=data.tags,
+        )
+
+    def sidecar(self) -> SidecarSource | None:
+        tag = self._run.data.tags.get(contract.TAG_SIDECAR)
+        if not tag or not self._ended:
+            return None
+        last_ms = {key: self.last_points[key].timestamp for key in self.metrics}
+        return SidecarSource(tag, self._run.info.artifact_uri or "", last_ms)
+
+    def cache_key(self, max_curve_points: int) -> str | None:
+        """Return the digest of all that MLflow knows of the run, the last point of each curve included.
+
+        It misses a point logged before the last one into a run that had ended, which databases notice.
+        """
+        if not self._ended:
+            return None
+        last = [self.last_points[key] for key in self.metrics]
+        points = [(m.key, m.step, m.timestamp, repr(m.value)) for m in last]
+        info = self._run.info
+        sidecar = (self._run.data.tags.get(contract.TAG_SIDECAR), info.artifact_uri, max_curve_points)
+        return cache.key(self.id, info.status, (info.start_time, info.end_time), sidecar, points)
+
+    def missing_from(self, sidecar: SidecarCurves | None) -> list[str]:
+        """Return the metrics with points that only the store has."""
+        if sidecar is None:
+            return self.metrics
+        return [key for key in self.metrics if not sidecar.covers(key, self.last_points[key].timestamp)]
+
+
+def _points(
+    client: Any,
+    location: Location,
+    runs: list[_Run],
+    kept: cache.Cache,
+    on_progress: Callable[[int, int], None],
+) -> tuple[dict[str, collect.Points], tuple[str, ...]]:
+    """Return the points by metric, and warnings: from the cache, else from sidecars, and the rest from the store."""
+    sources = [run.sidecar() for run in runs]
+    limit = max_curve_points(len(sources) - sources.count(None))
+    collector = collect.Collector()
+    known = kept.load([run.cache_key(limit) for run in runs], collector)
+    sources = [None if known[i] else source for i, source in enumerate(sources)]
+    sidecars, warnings = read_sidecars(
+        sources, tracking_uri=location.uri, limit=limit, reducing=True, on_progress=on_progress
+    )
+    curves = [
+        bulk.Curve(metric, i, run.id, run.last_points[metric].step)
+        for i, run in enumerate(runs)
+        if not known[i]
+        for metric in run.missing_from(sidecars[i])
+    ]
+    _read_histories(client, curves, len(runs), location.kind, collector, on_progress)
+    on_progress(len(runs), len(runs))
+    use_sidecars(sidecars, collector)
+    unusable = [i for i, source in enumerate(sources) if source is not None and sidecars[i] is None]
+    return kept.save(collector, min_points=MIN_POINTS_TO_CACHE, except_runs=unusable), warnings
+
+
+def _read_histories(
+    client: Any,
+    curves: list[bulk.Curve],
+    runs: int,
+    kind: str,
+    collector: collect.Collector,
+    on_progress: Callable[[int, int], None],
+) -> None:
+    """Read curves: from a server many at once if it answers with all their points, else one at a time."""
+    threads = 1 if kind == "files" else _THREADS
+
+    def report(done: int) -> None:
+        on_progress(done * runs // max(len(curves), 1), runs)
+
+    left = bulk.read_histories(client, curves, collector, threads, report) if kind == "server" else curves
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="advisor-read")
+    try:
+        histories = pool.map(lambda curve: client.get_metric_history(curve.id, curve.metric), left)
+        for done, (curve, history) in enumerate(zip(left, histories, strict=True), start=len(curves) - len(left) + 1):
+            _add(collector, curve.metric, curve.run, history)
+            report(done)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _add(collector: collect.Collector, metric: str, run: int, history: list[Any]) -> None:
+    if not history:
+        return
+    numbers = np.fromiter(chain.from_iterable((m.step, m.timestamp) for m in history), dtype=np.int64).reshape(-1, 2)
+    values = np.fromiter((m.value for m in history), dtype=np.float64, count=len(history))
+    runs = np.full(len(history), run, dtype=np.int64)
+    collector.add(metric, runs, numbers[:, 0].copy(), values, numbers[:, 1].copy())

@@ -1,0 +1,97 @@
+"""Makes curves of points: sorted by trial and step, without duplicates, on one axis for all metrics of a trial."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.model.space import BoolArray, FloatArray, IntArray
+from advisor.model.study import CurveBlock
+from advisor.stats.curve import HUGE
+from advisor.system import spill
+from advisor.tracking.points.collect import ascending
+from advisor.tracking.runs import Experiment, Points
+from advisor.tracking.study import axes
+
+_MAX_STEP = 2**53
+"""Greater steps, such as times in nanoseconds, are not all different as 64-bit floating-point numbers."""
+_MAX_NAMES = 5
+"""Maximum metrics in a warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """The curves of a study."""
+
+    blocks: dict[str, CurveBlock]
+    """By metric name."""
+    warnings: tuple[str, ...]
+
+
+def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
+    """Return the curves of the runs at `indices`, shape (trials,), and warnings of replaced steps."""
+    trial_of = np.full(len(experiment.runs), -1, dtype=np.int64)
+    trial_of[indices] = np.arange(len(indices))
+    started = np.array([math.nan if (s := experiment.runs[i].started) is None else s for i in indices])
+    fits = experiment.fits_in_memory
+    blocks, stepless = {}, []
+    for metric, points in experiment.points.items():
+        blocks[metric], without_steps = _block(points, trial_of, started, fits=fits)
+        if without_steps:
+            stepless.append(metric)
+    aligned, by_epoch = axes.align(blocks)
+    warnings = []
+    if stepless:
+        names = ", ".join(sorted(stepless)[:_MAX_NAMES])
+        warnings.append(f"Logged without usable steps, so the order of logging stands for them: {names}.")
+    return Curves(aligned, (*warnings, *by_epoch))
+
+
+def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: bool) -> tuple[CurveBlock, bool]:
+    """Return the curves of one metric, the last logged point of each step, and whether the metric has no usable steps."""
+    trials, steps, values, times = _sort(points, trial_of)
+    stepless = _is_stepless(trials, steps, len(started))
+    if stepless:
+        steps = np.arange(len(steps), dtype=np.int64) - np.searchsorted(trials, trials)
+    elif not ascending(trials, steps):
+        last = np.append((trials[1:] != trials[:-1]) | (steps[1:] != steps[:-1]), True)
+        trials, steps, values, times = trials[last], steps[last], values[last], times[last]
+    if (huge := np.abs(values) > HUGE).any():
+        values = np.where(huge, np.copysign(np.inf, values), values)
+    counts = np.bincount(trials, minlength=len(started))
+    columns = spill.offload((steps, values, times - started[trials]), fits=fits)
+    return CurveBlock(*columns, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)), stepless
+
+
+def _sort(points: Points, trial_of: IntArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+    """Return the trials, steps, values and times of the points by trial, step and time; points that are equal in all count once."""
+    trials = trial_of[points.runs]
+    steps, values, times = points.steps, points.values, points.times
+    if not (is_trial := trials >= 0).all():
+        trials, steps, values, times = trials[is_trial], steps[is_trial], values[is_trial], times[is_trial]
+    if ascending(trials, steps):  # as in nearly all experiments
+        return trials, steps, values, times
+    order = np.lexsort((times, steps, trials))
+    trials, steps, values, times = trials[order], steps[order], values[order], times[order]
+    if not (new := _differs(trials, steps, times, values)).all():
+        trials, steps, values, times = trials[new], steps[new], values[new], times[new]
+    return trials, steps, values, times
+
+
+def _differs(*columns: NDArray[Any]) -> BoolArray:
+    """Return which rows of columns of 8-byte numbers, each of shape (n,), differ from the row before."""
+    new = np.ones(len(columns[0]), dtype=np.bool_)
+    new[1:] = np.logical_or.reduce([(bits := c.view(np.int64))[1:] != bits[:-1] for c in columns])
+    return new
+
+
+def _is_stepless(trials: IntArray, steps: IntArray, count: int) -> bool:
+    """Whether the steps are too large, or all equal although there are more points than trials (`count`)."""
+    if not len(steps):
+        return False
+    low, high = int(steps.min()), int(steps.max())
+    return max(-low, high) > _MAX_STEP or (low == high and len(trials) > count)

@@ -1,0 +1,108 @@
+"""Decides which metric the study optimises, and whether it minimises or maximises it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor import contract
+from advisor.model.errors import AdvisorError, NothingToJudge
+from advisor.model.spec import Direction, Objective, StudySpec
+from advisor.tracking.runs import Experiment
+from advisor.tracking.study import from_params, metric_names
+
+_MAX_NAMES = 12
+"""Maximum metrics in a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveChoice:
+    """The objective of a study."""
+
+    objective: Objective
+    inferred: Mapping[str, str]
+    """As `Study.inferred`."""
+    warnings: tuple[str, ...] = ()
+
+
+def choose_objective(
+    experiment: Experiment, spec: StudySpec | None, metric: str | None, direction: Direction | None
+) -> ObjectiveChoice:
+    """Return the objective: from the arguments, else the study file, the tags, the parameters, or the metrics' names.
+
+    Raises AdvisorError if the arguments contradict each other or the data, or nothing can be inferred.
+    """
+    if all(metric_names.is_companion(m) for m in experiment.points):
+        raise NothingToJudge(
+            f"no run of experiment {experiment.name!r} logged a metric; log the one by which trials are to be judged"
+        )
+    if spec is not None:
+        if metric is not None and spec.objective.metric != metric:
+            raise AdvisorError(
+                f"the study file's objective is {spec.objective.metric!r}, but --objective says {metric!r}; drop one of them"
+            )
+        metric, direction = spec.objective.metric, direction or spec.objective.direction
+    inferred: dict[str, str] = {}
+    metric = metric or _tag(experiment, contract.TAG_OBJECTIVE)
+    if metric is None:
+        metric, stated_direction, inferred["objective"] = _infer_metric(experiment)
+        direction = direction or stated_direction
+    if metric not in experiment.points:
+        raise AdvisorError(f"no run logged the objective {metric!r}; metrics that were logged: {_metrics(experiment)}")
+    direction = direction or _tagged_direction(experiment, metric)
+    if direction is None:
+        direction = metric_names.direction_of(metric)
+        inferred["direction"] = "inferred from the metric's name"
+    if direction is None:
+        raise AdvisorError(
+            f"cannot tell whether {metric!r} is better low or high; pass --direction minimize or maximize"
+        )
+    return ObjectiveChoice(Objective(metric=metric, direction=direction), inferred, _warnings(metric))
+
+
+def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
+    """Return the metric, the direction that the runs' parameters state, and how the metric was inferred."""
+    params = [run.params for run in experiment.runs]
+    metric = from_params.objective(params, experiment.points)
+    if metric is not None:
+        reason = "inferred from the parameter by which the runs choose their best model"
+        return metric, from_params.direction(params), reason
+    metric = metric_names.guess_objective({m: len(np.unique(p.runs)) for m, p in experiment.points.items()})
+    if metric is None:
+        raise AdvisorError(
+            f"cannot tell which metric is the objective; pass --objective, one of: {_metrics(experiment)}"
+        )
+    reason = "inferred from the metrics' names"
+    if metric_names.split_of(metric) is None:
+        reason += ", of which none says that it is of validation data"
+    return metric, None, reason
+
+
+def _tagged_direction(experiment: Experiment, metric: str) -> Direction | None:
+    """Return the direction in the adapters' tags, if they are about this metric."""
+    tag = _tag(experiment, contract.TAG_DIRECTION) if metric == _tag(experiment, contract.TAG_OBJECTIVE) else None
+    return "maximize" if tag == "maximize" else "minimize" if tag == "minimize" else None
+
+
+def _tag(experiment: Experiment, tag: str) -> str | None:
+    """Return the value of a tag of the experiment, else its most frequent value among the runs."""
+    if tag in experiment.tags:
+        return experiment.tags[tag]
+    values = [run.tags[tag] for run in experiment.runs if tag in run.tags]
+    return max(sorted(set(values)), key=values.count) if values else None
+
+
+def _metrics(experiment: Experiment) -> str:
+    names = sorted(m for m in experiment.points if not metric_names.is_companion(m))
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more if names else "none"
+
+
+def _warnings(metric: str) -> tuple[str, ...]:
+    if metric_names.split_of(metric) != "test":
+        return ()
+    return (
+        f"The objective, {metric}, is of test data by its name: choose trials on validation data, and look at test data once.",
+    )

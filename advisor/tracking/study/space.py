@@ -1,0 +1,47 @@
+"""Decides what the study searched: the declared parameters, and the others as the trials show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from advisor.model.spec import MAX_NAME, Objective, StudySpec
+from advisor.model.study import CurveBlock, Trial
+from advisor.tracking.runs import Experiment
+from advisor.tracking.study import from_study_file, inference
+
+_RESERVED = 100
+"""Characters of a study's name that are left for the names of the next studies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The search space of a study."""
+
+    spec: StudySpec
+    inferred: Mapping[str, str]
+    """As `Study.inferred`."""
+    warnings: tuple[str, ...]
+    """Of trials outside of the declared space."""
+
+
+def build_space(
+    experiment: Experiment, spec: StudySpec | None, objective: Objective, trials: Sequence[Trial], block: CurveBlock
+) -> Space:
+    """Return the study's spec. spec: the study file that declares its space. block: the curves of the objective."""
+    params = [t.params for t in trials]
+    declared, warnings = from_study_file.parameters(spec, params)
+    guessed = {name: p for name, p in inference.infer_parameters(params).items() if name not in declared}
+    inferred = {
+        name: "range inferred from the trials" if parameter.searched else "the same in every trial"
+        for name, parameter in guessed.items()
+        if name not in ("objective", "direction")  # these keys are about the study's own objective
+    }
+    name = (experiment.name or "study")[: MAX_NAME - _RESERVED]
+    base = spec or StudySpec(study=name, objective=objective, trials=len(trials))
+    if base.max_train_steps is None:
+        ends = [int(c.steps[-1]) for t in trials if len(c := block.curve(t.index))]
+        steps = inference.infer_max_steps([t.fact("max_train_steps") for t in trials], ends)
+        base = base.model_copy(update={"max_train_steps": steps})
+    full = base.model_copy(update={"objective": objective, "parameters": {**declared, **guessed}})
+    return Space(full, inferred, tuple(warnings))

@@ -1,0 +1,80 @@
+"""Decides which runs of an experiment are trials, rather than parents of a sweep or runs of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.model.space import IntArray
+from advisor.tracking.runs import Experiment, Run
+from advisor.tracking.study import inference
+
+_PARENT_TAG = "mlflow.parentRunId"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRuns:
+    """The runs that are trials."""
+
+    indices: IntArray
+    """Their indices in `Experiment.runs`."""
+    warnings: tuple[str, ...]
+
+
+def find_trial_runs(experiment: Experiment, objective: str) -> TrialRuns:
+    """Return the runs that are trials, and warnings of the number of other runs."""
+    indices = _without_parents(experiment, objective)
+    warnings = []
+    if parents := len(experiment.runs) - len(indices):
+        subject = "run holds others together and is" if parents == 1 else "runs hold others together and are"
+        warnings.append(f"{parents:,} {subject} not counted as a trial.")
+    if evaluations := _evaluations(experiment, indices):
+        indices = [i for i in indices if i not in evaluations]
+        subject = (
+            "run holds one evaluation and no parameters, and is"
+            if len(evaluations) == 1
+            else "runs hold one evaluation each and no parameters, and are"
+        )
+        warnings.append(f"{len(evaluations):,} {subject} not counted as a trial.")
+    return TrialRuns(np.array(indices, dtype=np.int64), tuple(warnings))
+
+
+def _without_parents(experiment: Experiment, objective: str) -> list[int]:
+    children: dict[str, list[Run]] = {}
+    for run in experiment.runs:
+        if _PARENT_TAG in run.tags:
+            children.setdefault(run.tags[_PARENT_TAG], []).append(run)
+    with_objective = set(experiment.points[objective].runs.tolist())
+    return [
+        i
+        for i, run in enumerate(experiment.runs)
+        if run.id not in children or (i in with_objective and _is_trial(run, children[run.id]))
+    ]
+
+
+def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
+    """Whether a parent is a trial: it has a hyperparameter that its children vary, or they vary none, as folds and repeats do.
+
+    The parent of a sweep that logs the sweep's best value is not a trial.
+    """
+    trials = inference.parse_params([run.params for run in children])
+    names = {name for trial in trials for name in trial}
+    varied = {name for name in names if len({t[name] for t in trials if name in t}) > 1}
+    return not varied or bool(varied & set(parent.params))
+
+
+def _evaluations(experiment: Experiment, indices: Sequence[int]) -> set[int]:
+    """Return the runs that tools create for an evaluation after training.
+
+    They have no parameters and one point in each metric, in an experiment whose other runs have both.
+    """
+    without_params = {i for i in indices if not experiment.runs[i].params}
+    if not without_params or 2 * len(without_params) > len(indices):
+        return set()
+    with_curves: set[int] = set()
+    for points in experiment.points.values():
+        runs, counts = np.unique(points.runs, return_counts=True)
+        with_curves.update(runs[counts > 1].tolist())
+    return without_params - with_curves if with_curves - without_params else set()
