@@ -28,10 +28,10 @@ class Importances:
     """Probability that results unrelated to the hyperparameters show as much structure."""
 
     def share(self, axis: int) -> Message:
-        """The importance of one hyperparameter with its 90 % interval: "12 % (5 % to 20 %)"."""
+        """The importance of one hyperparameter: "12 % (90 % interval 5 % to 20 %)"."""
         total = self.total[:, axis]
         mean, low, high = (Percent(float(min(x, 1))) for x in (total.mean(), *np.quantile(total, [0.05, 0.95])))
-        return say("{mean} ({low} to {high})", mean=mean, low=low, high=high)
+        return say("{mean} (90 % interval {low} to {high})", mean=mean, low=low, high=high)
 
 
 @computed
