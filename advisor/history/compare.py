@@ -112,7 +112,7 @@ def compare(
     runs of one setting that a decision is worth. Raises AdvisorError where the sides cannot be compared.
     """
     _check(candidate, incumbent)
-    tried = [repeats.settings(side.study, side.trials) for side in (candidate, incumbent)]
+    tried = [repeats.settings_of(side.study, side.trials) for side in (candidate, incumbent)]
     for side, settings in zip((candidate, incumbent), tried, strict=True):
         if not settings:
             raise AdvisorError(f"no run of {side.name} ended with a result")

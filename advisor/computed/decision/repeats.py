@@ -1,4 +1,4 @@
-"""Settings and their repeats with other seeds: what a study knows of its trial variance."""
+"""Settings and their repeats with other seeds, from which the trial variance is estimated."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.computed import computed
 from advisor.computed.space import failures
 from advisor.model.space import FloatArray, Value
 from advisor.model.study import Study, Trial
@@ -18,11 +19,11 @@ class Setting:
     """One setting of the hyperparameters and the trials that ran it."""
 
     trials: tuple[Trial, ...]
-    """Those that ended with a result and did not fail, one a seed, in the order of their start."""
+    """Successful trials, one per seed, in the order of their start."""
     costs: FloatArray
-    """Best cost of each of them, shape (n,)."""
+    """Best cost of each successful trial, shape (n,)."""
     failed: tuple[Trial, ...]
-    """Those that diverged, crashed or got nowhere."""
+    """Trials that diverged, crashed or learned nothing."""
 
     @property
     def mean(self) -> float:
@@ -35,33 +36,34 @@ class Setting:
         return self.trials[0].params
 
 
-def settings(study: Study, trials: Sequence[Trial] | None = None) -> list[Setting]:
-    """The settings with at least one result, in the order in which they were first tried.
+@computed
+def settings(study: Study) -> tuple[Setting, ...]:
+    """Return the settings with at least one result, in the order in which they were first tried."""
+    return tuple(settings_of(study, study.trials))
 
-    Numbers that differ by less than a millionth are one: they pass through text and 32-bit floats. A second trial with a known
-    seed that the setting already had is no repeat and is left out.
+
+def settings_of(study: Study, trials: Sequence[Trial]) -> list[Setting]:
+    """Return the settings of these trials of the study, as `settings` does.
+
+    Numbers that differ by less than a millionth are equal: they pass through text and 32-bit floats. A second trial with a seed
+    that the setting already has is not a repeat and is left out.
     """
     bad = failures.failures(study).any
     groups: dict[tuple[tuple[str, str], ...], list[Trial]] = {}
-    for trial in in_order(study.trials if trials is None else trials):
+    for trial in sorted(trials, key=lambda t: (t.started or 0.0, t.index)):
         if study.ended[trial.index]:
             groups.setdefault(key(trial), []).append(trial)
     found = []
     for group in groups.values():
-        fine = _one_a_seed([t for t in group if study.feasible[t.index] and not bad[t.index]])
+        fine = _one_per_seed([t for t in group if study.feasible[t.index] and not bad[t.index]])
         if fine:
             failed = tuple(t for t in group if bad[t.index])
             found.append(Setting(tuple(fine), study.costs[[t.index for t in fine]], failed))
     return found
 
 
-def in_order(trials: Sequence[Trial]) -> list[Trial]:
-    """The trials in the order of their start; as they come where starts are unknown or the same."""
-    return sorted(trials, key=lambda t: (t.started or 0.0, t.index))
-
-
 def key(trial: Trial) -> tuple[tuple[str, str], ...]:
-    """What trials of one setting have in common, whatever its type: names and values to seven digits."""
+    """Return what identifies the trial's setting: names and values to seven digits."""
     return tuple(sorted((name, _rounded(value)) for name, value in trial.params.items()))
 
 
@@ -69,23 +71,17 @@ def _rounded(value: Value) -> str:
     return f"{float(value):.7g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
-def _one_a_seed(trials: Sequence[Trial]) -> list[Trial]:
-    seen: set[int] = set()
-    kept = []
-    for trial in trials:
-        if trial.seed is None or trial.seed not in seen:
-            kept.append(trial)
-        if trial.seed is not None:
-            seen.add(trial.seed)
-    return kept
+def _one_per_seed(trials: Sequence[Trial]) -> list[Trial]:
+    first = {t.seed: t.index for t in reversed(trials)}
+    return [t for t in trials if t.seed is None or first[t.seed] == t.index]
 
 
 def trial_variance(tried: Sequence[Setting]) -> tuple[float, int] | None:
-    """(standard deviation from seed to seed, degrees of freedom) over all repeated settings; None where none was repeated."""
+    """Return (standard deviation between seeds, degrees of freedom) over all repeated settings; None if none was repeated."""
     return difference.pooled([s.costs for s in tried])
 
 
 def noun(tried: Sequence[Setting]) -> str:
-    """What the repeats of settings differ in, in one word: `seed` where all of them noted theirs, else `run`, as of folds."""
+    """Return the word for a repeat: `seed` if every repeated trial logged its seed, else `run` (folds, for example)."""
     repeated = [t for s in tried if len(s.trials) > 1 for t in s.trials]
     return "seed" if repeated and all(t.seed is not None for t in repeated) else "run"

@@ -12,31 +12,31 @@ from advisor.model.study import Study
 from advisor.stats import outliers
 
 MATERIAL = 0.1
-"""Smallest rise of a training loss that makes training worse than nothing, as a share of what the best training gained."""
+"""Minimum rise of a training loss that counts as failure, as a share of the largest fall in any successful trial."""
 
 
 @dataclass(frozen=True)
 class Failures:
-    """Which trials failed, and how; each of shape (number of trials,). A trial that does not count (running, no data) did not."""
+    """Which trials failed, by kind; each of shape (number of trials,). Running trials and trials without data did not fail."""
 
     diverged: BoolArray
     """Ended with a non-finite objective or loss."""
     crashed: BoolArray
     """Crashed or ran out of memory."""
     out_of_memory: BoolArray
-    """Those of the crashed trials that said so."""
+    """Crashed trials that reported it."""
     stuck: BoolArray
-    """Uncharacteristically bad: never got better than at its first evaluation, and trained worse or lies far from all others."""
+    """Learned nothing: never better than at the first evaluation, and the training loss rose or the result is an outlier."""
 
     @property
     def any(self) -> BoolArray:
-        """Failed one way or another."""
+        """Failed in any of these ways."""
         return self.diverged | self.crashed | self.stuck
 
 
 @computed
 def failures(study: Study) -> Failures:
-    """The failed trials of a study, each kind apart."""
+    """Return which trials of a study failed, by kind."""
     count = len(study.trials)
     diverged = np.array([t.status == "diverged" for t in study.trials], dtype=np.bool_)
     crashed = np.array([t.status == "infeasible" for t in study.trials], dtype=np.bool_)
@@ -56,9 +56,9 @@ def failures(study: Study) -> Failures:
 
 
 def rise_and_drop(losses: FloatArray) -> tuple[float, float]:
-    """How far a training loss (n,) ended above its first value, by the median of its last tenth, and how far it ever fell below.
+    """Return how far a training loss (n,) ended above its first value (median of its last tenth) and the largest fall below it.
 
-    0 and 0 for fewer than 10 points; a loss that ended non-finite rose without limit.
+    (0, 0) for fewer than 10 points. The rise of a loss that ends non-finite is inf.
     """
     if len(losses) < 10 or not np.isfinite(losses[0]):
         return 0.0, 0.0

@@ -1,4 +1,4 @@
-"""How much each searched hyperparameter matters in a study."""
+"""The importance of each searched hyperparameter of a study."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from advisor.computed import computed
 from advisor.computed.space import settings
 from advisor.model.finding import MissingData
+from advisor.model.message import Message, Percent, say
 from advisor.model.space import FloatArray, counts_training
 from advisor.model.study import Study
 from advisor.stats import importance
@@ -16,32 +17,28 @@ from advisor.stats import importance
 
 @dataclass(frozen=True)
 class Importances:
-    """The importance of each hyperparameter that was varied, d of them, other than the length of the training."""
+    """The importance of each of the d hyperparameters that were varied, except the length of training."""
 
     names: tuple[str, ...]
     tried: settings.Settings
     response: importance.Response
     total: FloatArray
-    """Shape (draws, d): share of the variance between trials that goes with each, alone and with others."""
+    """Shape (draws, d): share of the variance between settings that each explains, alone and with others."""
     p: float
-    """How often results that have nothing to do with the hyperparameters would show as much."""
+    """Probability that results unrelated to the hyperparameters show as much structure."""
 
-    def said(self, axis: int) -> str:
-        """The importance of one in words: "12 % (5 to 20 %)" with a 90 % interval."""
-        low, high = np.quantile(self.total[:, axis], [0.05, 0.95])
-        return f"{min(self.total[:, axis].mean(), 1):.0%} ({min(low, 1):.0%} to {min(high, 1):.0%})"
+    def share(self, axis: int) -> Message:
+        """The importance of one hyperparameter: "12 % (90 % interval 5 % to 20 %)"."""
+        total = self.total[:, axis]
+        mean, low, high = (Percent(float(min(x, 1))) for x in (total.mean(), *np.quantile(total, [0.05, 0.95])))
+        return say("{mean} (90 % interval {low} to {high})", mean=mean, low=low, high=high)
 
 
 @computed
 def read(study: Study) -> Importances:
-    """The importances in this study. Raises MissingData where fewer than 8 settings ended, or none with a result."""
+    """Return the importances in this study. Raises MissingData if fewer than 8 settings ended, or fewer than 4 with a result."""
     tried = settings.read(study)
-    fine = int((~tried.failed).sum())
-    if len(tried) < importance.MIN_TRIALS or fine < importance.MIN_TRIALS // 2:
-        raise MissingData(
-            f"{len(tried)} distinct settings ended, {fine} of them with a result; it takes {importance.MIN_TRIALS}, and "
-            f"{importance.MIN_TRIALS // 2} with a result, to tell what matters"
-        )
+    tried.require(importance.MIN_TRIALS, importance.MIN_TRIALS // 2)
     numeric = {n: u for n, u in tried.numeric.items() if _varied(u) and not counts_training(n)}
     choices = {n: u for n, u in tried.choices.items() if _varied(u)}
     if not numeric and not choices:

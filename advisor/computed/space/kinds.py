@@ -1,4 +1,4 @@
-"""What a hyperparameter is, by its name: the playbook treats optimizer, regularisation and batch size each in its own way."""
+"""The kind of a hyperparameter by its name: optimizer, regularisation, batch size, machine."""
 
 from __future__ import annotations
 
@@ -7,33 +7,18 @@ from advisor.model.study import Trial
 
 _NOT_TRAINED_ON = {"eval", "valid", "validation", "val", "test", "inference", "predict", "shuffle", "sampler"}
 _SWITCHES = {"auto", "find", "finder"}
-_OPTIMIZER = {
-    *(
-        "lr",
-        "momentum",
-        "nesterov",
-        "beta",
-        "beta1",
-        "beta2",
-        "betas",
-        "eps",
-        "epsilon",
-        "warmup",
-        "decay",
-        "schedule",
-        "scheduler",
-    ),
-    *("cooldown", "warmdown", "rho", "clip", "clipping", "optimizer", "optim", "opt"),
-}
+_OPTIMIZER = frozenset(
+    "lr momentum nesterov beta beta1 beta2 betas eps epsilon warmup decay schedule scheduler cooldown warmdown rho clip clipping "
+    "optimizer optim opt".split()
+)
 _REGULARISER = frozenset("dropconnect droppath pdrop drop smoothing mixup cutmix l1 l2 wd weightdecay reg".split())
 _REGULARISER_PREFIX = ("dropout", "augment", "regulari")
 _REGULARISER_PAIRS = ({"weight", "decay"}, {"stochastic", "depth"})
 _CLIPPED_BY_NORM = {"grad", "grads", "gradient", "gradients", "norm", "threshold", "global"}
-_NO_NORM_CLIP = {
-    *("value", "algorithm", "mode", "type", "range", "ratio", "eps", "epsilon", "vf", "reward", "rewards", "logits"),
-    *("weight", "weights", "activation", "activations", "percentile", "quantile"),
-}
-
+_NO_NORM_CLIP = frozenset(
+    "value algorithm mode type range ratio eps epsilon vf reward rewards logits weight weights activation activations percentile "
+    "quantile".split()
+)
 _MACHINE = frozenset(
     "workers prefetch pin persistent device devices gpu gpus accelerator threads log logging logger verbose verbosity progress "
     "save saving checkpoint checkpoints debug".split()
@@ -41,14 +26,14 @@ _MACHINE = frozenset(
 
 
 def is_batch_size(name: str) -> bool:
-    """Whether a hyperparameter of this name is the size of a training batch."""
+    """Return whether a hyperparameter of this name is the training batch size."""
     words = set(words_of(name))
     sized = bool(words & {"bs", "batchsize"}) or {"batch", "size"} <= words
     return sized and not words & (_NOT_TRAINED_ON | _SWITCHES)
 
 
 def is_regulariser(name: str) -> bool:
-    """Whether a hyperparameter of this name is the strength of a regulariser: dropout, weight decay, label smoothing."""
+    """Return whether this name is the strength of a regulariser: dropout, weight decay, label smoothing."""
     words = set(words_of(name))
     if {"drop", "last"} <= words:  # an option of loaders
         return False
@@ -60,7 +45,7 @@ def is_regulariser(name: str) -> bool:
 
 
 def clips_norm(name: str) -> bool:
-    """Whether a hyperparameter of this name is the gradient norm from which on updates are clipped: max_grad_norm, clip_norm."""
+    """Return whether this name is a limit on the gradient norm: max_grad_norm, clip_norm."""
     words = set(words_of(name))
     if words & _NO_NORM_CLIP:
         return False
@@ -69,17 +54,17 @@ def clips_norm(name: str) -> bool:
 
 
 def is_of_optimizer(name: str) -> bool:
-    """Whether a hyperparameter of this name belongs to the optimizer or its schedule: learning rate, momentum, betas, warmup."""
+    """Return whether this name belongs to the optimizer or its schedule: learning rate, momentum, betas, warmup."""
     return is_learning_rate(name) or (bool(set(words_of(name)) & _OPTIMIZER) and not is_regulariser(name))
 
 
 def is_of_machine(name: str) -> bool:
-    """Whether a hyperparameter of this name is about how a training runs and is recorded, which changes no result."""
+    """Return whether this name concerns hardware, loading or logging, which change no result."""
     return bool(set(words_of(name)) & _MACHINE)
 
 
 def batch_size(trial: Trial) -> float:
-    """Examples in a training batch of the trial, from what it noted, else from its hyperparameters; NaN if unknown."""
+    """Return the training batch size that the trial logged, else that of its hyperparameters; NaN if unknown."""
     noted = trial.fact("batch_size")
     if noted > 0:
         return noted
@@ -87,6 +72,6 @@ def batch_size(trial: Trial) -> float:
 
 
 def chooses_optimizer(name: str) -> bool:
-    """Whether a hyperparameter of this name says which optimizer is used: what the others mean depends on it."""
+    """Return whether this name selects the optimizer, on which the meaning of other hyperparameters depends."""
     words = words_of(name)
     return bool(set(words) & {"optimizer", "optimiser", "solver"}) or words[-1:] in (["opt"], ["optim"], ["algorithm"])

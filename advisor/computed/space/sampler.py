@@ -1,23 +1,25 @@
-"""How the trials of a study were drawn, as far as they show it."""
+"""Whether the sampler of a study learned from results, judged by where its trials lie."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from advisor.computed import computed
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding
 from advisor.model.study import Study
 from advisor.stats import adaptive
 
 LEVEL = 0.05
-"""P-value up to which trials count as drawn by a sampler that learned."""
+"""Maximum p-value at which trials count as drawn by a sampler that learned."""
 WEAKENED = 0.8
-"""What the confidence of a finding is multiplied by whose test takes trials to be drawn without regard to results."""
+"""Factor on the confidence of a finding whose test assumes that trials were drawn without regard to results."""
 
 
+@computed
 def learned(study: Study) -> bool:
-    """Whether later trials were placed by the results of earlier ones, as TPE and other Bayesian optimisation place them."""
-    # Trials of earlier rounds lie where those rounds searched, which says nothing of how this one was drawn.
+    """Return whether earlier results decided where later trials lie, as with TPE and other Bayesian optimisation."""
+    # Trials of earlier rounds lie where those rounds searched and say nothing about how this round was drawn.
     chosen = [t for t in study.trials if study.ended[t.index] and t.round is None]
     if len(chosen) < adaptive.MIN_POINTS or not study.searched:
         return False
@@ -29,9 +31,9 @@ def learned(study: Study) -> bool:
 
 
 def weakened(finding: Finding) -> Finding:
-    """The finding as a note that says why it is less sure: its test takes trials to be drawn without regard to results."""
-    said = FigureEvidence(rows=(("sampling", "later trials follow earlier results, so they crowd by themselves"),))
+    """Return the finding as a less sure note: its test assumes that trials were drawn without regard to results."""
+    reason = FigureEvidence(rows=(("sampling", "adaptive: later trials lie near good earlier ones in any case"),))
     confidence = round(finding.confidence * WEAKENED, 3)
     return finding.model_copy(
-        update={"severity": "note", "confidence": confidence, "evidence": (*finding.evidence, said)}
+        update={"severity": "note", "confidence": confidence, "evidence": (*finding.evidence, reason)}
     )

@@ -1,4 +1,4 @@
-"""The settings of the hyperparameters that a study tried, as arrays."""
+"""The distinct hyperparameter settings of a study, as arrays."""
 
 from __future__ import annotations
 
@@ -9,31 +9,45 @@ import numpy as np
 
 from advisor.computed import computed
 from advisor.computed.space import failures
+from advisor.model.finding import MissingData
 from advisor.model.space import BoolArray, FloatArray, Value
 from advisor.model.study import Study, Trial
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The distinct settings that a study tried, n of them; repeats of one (other seeds) are pooled: no new evidence."""
+    """The n distinct settings that a study tried. Repeats of a setting with other seeds are pooled: they are no new evidence."""
 
     trials: tuple[tuple[Trial, ...], ...]
     costs: FloatArray
-    """Shape (n,): (lower) median cost of a setting's trials that did not fail; NaN where at least half of them failed."""
+    """Shape (n,): lower median cost of a setting's successful trials; NaN if at least half of its trials failed."""
     failed: BoolArray
-    """Shape (n,): at least half of the trials diverged, crashed or got no further than where they started."""
+    """Shape (n,): whether at least half of a setting's trials diverged, crashed or learned nothing."""
     numeric: dict[str, FloatArray]
-    """Positions (n,) in the range of each searched number; NaN where a setting lacks it."""
+    """Positions (n,) in the range of each searched number; NaN if a setting lacks it."""
     choices: dict[str, FloatArray]
     """The same for searched categories: the index of the choice over the last index."""
 
     def __len__(self) -> int:
         return len(self.trials)
 
+    @property
+    def successes(self) -> int:
+        """Number of settings with a result."""
+        return int((~self.failed).sum())
+
+    def require(self, settings: int, successes: int) -> None:
+        """Raise MissingData if fewer settings than these ended, or fewer have a result."""
+        if len(self) < settings or self.successes < successes:
+            raise MissingData(
+                f"{len(self)} distinct settings ended, {self.successes} of them with a result; "
+                f"at least {settings} are needed, {successes} of them with a result"
+            )
+
 
 @computed
 def read(study: Study) -> Settings:
-    """The settings of the trials that ended, in an order that does not depend on when they ran."""
+    """Return the settings of the trials that ended, in an order that does not depend on when they ran."""
     failed = failures.failures(study).any
     pools: dict[tuple[Value, ...], list[Trial]] = {}
     for trial in study.trials:

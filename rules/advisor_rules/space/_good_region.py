@@ -1,4 +1,4 @@
-"""Which part of an axis holds the good points, and how often chance alone would put them into as small a part."""
+"""The part of an axis that holds the good points, and the probability that chance puts them into as small a part."""
 
 from __future__ import annotations
 
@@ -8,49 +8,85 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from advisor.model.space import BoolArray, FloatArray, IntArray
+from advisor.computed.space import kinds
+from advisor.computed.space.settings import Settings
+from advisor.model.space import BoolArray, Domain, FloatArray, IntArray, counts_training
+from advisor.model.study import Study
+from advisor.stats.boundaries import tidy
 from advisor.stats.importance import evenly_by_rank, normal_scores
 
-FEWEST_GOOD = 4
-"""Good points below which the part of an axis that they leave free says nothing."""
-FEWEST = 9
-"""Points below which not even neighbours are closer together than chance puts them in 5 %."""
+MIN_GOOD = 4
+"""Minimum number of good points."""
+MIN_POINTS = 9
+"""Minimum number of points: with fewer, no result can be significant at 5 %."""
 SEED = 0
+_BAD = 0.9
+"""Quantile of the costs that stands for a bad result."""
 _STRAYS = 0.05
+"""Share of the good points that may lie outside the region at each end."""
 _SHUFFLES = 999
-_MOST = 300
-"""Points whose shuffles say whether an axis matters, evenly over their costs: where more are needed, it hardly does."""
+_MAX_SHUFFLED = 300
+"""Maximum points to shuffle, evenly over their costs; an axis that needs more has hardly any effect."""
 _WINDOWS = np.linspace(0.1, 0.9, 9)
-_SLIGHT = 0.1
+_MIN_CUT = 0.1
+"""Minimum share of the axis that is worth cutting off at one end."""
 _END = 0.2
+"""Share of the axis that counts as its end."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """The part of one axis that holds the good points, but for strays: one in twenty of them at either end."""
+    """The part of one axis that holds the good points, except strays: up to one in twenty at each end."""
 
     low: float
-    """Of the good points that count, in positions along the axis."""
+    """Position of the lower end."""
     high: float
+    """Position of the upper end."""
     good: int
-    """Good points in all."""
+    """Number of good points."""
     strays: int
-    """Of them, those outside."""
+    """Number of good points outside the region."""
     inside: int
-    """Points, good or not, that lie between `low` and `high`."""
+    """Number of points, good or not, inside the region."""
     margin: float
-    """How far beyond either end good points still are to be expected."""
+    """Distance beyond each end within which further good points are expected."""
     p: float
-    """How often as many points drawn at random, whatever their sampling, would lie as close together among the others."""
+    """Probability that as many random points lie as close together."""
+
+
+def axes(tried: Settings, *, levels: int) -> list[str]:
+    """Return the searched numbers with at least `levels` values, except the length of training and the batch size."""
+    return [
+        name
+        for name, u in tried.numeric.items()
+        if len(np.unique(u[np.isfinite(u)])) >= levels and not counts_training(name) and not kinds.is_batch_size(name)
+    ]
+
+
+def tolerance(study: Study, tried: Settings, share: float, of_training: float) -> float:
+    """Return by how much a cost may exceed the best one and still count as good: the larger of two amounts.
+
+    `share` of the distance from the best result to the 90 % quantile, or `of_training` of the improvement from the median first
+    evaluation to the best result, if most settings have several evaluations.
+    """
+    fine = tried.costs[~tried.failed]
+    if not len(fine):
+        return 0.0
+    curves = [study.cost_curve(group[0]).finite for group in tried.trials]
+    starts = [float(c.values[0]) for c in curves if len(c) > 1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        way = share * float(np.quantile(fine, _BAD) - fine.min())
+        gain = of_training * float(np.median(starts) - fine.min()) if 2 * len(starts) > len(curves) else 0.0
+    return max((x for x in (way, gain) if math.isfinite(x)), default=0.0)
 
 
 def good(costs: FloatArray, share: float, tolerance: float) -> BoolArray:
-    """Which points (n,) are good: the best `share` of them, 4 at least, and what costs at most `tolerance` more than the best.
+    """Return which points (n,) are good: the best `share` of them, at least 4, and those within `tolerance` of the best.
 
-    NaN costs are the worst and never good. Ties of the last good one are good.
+    NaN costs are never good. Ties with the last good point are good.
     """
     ordered = np.sort(costs)
-    count = min(max(math.ceil(share * len(costs)), FEWEST_GOOD), int(np.isfinite(ordered).sum()))
+    count = min(max(math.ceil(share * len(costs)), MIN_GOOD), int(np.isfinite(ordered).sum()))
     if count == 0:
         return np.zeros(len(costs), dtype=np.bool_)
     with np.errstate(over="ignore"):
@@ -58,14 +94,13 @@ def good(costs: FloatArray, share: float, tolerance: float) -> BoolArray:
 
 
 def region(positions: FloatArray, costs: FloatArray, marked: BoolArray, missed: float) -> Region | None:
-    """The region of the marked points, positions and costs (n,); None for fewer than 4 of them.
+    """Return the region of the marked points, positions and costs (n,); None for fewer than 4 of them.
 
-    It holds the best three. The margin: with k good points spread evenly over a part of the axis, what lies beyond the outermost
-    one is a spacing like those between them, and is larger than t times all of these together with probability (1 + t)^-(k - 1);
-    that is `missed`.
+    It contains the best three. The margin is t times its length: if k good points are spread evenly over a part of the axis, more
+    of that part lies beyond the outermost point with probability (1 + t)^-(k - 1), which is set to `missed`.
     """
     n, count = len(positions), int(marked.sum())
-    if count < FEWEST_GOOD:
+    if count < MIN_GOOD:
         return None
     at = np.sort(positions[marked])
     strays = int(_STRAYS * count)
@@ -80,13 +115,13 @@ def region(positions: FloatArray, costs: FloatArray, marked: BoolArray, missed: 
 
 
 def matters(positions: FloatArray, costs: FloatArray) -> float:
-    """P-value that costs (n,) have to do with positions (n,) along an axis; NaN costs tie as the worst.
+    """Return the p-value of the hypothesis that costs (n,) are unrelated to positions (n,); NaN costs tie as the worst.
 
-    Shuffles of the ranks: the run of neighbours along the axis that is best next to the others, of whichever length. It asks all
-    points, where `region` asks the good ones: few of them among many axes show little by themselves. Points of one position are
-    never told apart.
+    A permutation test of ranks. Its statistic is the best contrast between a run of neighbours along the axis, of any length, and
+    the rest. It uses all points, because the few good points that `region` uses show little by themselves if there are many axes.
+    Points at one position are treated alike.
     """
-    some = evenly_by_rank(costs, _MOST)
+    some = evenly_by_rank(costs, _MAX_SHUFFLED)
     _, at = np.unique(positions[some], return_inverse=True)
     order, sizes = np.argsort(at, kind="stable"), np.cumsum(np.bincount(at))
     scores, n = normal_scores(costs[some]), len(some)
@@ -103,7 +138,7 @@ def matters(positions: FloatArray, costs: FloatArray) -> float:
 
 
 def _runs(borders: IntArray, n: int) -> tuple[IntArray, IntArray]:
-    """Runs of levels, from border to border, that hold a tenth, two tenths ... of the n points, or just more; not all of them."""
+    """Return the starts and ends of runs of levels that hold at least a tenth, two tenths, … of the n points, but not all."""
     starts = np.tile(np.arange(len(borders) - 1), len(_WINDOWS))
     wanted = borders[starts] + np.repeat(np.ceil(_WINDOWS * n), len(borders) - 1)
     ends = np.searchsorted(borders, wanted)
@@ -113,18 +148,27 @@ def _runs(borders: IntArray, n: int) -> tuple[IntArray, IntArray]:
     return starts[fits], ends[fits]
 
 
-def kept(part: Region, positions: FloatArray, failed: BoolArray) -> tuple[float, float]:
-    """The part of the axis, (low, high) in 0..1, that is worth searching: the region and its margins.
+def range_to_keep(part: Region, positions: FloatArray, failed: BoolArray) -> tuple[float, float]:
+    """Return the part of the axis, (low, high) in 0..1, that is worth searching: the region and its margins.
 
-    An end stays where good points lie in the outer fifth of the axis, where less than a tenth of it would go, and where most points
+    An end stays if good points lie in the outer fifth of the axis, if less than a tenth of it would be cut off, or if most points
     beyond the region failed; positions (n,), failed (n,).
     """
     low, high = max(part.low - part.margin, 0.0), min(part.high + part.margin, 1.0)
-    if part.low < _END or low < _SLIGHT or _mostly(failed[positions < part.low]):
+    if part.low < _END or low < _MIN_CUT or _mostly(failed[positions < part.low]):
         low = 0.0
-    if part.high > 1 - _END or high > 1 - _SLIGHT or _mostly(failed[positions > part.high]):
+    if part.high > 1 - _END or high > 1 - _MIN_CUT or _mostly(failed[positions > part.high]):
         high = 1.0
     return low, high
+
+
+def ends(domain: Domain, span: tuple[float, float]) -> tuple[float, float]:
+    """Return the range (low, high) between two positions in the domain; an end of the domain stays exact."""
+    assert domain.low is not None
+    assert domain.high is not None
+    low = domain.low if span[0] <= 0 else max(tidy(float(domain.from_unit(span[0])), domain), domain.low)
+    high = domain.high if span[1] >= 1 else min(tidy(float(domain.from_unit(span[1])), domain), domain.high)
+    return (low, high) if low < high else (domain.low, domain.high)
 
 
 def _mostly(failed: BoolArray) -> bool:
@@ -132,9 +176,9 @@ def _mostly(failed: BoolArray) -> bool:
 
 
 def chance_of_span(n: int, count: int, gaps: int, span: int) -> float:
-    """Chance that, of `count` among `n` ranks at random, a run of `gaps` + 1 consecutive ones spans at most `span` ranks; exact.
+    """Return the exact probability that `gaps` + 1 consecutive ones of `count` random ranks among `n` span at most `span`.
 
-    Whichever run: the gaps between ranks drawn at random are exchangeable.
+    It is the same for every run, because the gaps between random ranks are exchangeable.
     """
     h = np.arange(gaps + 1, min(span, n) + 1, dtype=np.float64)
     h = h[n - h + 1 >= count - gaps]

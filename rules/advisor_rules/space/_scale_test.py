@@ -1,49 +1,88 @@
-"""On which scale of an axis the response is regular: a test of one scale against another by simulation.
+"""A test of whether results are smoother on the other scale of an axis, by simulation.
 
-Two models of the same response, Gaussian processes as in `surface`: one smooth along the axis on the scale that was used, the
-other on another scale. The difference of their likelihoods is compared with what data drawn from the first model show.
+Two models of the same response, Gaussian processes as in `surface`: one is smooth along the axis on the scale that was used, the
+other on the other scale. The difference of their likelihoods is compared with data simulated from the first model.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
-from advisor.model.space import FloatArray
+from advisor.computed.space.settings import Settings
+from advisor.model.space import Domain, FloatArray, as_number, counts_training, hard_limits
+from advisor.model.study import Study
 from advisor.stats import surface
-from advisor.stats.importance import coordinates, evenly_by_rank, squared_distances
+from advisor.stats.importance import coordinates, squared_distances
 
 SEED = 0
-MOST = 80
-"""Values that the models are fitted to at most, evenly over their ranks."""
-FEWEST = 8
+MIN_VALUES = 5
+"""Minimum distinct values of a hyperparameter whose scales can be compared."""
+MAX_POINTS = 80
+"""Maximum number of points that the models are fitted to, evenly over their ranks."""
+MIN_POINTS = 8
 DRAWS = 399
 BETTER = 0.8
-"""Share of the values whose differences count; the worst ones are taken for equal, so that a few huge ones do not matter."""
+"""Share of the values whose differences count; the worst count as equal, so a few huge values have no effect."""
 _RELEVANCES = np.exp(np.linspace(-2.5, 8.5, 12))
-"""From a bend over several ranges to a turn within a hundredth of one."""
+"""Length scales from several ranges to a hundredth of one."""
 _NOISES = (0.01, 0.05, 0.2, 1.0)
-"""Variances of the noise as shares of the response's."""
+"""Noise variances, relative to that of the response."""
+
+
+@dataclass(frozen=True)
+class OtherScale:
+    """A searched number and its range on the other scale."""
+
+    name: str
+    domain: Domain
+    positions: FloatArray
+    """Shape (settings,): positions in that range, NaN without a value, negative below the range."""
+
+
+def other_scales(study: Study, tried: Settings, span: float) -> list[OtherScale]:
+    """Return the searched numbers whose range spans at least this ratio, except the length of training.
+
+    A range from 0 of a hyperparameter that must be positive starts at the decade of the smallest value that was tried.
+    """
+    found = []
+    for name, used in tried.numeric.items():
+        if counts_training(name) or len(np.unique(used[np.isfinite(used)])) < MIN_VALUES:
+            continue
+        values = np.array([as_number(group[0].params.get(name)) for group in tried.trials])
+        domain = study.spec.parameters[name]
+        if domain.scale == "reverse-log":  # never a default, so chosen on purpose
+            continue
+        low, high = domain.low or 0.0, domain.high or 0.0
+        positive = values[values > 0]
+        if low == 0 and hard_limits(name, domain.type)[0] == 0 and len(positive):
+            low = 10.0 ** math.floor(math.log10(positive.min()))
+        if low > 0 and high >= span * low:
+            other = Domain(type=domain.type, low=low, high=high, scale="linear" if domain.scale == "log" else "log")
+            found.append(OtherScale(name, other, other.to_unit(values)))
+    return found
 
 
 def room(used: FloatArray, other: FloatArray, values: FloatArray) -> tuple[float, float]:
-    """How much of the range the best eighth (at least 4) of the values (n,) span on both scales, positions in 0..1."""
+    """Return the shares of the range that the best eighth (at least 4) of the values (n,) span on both scales."""
     known = np.flatnonzero(np.isfinite(used) & np.isfinite(other))
     best = known[np.argsort(values[known], kind="stable")[: max(4, len(values) // 8)]]
     return (float(np.ptp(used[best])), float(np.ptp(other[best]))) if len(best) else (1.0, 1.0)
 
 
 def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], values: FloatArray) -> float:
-    """How often a response that is regular on the scale used would seem as regular on the other one; 1 where it does not seem so.
+    """Return the p-value of a response that is smooth on the scale used; 1 if it fits at least as well there as on the other scale.
 
     used, other: positions (n,) on both scales, NaN without one; blocks: coordinates (n, c) of the other axes; values: (n,), finite,
-    lower is better. Both models have the relevances of the other axes that fit the model that is to be refuted.
+    lower is better. Both models use the relevances of the other axes that are fitted on the scale used.
     """
-    keep = evenly_by_rank(values, MOST)
+    keep = evenly_by_rank(values, MAX_POINTS)
     n = len(keep)
     y = _shaped(values[keep][:, None])
-    if n < FEWEST or not y.any():
+    if n < MIN_POINTS or not y.any():
         return 1.0
     rest = [squared_distances(b[keep], b[keep]) for b in blocks]
     axes = [squared_distances(c, c) for c in (coordinates(u[keep], True) for u in (used, other))]
@@ -61,7 +100,7 @@ def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], value
 
 
 def _shaped(columns: FloatArray) -> FloatArray:
-    """Columns of values (n, m) with the worst ones taken for equal, each with mean 0 and variance 1; zeros where all are equal."""
+    """Return columns (n, m) with the worst values set equal, each with mean 0 and variance 1; zeros if all are equal."""
     cut = np.minimum(columns, np.quantile(columns, BETTER, axis=0))
     cut = cut - cut.mean(0)
     spread = cut.std(0)
@@ -69,7 +108,7 @@ def _shaped(columns: FloatArray) -> FloatArray:
 
 
 _Model = tuple[FloatArray, FloatArray, float]
-"""Root of a covariance but for its size, the root's inverse, and the logarithm of the covariance's determinant."""
+"""Root of a correlation matrix, the root's inverse, and the logarithm of the determinant."""
 
 
 def _model(apart: FloatArray, noise: float) -> _Model:
@@ -78,7 +117,7 @@ def _model(apart: FloatArray, noise: float) -> _Model:
 
 
 def _fits(model: _Model, rows: FloatArray) -> FloatArray:
-    """Log-likelihood of each column of rows (n, m), the size of the covariance being the likeliest one."""
+    """Return the log-likelihood of each column of rows (n, m) at the most likely variance."""
     _, inverse, determinant = model
     size = ((inverse @ rows) ** 2).mean(0)
     return np.asarray(-0.5 * len(rows) * np.log(size) - 0.5 * determinant, dtype=np.float64)

@@ -9,39 +9,38 @@ import numpy as np
 
 from advisor.computed.space import importance, sampler
 from advisor.engine.rule import Count, Expectation, Rule, Share
-from advisor.model.change import Change, FixParameter
+from advisor.model.change import FixParameter
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.space import is_learning_rate
+from advisor.model.message import Message, Name, Percent, Probability, Setting, say
+from advisor.model.space import Domain, is_learning_rate
 from advisor.model.study import Study
+from advisor_rules.space import _rows
 
 
 class SpaceInsensitive(Rule):
-    """A hyperparameter hardly matters in the range that was searched, next to the one that matters most.
+    """A hyperparameter hardly matters in the searched range, compared with the one that matters most.
 
     ## What it looks at
-    The importance of each hyperparameter: the share of the differences between trials that goes with it, by itself and together
-    with others, from draws of a response surface over all of them (ranks of the results, so that a few huge losses do not count
-    more). The rule names those whose importance is most likely a small share of the greatest one's. The learning rate is never
-    named: it is the one to tune when all others are fixed.
+    The importance of each hyperparameter: the share of the variation between trials that it explains, alone and together with
+    others, from draws of a fitted response surface. Results count by rank, so a few huge losses do not dominate. The rule reports
+    hyperparameters whose importance is probably a small share of the greatest one. It never reports the learning rate, which is
+    the one to tune when all others are fixed.
 
     ## Why it matters
-    A hyperparameter that does not matter costs trials all the same: the more are searched, the thinner the space is sampled.
+    Every searched hyperparameter costs trials, also one that does not matter: the more are searched, the thinner the sample.
 
     ## What to do
-    Fix it at the best trial's value in the next rounds. It may matter again beyond the range, with other values of what is fixed,
-    or for another model; and what interacts with a hyperparameter that is compared should stay open. The last study, which looks
-    for the best setting, searches it again: what is a small share of all differences may be a large one of those close to the best.
+    Fix it at the best trial's value. Search it again if you change its range, the model or the optimizer. Keep it
+    open if it interacts with a hyperparameter that you compare. The final study, which looks for the best setting, searches it
+    again, because a small effect overall can be a large one among the best trials.
 
     ## How sure
-    Confidence is the probability, given the trials, that its importance is below the share; less where shuffled results show as
-    much, so that all differences may be noise, and where the sampler learned. Simulated, 80 studies a design: with 16 to 48
-    settings of 3 to 8 hyperparameters, one with a quarter of all differences was called negligible in 0 to 6 % of studies (most
-    with as much noise as signal), in 3 to 10 % under TPE; of those that bring less than 2 %, 9 in 10 were named where noise is
-    small, 6 in 10 where it is large. With 8 or 12 settings it would have been up to 26 %, so that the rule asks for more.
-
-    *Example:* "beta2 hardly matters between 0.9 and 0.999: 1 % (0 % to 3 %) of the differences between 48 settings go with it, 62 %
-    with learning_rate."
+    Confidence is the probability that its importance is below the threshold, given the trials. It is lower if shuffled results show
+    as much structure, or if the sampler learned from results. In simulated studies with 16 to 48 settings of 3 to 8
+    hyperparameters, one that explains a quarter of the variation was called negligible in 0 to 6 % of studies, and in 3 to 10 %
+    with TPE. Of those that explain less than 2 %, the rule reported 9 in 10 with little noise and 6 in 10 with much. With 8 or 12
+    settings up to 26 % of the findings would be wrong, so the rule requires more.
     """
 
     playbook: ClassVar[str] = "Exploration vs exploitation"
@@ -49,27 +48,27 @@ class SpaceInsensitive(Rule):
     predicts: ClassVar[Expectation] = "no-worse"
 
     share: Share = 0.15
-    """Share of the greatest importance below which one is negligible: fixed, it would change results by less than 40 % of what the
-    greatest does."""
+    """Importance, as a share of the greatest, below which a hyperparameter is negligible: fixing it would change results by less
+    than 40 % of what the most important one does."""
     certainty: Share = 0.6
-    """Probability of being negligible from which it is said; with it and enough settings, simulated studies kept the promise."""
+    """Minimum probability that the hyperparameter is negligible; with it, simulated studies kept the promise."""
     false_alarms: Share = 0.05
-    """How often results that have nothing to do with any hyperparameter may pass for differences between settings. About as often a
-    hyperparameter with a quarter of all differences is called negligible."""
+    """Maximum p-value of the test that results are unrelated to all hyperparameters; above it, findings are less sure."""
     fewest: Count = 16
-    """Fewest distinct settings that ended; fewer kept no promise in simulated studies."""
+    """Minimum number of distinct settings that ended; with fewer, simulated studies broke the promise."""
     each: Count = 3
-    """Fewest settings for each hyperparameter that was varied, for the same reason."""
+    """Minimum number of settings per varied hyperparameter, for the same reason."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per hyperparameter that hardly matters, the surest first."""
         found = importance.read(study)
         if len(found.names) < 2:
-            raise MissingData("only one hyperparameter was varied, and importance is told against that of others")
+            raise MissingData("only one hyperparameter was varied, and importance is relative to that of others")
         needed = max(self.fewest, self.each * len(found.names))
         if len(found.tried) < needed:
             raise MissingData(
-                f"{len(found.tried)} distinct settings ended; it takes {needed} to tell which of {len(found.names)} matter"
+                f"{len(found.tried)} distinct settings ended; at least {needed} are needed to judge {len(found.names)} "
+                "hyperparameters"
             )
         greatest = found.total.max(axis=1)
         top = int(found.total.mean(axis=0).argmax())
@@ -81,34 +80,61 @@ class SpaceInsensitive(Rule):
                 yield sampler.weakened(finding) if learned else finding
 
     def _finding(self, study: Study, found: importance.Importances, axis: int, top: int, small: float) -> Finding:
-        name, domain = found.names[axis], study.spec.parameters[found.names[axis]]
+        name, leader, domain = found.names[axis], found.names[top], study.spec.parameters[found.names[axis]]
         value = next((t.params[name] for t in study.ranked() if name in t.params), None)
-        between = (
-            f"between {domain.low:g} and {domain.high:g}" if domain.numeric else f"among {len(domain.options)} choices"
-        )
         clear = found.p <= self.false_alarms
-        noise = "" if clear else f", all of which may be noise (p = {found.p:.2f}),"
-        matters = f"{found.said(axis)} of the differences between {len(found.tried)} settings{noise} go with it"
-        why = f"{matters}, {found.said(top)} with {found.names[top]}; it may matter beyond its range or once the fixed ones change"
-        changes: tuple[Change, ...] = ()
-        if value is not None:
-            changes = (FixParameter(parameter=name, value=value, why=why, for_now=True),)
+        explains = say(
+            "It explains {share} of the variation between {count} settings; {leader} explains {most}.",
+            share=found.share(axis),
+            count=len(found.tried),
+            leader=Name(leader),
+            most=Percent(min(float(found.total[:, top].mean()), 1.0)),
+        )
+        noise = say(
+            " All of the variation may be noise: random results show as much structure with probability {p}.",
+            p=Probability(found.p),
+        )
+        why = f"{explains} It may matter beyond its range or for another model"
         return self.finding(
-            f"{name} hardly matters {between}: {matters}, {found.said(top)} with {found.names[top]}.",
-            action=f"Fix {name} at the best trial's value in the next rounds, as long as what it may interact with stays.",
+            say(
+                "{name} hardly matters {where}. {explains}{noise}",
+                name=Name(name),
+                where=_where(domain),
+                explains=explains,
+                noise="" if clear else noise,
+            ),
+            action=say(
+                "Fix {name}{value}. Search it again if you change the model or the optimizer.",
+                name=Name(name),
+                value="" if value is None else say(" at {value}", value=Setting(value)),
+            ),
             severity="note",
             confidence=small * (1 if clear else sampler.WEAKENED),
             subject=name,
             evidence=(
-                AxisEvidence(parameter=name, caption=f"Good and bad trials lie everywhere along {name}."),
+                AxisEvidence(
+                    parameter=name,
+                    caption=say("Good and bad trials lie in every part of the range of {name}.", name=Name(name)),
+                ),
                 FigureEvidence(
                     rows=(
-                        *((f"importance of {n}", found.said(i)) for i, n in enumerate(found.names)),
-                        (f"probability that it is below {self.share:.0%} of the greatest", f"{small:.2f}"),
-                        ("limit", f"{self.certainty:g}"),
-                        ("chance that all differences are noise", f"{found.p:.2g}, limit {self.false_alarms:g}"),
+                        *((f"importance of {Name(n)}", found.share(i)) for i, n in enumerate(found.names)),
+                        (
+                            f"probability that it is below {Percent(self.share)} of the greatest",
+                            _rows.limited(Probability(small), Probability(self.certainty)),
+                        ),
+                        (
+                            "probability of as much structure in random results",
+                            _rows.limited(Probability(found.p), Probability(self.false_alarms)),
+                        ),
                     )
                 ),
             ),
-            changes=changes,
+            changes=() if value is None else (FixParameter(parameter=name, value=value, why=why, for_now=True),),
         )
+
+
+def _where(domain: Domain) -> Message:
+    if not domain.numeric:
+        return say("among {choices} choices", choices=len(domain.options))
+    return say("between {low} and {high}", low=Setting(domain.low), high=Setting(domain.high))

@@ -12,37 +12,35 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Name, Percent, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats import interaction
+from advisor_rules.space import _rows
 
 
 class SpaceInteraction(Rule):
-    """Which value of one hyperparameter is good depends on the value of another.
+    """Which value of one hyperparameter is best depends on the value of another.
 
     ## What it looks at
-    For each pair of hyperparameters: how much of the differences between trials (ranks of the results) neither of them explains by
-    itself, but both together, from draws of a response surface. The rule speaks where that is at least half of all that the lesser
-    of the two does, and where a response that is a sum of one function of each hyperparameter, with the noise that is left, would
-    hardly seem to interact as much.
+    For each pair of hyperparameters: the share of the variation between trials (in ranks of the results) that neither explains
+    alone but both explain together, from draws of a fitted response surface. The rule fires if the interaction is at least half of
+    the total effect of the weaker hyperparameter, and if a response without interactions would rarely show as much.
 
     ## Why it matters
-    Such a pair must be tuned together. Fixed at its best value for one setting of the other, a hyperparameter decides the race for
-    that setting; and what one study found out about one of them does not hold once the other has changed.
+    Such a pair must be tuned together. If one is fixed at the value that suits one setting of the other, that setting wins; and
+    what a study finds about one of them no longer holds once the other changes.
 
     ## What to do
-    Keep both open in the next study, or fix both. Never fix only one, and tune both again when either is changed by hand. A
-    combination of them (a learning rate divided by the batch size, or by one minus the momentum) may be easier to search.
+    Keep both open in the next study, or fix both. Do not fix only one, and tune both again if you change either by hand. A
+    combination of them, such as the learning rate divided by the batch size, may be easier to search.
 
     ## How sure
-    The test draws results from the additive response and is corrected for all pairs; it is asked only where differences between
-    settings are more than noise. Simulated, 60 studies a design of 8 to 60 settings and 2 to 8 hyperparameters: where effects add
-    up, on a scale that bends, it spoke in 0 to 7 % (2 % on average); where one depends wholly on the other, it said so in 73 to
-    100 % with little noise, in 47 to 67 % with half as much noise as signal and 8 to 16 settings, in 90 % and more from 24.
-    Confidence is one minus the p-value, less where the sampler learned.
-
-    *Example:* "What batch_size does depends on learning_rate: 18 % (9 % to 30 %) of the differences between 50 settings go with
-    both together, 71 % of all that goes with batch_size (p = 0.003)."
+    The test simulates results from the fitted response without interactions, is corrected for the number of pairs, and runs only if
+    the settings differ by more than noise. Confidence is one minus the p-value, lower if the sampler learned from results.
+    In simulated studies of 8 to 60 settings and 2 to 8 hyperparameters without interactions, 0 to 7 % raised a finding (2 % on
+    average). A pair in which one depends wholly on the other was found in 73 to 100 % of studies with little noise; with half as
+    much noise as signal, in 47 to 67 % with 8 to 16 settings and in 90 % or more from 24.
     """
 
     playbook: ClassVar[str] = "Exploration vs exploitation"
@@ -51,29 +49,31 @@ class SpaceInteraction(Rule):
         Relation(
             rules=("space-insensitive",),
             shares="subject",
-            because="What it does depends on the other hyperparameter, so it does little only on average over that one.",
+            because="Its effect depends on the other hyperparameter and is small only on average over that one.",
         ),
     )
 
     most: Count = 3
-    """How many pairs to name, the surest first."""
+    """Maximum number of pairs to report, the surest first."""
     material: Share = 0.05
-    """Smallest share of the differences between trials that must go with both together."""
+    """Minimum share of the variation between trials that the interaction must explain."""
     dependent: Share = 0.5
-    """Smallest share of all that goes with the lesser of the two that must depend on the other: half is strong."""
+    """Minimum ratio of the interaction to the total effect of the weaker hyperparameter."""
     false_alarms: Share = 0.1
-    """How often, per study, an additive response may pass the test; fewer than half of those depend on each other as much."""
+    """Level of the test: maximum share of studies without interactions that pass it. Fewer than half of those also reach
+    `dependent`."""
     noise: Share = 0.05
-    """How often results that have nothing to do with any hyperparameter may pass for differences, among which pairs are sought."""
+    """Maximum p-value of the test that results are unrelated to all hyperparameters; above it, pairs are not assessed."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per pair, the surest first."""
         found = importance.read(study)
         if len(found.names) < 2:
-            raise MissingData("only one hyperparameter was varied, so that there is no pair")
+            raise MissingData("only one hyperparameter was varied, so there is no pair")
         if found.p > self.noise:
             raise MissingData(
-                f"all differences between {len(found.tried)} settings may be noise (p = {found.p:.2f}), which says nothing of pairs"
+                f"all differences between {len(found.tried)} settings may be noise: random results show as much structure with "
+                f"probability {Probability(found.p)}"
             )
         some = [axis for axis, share in enumerate(found.total.mean(axis=0)) if share >= self.material]
         pairs = found.response.pairs(some)
@@ -95,28 +95,50 @@ class SpaceInteraction(Rule):
         self, found: importance.Importances, pair: tuple[int, int], both: FloatArray, lesser: FloatArray, p: float
     ) -> Finding:
         first, second = sorted(pair, key=lambda axis: float(found.total[:, axis].mean()))
-        little, great = found.names[first], found.names[second]
-        share = min(float(np.median(both / np.maximum(lesser, 1e-9))), 1.0)
-        low, high = np.quantile(both, [0.05, 0.95])
-        together = f"{min(both.mean(), 1):.0%} ({min(low, 1):.0%} to {min(high, 1):.0%}) of the differences"
-        advice = f"Tune {little} and {great} together: fix both or neither, and tune both again once either is changed."
+        little, great = (Name(found.names[axis]) for axis in (first, second))
+        of_effect = Percent(min(float(np.median(both / np.maximum(lesser, 1e-9))), 1.0))
+        share, low, high = (Percent(float(min(x, 1))) for x in (both.mean(), *np.quantile(both, [0.05, 0.95])))
+        interval = say("{share} (90 % interval {low} to {high})", share=share, low=low, high=high)
+        advice = say(
+            "Tune {little} and {great} together: fix both or neither, and tune both again if you change either.",
+            little=little,
+            great=great,
+        )
         return self.finding(
-            f"What {little} does depends on {great}: {together} between {len(found.tried)} settings go with both together, "
-            f"{share:.0%} of all that goes with {little} (p = {p:.2g}).",
+            say(
+                "The best value of {little} depends on {great}. Their interaction explains {interval} of the variation between "
+                "{count} settings, and makes up {of_effect} of the effect of {little}.",
+                little=little,
+                great=great,
+                interval=interval,
+                count=len(found.tried),
+                of_effect=of_effect,
+            ),
             action=advice,
             severity="note",
             confidence=1 - p,
-            subject=" × ".join(sorted((little, great))),
+            subject=" × ".join(sorted((found.names[first], found.names[second]))),
             evidence=(
-                AxisEvidence(parameter=little, caption=f"Which {little} is good depends on {great}."),
-                AxisEvidence(parameter=great, caption=f"Which {great} is good depends on {little}."),
+                *(
+                    AxisEvidence(
+                        parameter=one.text,
+                        caption=say("Which {one} is best depends on {other}.", one=one, other=other),
+                    )
+                    for one, other in ((little, great), (great, little))
+                ),
                 FigureEvidence(
                     rows=(
-                        ("goes with both together", f"{together}, limit {self.material:.0%}"),
-                        (f"as a share of all that goes with {little}", f"{share:.0%}, limit {self.dependent:.0%}"),
-                        ("chance of the same without interaction", f"{p:.2g}, limit {self.false_alarms:g}"),
+                        ("variation explained by the interaction", _rows.limited(interval, Percent(self.material))),
+                        (
+                            f"interaction as a share of the effect of {little}",
+                            _rows.limited(of_effect, Percent(self.dependent)),
+                        ),
+                        (
+                            "probability of this without interaction",
+                            _rows.limited(Probability(p), Probability(self.false_alarms)),
+                        ),
                     )
                 ),
             ),
-            changes=(Advise(text=advice),),
+            changes=(Advise(text=str(advice)),),
         )

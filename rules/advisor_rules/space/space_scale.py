@@ -12,81 +12,75 @@ from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.change import SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Name, Percent, Probability, Setting, say
+from advisor.model.space import Domain
 from advisor.model.study import Study
 from advisor.stats.importance import coordinates
-from advisor_rules.space import _axis_scales, _scale_test
+from advisor_rules.space import _rows, _scale_test
 
 
 class SpaceScale(Rule):
-    """A hyperparameter is searched on a linear scale, but results go with its logarithm, or the other way round.
+    """A hyperparameter is searched on a linear scale although results follow its logarithm, or the reverse.
 
     ## What it looks at
-    Every searched number whose range spans a decade or more, without the trials that failed. Two things must hold. The best trials
-    are cramped: on the scale that was used they lie in a small part of the range, which on the other scale has at least twice the
-    room. And the response is regular on the other scale: a smooth function of the logarithm, say, fits the results better than a
-    smooth function of the value itself, given the other hyperparameters, by more than results that are smooth on the scale used
-    would show. The worst fifth of the trials count as equally bad.
+    Every searched number whose range spans a decade or more, without the failed trials. Two things must hold. The best trials are
+    crammed: they take up a small part of the range on the scale used, and at least twice as much on the other scale. And the
+    results are smoother on the other scale: there, a smooth function fits them better, given the other hyperparameters, by more
+    than it would if the scale used were right. The worst fifth of the trials count as equally bad.
 
     ## Why it matters
-    On the wrong scale most trials lie where little changes: of a linear range from 0.0001 to 0.1, nine in ten trials lie in the
+    On the wrong scale most trials lie where little changes: in a linear range from 0.0001 to 0.1, nine in ten trials lie in the
     last of its three decades.
 
     ## What to do
-    Search the same range on the other scale. A linear range that starts at 0 starts, on a log scale, at the decade of the smallest
+    Search the same range on the other scale. If a linear range starts at 0, the log range starts at the decade of the smallest
     value that was tried.
 
     ## How sure
-    The fits are compared over results drawn from the response that is smooth on the scale used, corrected for all ranges that span
-    a decade. Simulated, 100 studies a design of 12 to 60 settings and a range of three decades: 0 to 2 % where results on the scale
-    used rise, bend, turn sharply, drop off a cliff or are mere noise, but 1 to 11 % for steps somewhere in a linear range, which
-    at its low end look like a logarithm. An optimum by decades, in the lower third of a linear range, was seen in 0 to 9 % with
-    12 settings, 16 to 46 % with 24, 51 to 85 % with 60; one by value on a log range in 11 to 23 %, 49 to 83 % and 93 to 99 %.
-    Confidence is one minus the p-value, times 0.9 for a range that nobody declared, less where the sampler learned.
-
-    *Example:* "learning_rate is searched on a linear scale from 0.001 to 1, but results go with its logarithm (p = 0.003): the best
-    6 of 48 settings lie within 12 % of the range, 47 % on a log scale."
+    The difference between the fits is compared with simulated results that are smooth on the scale used, corrected for the number
+    of ranges. Confidence is one minus the p-value, times 0.9 if the range was not declared, and lower if the sampler learned from
+    results. In simulated studies of 12 to 60 settings and a range of three decades, 0 to 2 % raised a finding although the scale
+    was right, and 1 to 11 % if results drop in a step at the low end of a linear range. A linear range that should be logarithmic
+    was found in 0 to 9 % of studies with 12 settings, 16 to 46 % with 24 and 51 to 85 % with 60; the reverse in 11 to 23 %, 49 to
+    83 % and 93 to 99 %.
     """
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
     goal: ClassVar[Goal] = "boundary"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
-            rules=(
-                "space-boundary",
-                "space-shrink",
-                "space-insensitive",
-            ),
+            rules=("space-boundary", "space-shrink", "space-insensitive"),
             shares="subject",
-            because="On the scale that was searched, what matters is crammed at one end of the range.",
+            because="On the scale that was searched, all good values are crammed at one end of the range.",
         ),
     )
 
     span: Factor = 10.0
-    """Ratio of a range's ends from which scales differ enough to matter: a decade."""
+    """Minimum ratio of a range's ends at which the scale matters: a decade."""
     cramped: Share = 0.3
-    """Largest part of the range, on the scale used, in which the best eighth of the settings (at least 4) lie."""
+    """Maximum share of the range, on the scale used, in which the best eighth of the settings (at least 4) lie."""
     wider: Factor = 2.0
-    """How many times as much of the range they must span on the other scale."""
+    """Minimum ratio of the share of the range that they take up on the other scale."""
     fewest: Count = 12
-    """Fewest distinct settings with a result; simulated, fewer hardly ever showed it."""
+    """Minimum number of distinct settings with a result; in simulations, fewer hardly ever showed a wrong scale."""
     false_alarms: Share = 0.05
-    """How often, per study, a response that is smooth on the scale used may raise a finding."""
+    """Maximum share of studies in which results that are smooth on the scale used raise a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per hyperparameter on the wrong scale, the surest first."""
         tried = settings.read(study)
-        others = _axis_scales.read(study, tried, self.span)
+        others = _scale_test.other_scales(study, tried, self.span)
         if not others:
-            raise MissingData("no searched number spans a decade, so that its scale hardly matters")
+            raise MissingData(f"no searched number spans a factor of {self.span:g}, so the scale hardly matters")
         fine = np.flatnonzero(~tried.failed)
         if len(fine) < self.fewest:
             raise MissingData(
-                f"{len(fine)} distinct settings ended with a result; it takes {self.fewest} to tell scales apart"
+                f"{len(fine)} distinct settings ended with a result; at least {self.fewest} are needed to compare scales"
             )
         costs = tried.costs[fine]
         axes = {n: coordinates(u[fine], True) for n, u in tried.numeric.items()}
         axes |= {n: coordinates(u[fine], False) for n, u in tried.choices.items()}
-        sure: list[tuple[float, tuple[float, float], _axis_scales.OtherScale]] = []
+        wrong: list[tuple[float, str, tuple[float, float], Domain]] = []
         for other in others:
             used, new = tried.numeric[other.name][fine], other.positions[fine]
             room = _scale_test.room(used, new, costs)
@@ -94,46 +88,65 @@ class SpaceScale(Rule):
                 rest = [block for n, block in axes.items() if n != other.name]
                 p = min(_scale_test.p_value(used, new, rest, costs) * len(others), 1.0)
                 if p <= self.false_alarms:
-                    sure.append((p, room, other))
-        learned = bool(sure) and sampler.learned(study)
-        for p, room, other in sorted(sure, key=lambda s: (s[0], s[2].name)):
-            finding = self._finding(study, other, room, p, len(costs))
+                    wrong.append((p, other.name, room, other.domain))
+        learned = bool(wrong) and sampler.learned(study)
+        for p, name, room, domain in sorted(wrong, key=lambda w: w[:2]):
+            finding = self._finding(study, name, domain, room, p, len(costs))
             yield sampler.weakened(finding) if learned else finding
 
     def _finding(
-        self, study: Study, other: _axis_scales.OtherScale, room: tuple[float, float], p: float, count: int
+        self, study: Study, name: str, new: Domain, room: tuple[float, float], p: float, count: int
     ) -> Finding:
-        name, new, most = other.name, other.domain, max(4, count // 8)
-        domain, inferred = study.spec.parameters[name], name in study.inferred
         assert new.low is not None
         assert new.high is not None
-        what = "its logarithm" if new.scale == "log" else "its value, not its logarithm"
-        span = f"from {domain.low:g} to {domain.high:g}" + (", as inferred from the trials" if inferred else "")
-        best = study.ranked()[:most]
-        fits = f"results go with {what} (p = {p:.2g})"
+        old, number = study.spec.parameters[name].scale, max(4, count // 8)
+        follow = "its logarithm" if new.scale == "log" else "its value, not its logarithm"
+        best = study.ranked()[:number]
+        used, other = map(Percent, room)
         return self.finding(
-            f"{name} is searched on a {domain.scale} scale {span}, but {fits}: the best {most} of {count} settings "
-            f"lie within {room[0]:.0%} of the range, {room[1]:.0%} on a {new.scale} scale.",
-            action=f"Search {name} on a {new.scale} scale from {new.low:g} to {new.high:g}.",
+            say(
+                f"{{name}} is searched on a {old} scale from {{span}}, but results follow {follow}. The best {{number}} of "
+                f"{{count}} settings take up {{used}} of the range, and {{other}} on a {new.scale} scale.",
+                name=Name(name),
+                span=_rows.range_of(study, name),
+                number=number,
+                count=count,
+                used=used,
+                other=other,
+            ),
+            action=say(
+                f"Search {{name}} on a {new.scale} scale: {{low}} to {{high}}.",
+                name=Name(name),
+                low=Setting(new.low),
+                high=Setting(new.high),
+            ),
             severity="warning",
-            confidence=(1 - p) * (0.9 if inferred else 1),
+            confidence=(1 - p) * (0.9 if name in study.inferred else 1),
             subject=name,
             trials=best,
             evidence=(
                 AxisEvidence(
                     parameter=name,
-                    caption=f"The best trials are cramped on the {domain.scale} scale of {name}.",
+                    caption=say(
+                        f"The best trials are crammed together on the {old} scale of {{name}}.", name=Name(name)
+                    ),
                     trials=tuple(t.id for t in best),
                     next_low=new.low,
                     next_high=new.high,
                 ),
                 FigureEvidence(
                     rows=(
-                        ("chance of such a fit, were the scale right", f"{p:.2g}, limit {self.false_alarms:g}"),
-                        (f"the best settings span, {domain.scale} scale", f"{room[0]:.0%}, limit {self.cramped:.0%}"),
                         (
-                            f"the best settings span, {new.scale} scale",
-                            f"{room[1]:.0%}, {self.wider:g} times as much or more",
+                            "probability of such a fit if the scale were right",
+                            _rows.limited(Probability(p), Probability(self.false_alarms)),
+                        ),
+                        (
+                            f"share of the range with the best settings, {old} scale",
+                            _rows.limited(used, Percent(self.cramped)),
+                        ),
+                        (
+                            f"share of the range with the best settings, {new.scale} scale",
+                            _rows.limited(other, Percent(self.wider * room[0])),
                         ),
                     )
                 ),
@@ -144,7 +157,7 @@ class SpaceScale(Rule):
                     low=new.low,
                     high=new.high,
                     scale=new.scale,
-                    why=f"On a {new.scale} scale, as {fits} and the best trials are cramped on a {domain.scale} one",
+                    why=f"Results follow {follow}; on a {old} scale the best trials are crammed together",
                 ),
             ),
         )

@@ -63,9 +63,9 @@ def test_ends_stay_where_good_points_are_or_most_failed() -> None:
     positions = np.linspace(0, 1, 21)
     part = _good_region.Region(0.4, 0.6, 5, 0, 5, 0.1, 0.001)
     fine = np.zeros(21, dtype=np.bool_)
-    assert _good_region.kept(part, positions, fine) == pytest.approx((0.3, 0.7))
-    assert _good_region.kept(part, positions, positions > 0.7) == pytest.approx((0.3, 1.0))
-    assert _good_region.kept(_good_region.Region(0.15, 0.6, 5, 0, 5, 0.01, 0.001), positions, fine)[0] == 0
+    assert _good_region.range_to_keep(part, positions, fine) == pytest.approx((0.3, 0.7))
+    assert _good_region.range_to_keep(part, positions, positions > 0.7) == pytest.approx((0.3, 1.0))
+    assert _good_region.range_to_keep(_good_region.Region(0.15, 0.6, 5, 0, 5, 0.01, 0.001), positions, fine)[0] == 0
 
 
 @pytest.mark.parametrize("levels", [5, 1000])

@@ -29,6 +29,15 @@ def random_study(rng: np.random.Generator, n: int, response: Any, names: int = 3
     return make_study(params, {"val/loss": [float(response(row)) for row in points]}, space=space)
 
 
+def example() -> Any:
+    """The best trials of a learning-rate sweep lie at the high end."""
+    rng = np.random.default_rng(0)
+    rows = [(float(10 ** rng.uniform(-5, -3)), float(rng.uniform(0, 0.5))) for _ in range(20)]
+    params = [{"learning_rate": rate, "dropout": dropout} for rate, dropout in rows]
+    costs = [0.1 * (np.log10(rate) + 2.7) ** 2 + 0.2 * abs(dropout - 0.2) for rate, dropout in rows]
+    return make_study(params, {"val/loss": costs}, space={"learning_rate": LR, "dropout": Parameter(low=0.0, high=0.5)})
+
+
 @pytest.mark.parametrize("trials", [5, 6, 8, 20])
 @pytest.mark.parametrize("side", ["high", "low"])
 def test_fires_on_a_clean_trend_and_widens_that_side(trials: int, side: str) -> None:

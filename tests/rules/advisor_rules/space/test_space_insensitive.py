@@ -37,8 +37,13 @@ def by_rate_and_dropout(at: dict[str, float], rng: np.random.Generator) -> float
     return (at["learning_rate"] - 0.6) ** 2 + 0.5 * at["dropout"] + 0.03 * rng.standard_normal()
 
 
+def example() -> Any:
+    """Only the learning rate and dropout of four hyperparameters matter."""
+    return study(48, by_rate_and_dropout)
+
+
 def test_fires_for_what_hardly_matters_and_fixes_it_at_the_best_trials_value() -> None:
-    made = study(48, by_rate_and_dropout)
+    made = example()
     findings = verdict(RULE, made).findings
     assert {f.subject for f in findings} == {"beta2", "optimizer"}
     best = made.ranked()[0]
@@ -49,7 +54,6 @@ def test_fires_for_what_hardly_matters_and_fixes_it_at_the_best_trials_value() -
         assert not change.apply(made.spec).parameters[str(finding.subject)].searched
         assert (finding.severity, finding.goal) == ("note", "sampling")
         assert finding.confidence >= 0.6
-    assert ") of the differences between 48 settings" in findings[0].message
 
 
 def test_quiet_where_each_matters() -> None:
@@ -68,8 +72,8 @@ def test_the_learning_rate_stays_open_though_it_hardly_matters() -> None:
 
 
 def test_cannot_tell_from_few_settings_or_a_single_hyperparameter() -> None:
-    assert "it takes 16 to tell which of 4 matter" in str(verdict(RULE, study(12, by_rate_and_dropout)).reason)
-    assert "it takes 8" in str(verdict(RULE, study(5, by_rate_and_dropout)).reason)
+    assert "at least 16 are needed to judge 4" in str(verdict(RULE, study(12, by_rate_and_dropout)).reason)
+    assert "at least 8 are needed" in str(verdict(RULE, study(5, by_rate_and_dropout)).reason)
     only = make_study([{"lr": 0.1 * (i + 1)} for i in range(20)], {"val/loss": list(np.arange(20.0))})
     verdict_ = verdict(RULE, only)
     assert (verdict_.status, "only one hyperparameter" in str(verdict_.reason)) == ("not-assessed", True)
@@ -132,7 +136,7 @@ def test_a_sampler_that_learned_makes_it_less_sure() -> None:
     (finding,) = verdict(RULE, make_study(params, {"val/loss": costs}, space=space)).findings
     assert finding.subject == "alpha"
     assert finding.confidence <= 0.8
-    assert "crowd by themselves" in str(finding.evidence[-1])
+    assert "adaptive" in str(finding.evidence[-1])
 
 
 def test_thousands_of_trials_and_ties() -> None:

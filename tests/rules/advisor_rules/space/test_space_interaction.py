@@ -39,15 +39,18 @@ def additive(at: dict[str, float], rng: np.random.Generator) -> float:
     return (at["learning_rate"] - 0.6) ** 2 + 0.3 * at["momentum"] + 0.1 * at["norm"] + 0.05 * rng.standard_normal()
 
 
+def example() -> Any:
+    """A momentum whose best value depends on the learning rate."""
+    return study(50, valley)
+
+
 def test_fires_for_a_valley_across_two_and_advises_to_tune_both() -> None:
-    (finding,) = verdict(RULE, study(50, valley)).findings
+    (finding,) = verdict(RULE, example()).findings
     assert finding.subject == "learning_rate × momentum"
     assert (finding.severity, finding.goal) == ("note", "sampling")
     assert finding.confidence >= 0.9
     (change,) = finding.changes
     assert isinstance(change, Advise)
-    assert "together: fix both or neither" in change.text
-    assert "of the differences between 50 settings go with both together" in finding.message
 
 
 def test_fires_for_a_category_that_turns_the_effect_round() -> None:
@@ -62,7 +65,7 @@ def test_quiet_where_effects_add_up_even_on_another_scale() -> None:
 
 
 def test_cannot_tell_from_few_settings_or_a_single_hyperparameter() -> None:
-    assert "it takes 8" in str(verdict(RULE, study(5, valley)).reason)
+    assert "at least 8 are needed" in str(verdict(RULE, study(5, valley)).reason)
     noise = verdict(RULE, study(20, lambda at, rng: rng.standard_normal()))
     assert (noise.status, "may be noise" in str(noise.reason)) == ("not-assessed", True)
     only = make_study([{"lr": 0.1 * (i + 1)} for i in range(20)], {"val/loss": list(np.arange(20.0))})

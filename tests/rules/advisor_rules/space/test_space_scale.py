@@ -40,8 +40,13 @@ def by_value(row: dict[str, Any], rng: np.random.Generator) -> float:
     return 4 * (row["learning_rate"] - 0.4) ** 2 + row["dropout"] + 0.1 * rng.standard_normal()
 
 
+def example() -> Any:
+    """A learning rate on a linear scale whose results follow its logarithm."""
+    return study(by_decades)
+
+
 def test_fires_for_a_linear_range_that_results_use_by_decades_and_searches_the_logarithm() -> None:
-    made = study(by_decades)
+    made = example()
     said = verdict(RULE, made)
     (finding,) = said.findings
     assert (finding.subject, finding.severity, finding.goal) == ("learning_rate", "warning", "boundary")
@@ -51,7 +56,6 @@ def test_fires_for_a_linear_range_that_results_use_by_decades_and_searches_the_l
     assert (change.low, change.high, change.scale) == (1e-3, 1.0, "log")
     (spec, *_) = plan(made, [said]).specs
     assert spec.parameters["learning_rate"].scale == "log"
-    assert "the best 6 of 48 settings lie within" in finding.message
 
 
 def test_fires_for_the_reverse() -> None:
@@ -60,7 +64,7 @@ def test_fires_for_the_reverse() -> None:
     (change,) = finding.changes
     assert isinstance(change, SetRange)
     assert change.scale == "linear"
-    assert "results go with its value, not its logarithm" in finding.message
+    assert "its value, not its logarithm" in finding.message
 
 
 def test_a_linear_range_from_zero_starts_at_a_decade_where_it_must_be_positive() -> None:
@@ -79,10 +83,10 @@ def test_quiet_on_the_right_scale(scale: Any) -> None:
 def test_cannot_tell_where_no_range_spans_a_decade_or_few_trials_have_a_result() -> None:
     narrow = {"learning_rate": Parameter(low=0.1, high=0.5), "dropout": Parameter(low=0.0, high=0.5)}
     said = verdict(RULE, study(by_value, space=narrow))
-    assert (said.status, "no searched number spans a decade" in str(said.reason)) == ("not-assessed", True)
-    assert "it takes 12" in str(verdict(RULE, study(by_decades, 8)).reason)
+    assert (said.status, "no searched number spans a factor of 10" in str(said.reason)) == ("not-assessed", True)
+    assert "at least 12 are needed" in str(verdict(RULE, study(by_decades, 8)).reason)
     failing = study(lambda row, rng: math.nan if row["learning_rate"] > 0.2 else 1.0, 30)
-    assert "it takes 12" in str(verdict(RULE, failing).reason)
+    assert "at least 12 are needed" in str(verdict(RULE, failing).reason)
 
 
 def test_the_length_of_the_training_is_left_alone() -> None:
@@ -131,7 +135,7 @@ def test_a_range_that_nobody_declared_makes_it_less_sure() -> None:
     assert made.spec.parameters["rate_scale"].scale == "linear"
     (finding,) = verdict(RULE, made).findings
     assert finding.confidence <= 0.9
-    assert "as inferred from the trials" in finding.message
+    assert "inferred from the trials" in finding.message
 
 
 def test_thousands_of_trials() -> None:

@@ -37,8 +37,13 @@ def sweep(costs: Any, **more: Any) -> Study:
     )
 
 
+def example() -> Study:
+    """Only middle values of one of three hyperparameters are good."""
+    return random_study(np.random.default_rng(0), 60, 3, valley)
+
+
 def test_narrows_the_range_around_the_good_trials_and_keeps_a_margin() -> None:
-    study = random_study(np.random.default_rng(0), 60, 3, valley)
+    study = example()
     (finding,) = verdict("space-shrink", study).findings
     assert finding.subject == "x0"
     assert finding.goal == "sampling"
@@ -48,11 +53,10 @@ def test_narrows_the_range_around_the_good_trials_and_keeps_a_margin() -> None:
     assert 0.58 < change.high < 0.9
     after = change.apply(study.spec).parameters["x0"]
     assert (after.low, after.high) == (change.low, change.high)
-    assert "good trials lie between" in finding.message
 
 
 def test_the_next_study_searches_the_part_that_is_good_and_keeps_the_rest() -> None:
-    study = random_study(np.random.default_rng(0), 60, 3, valley)
+    study = example()
     said = verdict("space-shrink", study)
     (change,) = said.findings[0].changes
     assert isinstance(change, SetRange)
@@ -136,7 +140,7 @@ def test_a_conditional_hyperparameter_is_judged_by_the_trials_that_have_it() -> 
     study = make_study(params, {"val/loss": costs}, space=space)
     (finding,) = verdict("space-shrink", study).findings
     assert finding.subject == "beta"
-    assert "of all 40 trials" in finding.message
+    assert "Of all 40 trials" in finding.message
 
 
 def test_all_trials_say_whether_it_matters_where_few_are_good() -> None:
@@ -175,14 +179,14 @@ def test_what_crowds_because_a_sampler_learned_is_a_note_and_less_sure() -> None
     (finding,) = verdict("space-shrink", study).findings
     assert finding.severity == "note"
     assert finding.confidence <= 0.8
-    assert "later trials follow earlier results" in str(finding.evidence)
+    assert "adaptive" in str(finding.evidence)
 
 
 def test_cannot_tell_from_few_trials_or_few_values() -> None:
     few = verdict("space-shrink", random_study(np.random.default_rng(0), 8, 2, valley))
     assert few.status == "not-assessed"
     assert few.reason is not None
-    assert "it takes 9" in few.reason
+    assert "at least 9 are needed" in few.reason
     levels = make_study([{"depth": 1 + i % 3} for i in range(20)], {"val/loss": [float(i) for i in range(20)]})
     assert verdict("space-shrink", levels).status == "not-assessed"
 

@@ -1,0 +1,29 @@
+"""Parts of messages and evidence that rules about the search space share."""
+
+from __future__ import annotations
+
+from advisor.computed.space.settings import Settings
+from advisor.model.message import Item, Message, Setting, say
+from advisor.model.study import Study
+
+
+def tried_row(tried: Settings) -> tuple[str, Message]:
+    """Return the evidence row that counts the settings tried and failed."""
+    return "settings tried", say("{count}, {failed} of them failed", count=len(tried), failed=int(tried.failed.sum()))
+
+
+def range_row(study: Study, name: str) -> tuple[str, Message]:
+    """Return the evidence row that says where the range of a hyperparameter comes from."""
+    return "range", say("inferred from the trials" if name in study.inferred else "declared")
+
+
+def limited(value: Item, limit: Item) -> Message:
+    """Return a measured value with its threshold."""
+    return say("{value} (limit {limit})", value=value, limit=limit)
+
+
+def range_of(study: Study, name: str) -> Message:
+    """Return the searched range of a hyperparameter: "1e-5 to 0.1"."""
+    domain = study.spec.parameters[name]
+    source = ", inferred from the trials" if name in study.inferred else ""
+    return say(f"{{low}} to {{high}}{source}", low=Setting(domain.low), high=Setting(domain.high))
