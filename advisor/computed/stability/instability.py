@@ -1,4 +1,4 @@
-"""What the stability rules share: which trials to judge, which loss shows it, how early is early, and what to change."""
+"""What the stability rules share: the trials to judge, the losses that show instability, the end of early training, the changes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.model.change import Advise, Change, RunPlan
+from advisor.model.message import Message, Name, Number, say
 from advisor.model.space import FloatArray, as_number, is_learning_rate
 from advisor.model.study import Curve, Study, Trial
+from advisor.model.words import trimmed
 from advisor.stats import jumps
 
 EARLY = 0.1
-"""Share of the planned steps that is early training: the playbook's longest warmup."""
+"""Early training, as a share of the planned steps: the playbook's longest warmup."""
 RAISE = 10.0
-"""Times the unstable learning rate that a warmup is to make possible: the playbook's order of magnitude."""
+"""Factor between the unstable learning rate and the one that a warmup should make possible; from the playbook."""
 PROBE_STEPS = 500
 """Steps of the playbook's probe for early instability."""
 LOG_NORM = (
@@ -54,33 +56,48 @@ class Reach:
     best: float
     """The best trial's learning rate; NaN if unknown."""
 
-    def rate(self, trial: Trial) -> str:
-        """The trial's learning rate as an apposition: " at lr 0.3, 3 times the best trial's,"; empty if unknown."""
+    def at(self, trial: Trial) -> Message:
+        """The trial's learning rate, to follow its name: " at lr 0.3 (3 times the best trial's)"; empty if unknown."""
         rate = float(self.rates[trial.index])
         if not math.isfinite(rate):
-            return ""
+            return Message(())
+        place = say(" at {parameter} {rate}", parameter=Name(self.parameter or ""), rate=Number(rate))
         if not math.isfinite(self.best) or rate == self.best:
-            return f" at {self.parameter} {rate:.3g}"
-        times = f"{rate / self.best:.2g} times" if rate > self.best else "below"
-        return f" at {self.parameter} {rate:.3g}, {times} the best trial's,"
+            return place
+        if rate < self.best:
+            return say("{place} (below the best trial's)", place=place)
+        return say("{place} ({times} times the best trial's)", place=place, times=Number(rate / self.best, 2))
 
-    def spare(self, trials: Sequence[Trial]) -> bool:
-        """Whether all of the trials have learning rates above the best trial's, so that the best itself is spared."""
+    def spares_best(self, trials: Sequence[Trial]) -> bool:
+        """Whether all of the trials have learning rates above the best trial's."""
         return all(float(self.rates[t.index]) > self.best for t in trials)
 
 
-def within_reach(study: Study, reach: float) -> Reach:
-    """The ended trials with a learning rate up to `reach` times the best feasible trial's: any training is unstable at some rate.
+def also_in(shown: int, unstable: int, judged: int) -> Message:
+    """The sentence that counts the unstable trials that the message does not name; empty if there are none."""
+    more = unstable - shown
+    if not more:
+        return Message(())
+    return say(
+        " {more} more of the {judged} trials judged {show} the same.",
+        more=more,
+        judged=judged,
+        show="shows" if more == 1 else "show",
+    )
 
-    Without a searched learning rate, or without a feasible trial, all ended trials. A trial without one of its own is judged too.
+
+def within_reach(study: Study, reach: float) -> Reach:
+    """The ended trials whose learning rate is unknown or at most `reach` times the best feasible trial's.
+
+    Above it, any training is unstable. Without a searched learning rate or a feasible trial, all ended trials.
     """
     ended = [t for t in study.trials if t.status != "running"]
-    found, ranked = learning_rates(study), study.ranked()
-    if found is None:
+    searched, ranked = learning_rates(study), study.ranked()
+    if searched is None:
         rank = {t.index: i for i, t in enumerate(ranked)}
         ended.sort(key=lambda t: (rank.get(t.index, len(rank)), t.index))
         return Reach(tuple(ended), None, np.full(len(study.trials), np.nan), math.nan)
-    name, rates = found
+    name, rates = searched
     best = next((float(rates[t.index]) for t in ranked if math.isfinite(rates[t.index])), math.nan)
     near = [t for t in ended if not rates[t.index] > reach * best]
     near.sort(key=lambda t: abs(math.log(rates[t.index] / best)) if math.isfinite(rates[t.index] / best) else math.inf)
@@ -103,7 +120,7 @@ def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
 
 
 def early_end(study: Study, trial: Trial) -> float:
-    """The last step of the trial's early training; NaN if it logged nothing. A probe is early training from end to end."""
+    """The last step of the trial's early training; NaN if it logged nothing. All of a probe is early training."""
     ends = [float(c.steps[-1]) for _, c in loss_curves(study, trial)]
     if not ends:
         return math.nan
@@ -114,9 +131,9 @@ def early_end(study: Study, trial: Trial) -> float:
 
 
 def diverged_step(study: Study, trial: Trial) -> int | None:
-    """The step from which the trial's loss was NaN or infinite for good; None if it was not.
+    """The step from which the trial's loss stays NaN or infinite; None if it does not.
 
-    An objective that is blank at the end of a run whose training loss goes on is no divergence.
+    A missing objective at the end of a run whose training loss continues is no divergence.
     """
     curves = loss_curves(study, trial)
     seen = False
@@ -129,25 +146,25 @@ def diverged_step(study: Study, trial: Trial) -> int | None:
             continue
         return step
     if trial.status == "diverged" and curves and not seen:
-        # Said to have diverged, but stopped before it logged a value that shows it.
+        # Tagged as diverged, but it stopped before it logged a non-finite value.
         return max(int(c.steps[-1]) for _, c in curves)
     return None
 
 
 def diverged_early(study: Study, trial: Trial, step: int) -> bool:
-    """Whether a divergence at `step` is one of early training.
+    """Whether a divergence at `step` belongs to early training.
 
-    A run that ends with its divergence does not show how long it was to be: then the probe's length stands for early.
+    If the run ends with its divergence and noted no planned length, early training is the first PROBE_STEPS steps.
     """
     last = max(int(c.steps[-1]) for _, c in loss_curves(study, trial))
     if step <= early_end(study, trial):
         return True
-    alone = not math.isfinite(trial.fact("max_train_steps")) and last >= study.planned_steps(trial)
-    return alone and step >= 0.9 * last and step <= PROBE_STEPS
+    length_unknown = not math.isfinite(trial.fact("max_train_steps")) and last >= study.planned_steps(trial)
+    return length_unknown and step >= 0.9 * last and step <= PROBE_STEPS
 
 
 def rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArray | None:
-    """The learning rate at `steps` (n,), between the logged points in a straight line; None if fewer than two were logged."""
+    """The learning rate at `steps` (n,), interpolated linearly; None if fewer than two points were logged."""
     rates = study.curve(trial, "learning_rate").finite
     return np.interp(steps, rates.steps, rates.values) if len(rates) >= 2 else None
 
@@ -156,12 +173,12 @@ def rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArray | None
 
 
 def late_norm(study: Study, trial: Trial) -> Curve:
-    """The largest gradient norm of each logged window after early training; finite and positive, may be empty."""
+    """The largest gradient norm of each logged window after early training; finite, positive, possibly empty."""
     return _late(study.peaks(trial, "grad_norm").finite)
 
 
 def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
-    """The gradient norms of the trials after early training, one after the other; finite and positive, may be empty."""
+    """The concatenated gradient norms of the trials after early training; finite, positive, possibly empty."""
     parts = [_late(study.curve(trial, "grad_norm").finite).values for trial in trials]
     return np.concatenate(parts) if parts else np.empty(0)
 
@@ -171,11 +188,14 @@ def _late(curve: Curve) -> Curve:
     return Curve(curve.steps[keep], curve.values[keep], curve.times[keep])
 
 
-def clip_action(norms: FloatArray) -> str:
-    """What to do, as a sentence."""
+def clip_action(norms: FloatArray) -> Message:
+    """The imperative sentence for clipping: a first threshold, or the advice to log the norms."""
     if len(norms) < jumps.MIN_POINTS:
-        return LOG_NORM
-    return f"Clip gradients at a norm of {np.quantile(norms, 0.9):.3g}, the 90th percentile, and tune the threshold around it."
+        return say(LOG_NORM)
+    return say(
+        "Clip gradients at a norm of {norm}, their 90th percentile, and tune the threshold around it.",
+        norm=Number(float(np.quantile(norms, 0.9))),
+    )
 
 
 def clip_changes(norms: FloatArray) -> tuple[Change, ...]:
@@ -183,32 +203,26 @@ def clip_changes(norms: FloatArray) -> tuple[Change, ...]:
     if len(norms) < jumps.MIN_POINTS:
         return (Advise(text=LOG_NORM),)
     tenth, middle = float(np.quantile(norms, 0.9)), float(np.median(norms))
-    why = f"Gradients above {tenth:.3g}, the 90th percentile of their norms, are to be clipped"
+    why = f"A norm of {trimmed(tenth, 3)}, the 90th percentile, is a good first threshold for clipping"
     return (RunPlan(plan="clip", numbers={"p90": tenth, "median": middle, "norms": float(len(norms))}, why=why),)
 
 
-def clip_lower_changes(threshold: float, norms: FloatArray) -> tuple[Change, ...]:
-    """Ask for clipping thresholds below the present one, around the 90th percentile of the unclipped norms if that is lower."""
-    known = {"p90": float(np.quantile(norms, 0.9))} if len(norms) >= jumps.MIN_POINTS else {}
-    why = f"Clipping at {threshold:.3g} left training unstable"
-    return (RunPlan(plan="clip", numbers={"threshold": threshold, **known}, why=why),)
-
-
 def warmup_changes(unstable: float, times: float = RAISE) -> tuple[Change, ...]:
-    """Ask for the shortest warmup that allows `times` the lowest unstable learning rate, NaN where that is unknown."""
+    """Ask for the shortest warmup that allows `times` the lowest unstable learning rate (NaN if unknown)."""
     known = {"unstable_learning_rate": unstable, "times": times} if math.isfinite(unstable) else {}
-    return (RunPlan(plan="warmup", numbers=known, why="Training is unstable early, which a warmup mends best"),)
+    why = "Training is unstable early, and a warmup is the best remedy for that"
+    return (RunPlan(plan="warmup", numbers=known, why=why),)
 
 
 def rate_name(study: Study) -> str | None:
-    """The name of the study's learning rate: one that it, or the study that it prepares, searches before others; None without."""
+    """The name of the study's learning rate; None without one. A rate that the study or its baseline searches comes first."""
     named = [n for n in study.spec.parameters if is_learning_rate(n)]
     searched = study.spec.searched.keys() | (study.spec.baseline.searched.keys() if study.spec.baseline else ())
     return next((n for n in named if n in searched), named[0] if named else None)
 
 
 def rate_of(study: Study, trial: Trial) -> float:
-    """The trial's peak learning rate, from its hyperparameters, else from what it noted of its optimizer; NaN if unknown."""
+    """The trial's peak learning rate from its hyperparameters, else from its noted optimizer; NaN if unknown."""
     rates = sorted((n for n in trial.params if is_learning_rate(n)), key=lambda n: n != rate_name(study))
     named = (as_number(trial.params[n]) for n in rates)
     return next((v for v in named if v > 0), trial.fact("optimizer.learning_rate"))

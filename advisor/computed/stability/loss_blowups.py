@@ -1,64 +1,78 @@
-"""What one trial's loss shows of instability: a rise or a divergence at its start, a jump or a divergence in mid training."""
+"""Instability in one trial's loss: a rise or divergence at its start, a jump or divergence in mid training."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from advisor.computed import computed
 from advisor.computed.curves.overfit import is_of_acting
 from advisor.computed.stability import instability, validation_check
+from advisor.model.message import Message, Number, Percent, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Study, Trial
 from advisor.stats import jumps
 
 FEWEST_EARLY = 3
-"""Points early in training that can show a rise: the first, and two after it."""
+"""Minimum points early in training that can show a rise: the first and two after it."""
 _FEWEST_BEFORE = 5
-"""Points before a divergence that show that the loss had fallen."""
+"""Minimum points before a divergence that show that the loss had fallen."""
 _LASTING = 10
+"""Steps that a rise at the start must last; the default of `stability-early`."""
 _STEADY = 9
-"""Points whose median must be back at the level before a jump for it to be over."""
+"""A jump is over when the median of this many points is back at the level before it."""
 _SHIFTS = 8
-"""Jumps of one loss that may turn out to be none before it is given up."""
-_SURE = 0.05
-_TRIFLE = 0.02
+"""Maximum jumps of one loss that evaluations may explain before the search ends."""
+_MAX_P = 0.05
+"""Maximum p-value of one trial's instability."""
+_MIN_OF_BEST = 0.02
+"""Minimum rise, as a share of what the best trial gained."""
 _MATERIAL = 0.1
-"""As the thresholds of the rules of early and mid instability, of one trial alone."""
+"""Minimum rise or jump, as a share of what the trial gained; the default of `stability-early` and `stability-mid`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blowup:
-    """The worst that was seen of a trial, and how likely chance alone would show it."""
+    """The worst instability of a trial and its p-value."""
 
     trial: Trial
     metric: str
     """As logged."""
     points: int
-    """Points that were judged; 0 where they are too few to call the trial stable."""
+    """Points that were judged; 0 if they are too few to call the trial stable."""
     p: float = 1.0
     """p-value among this trial's own points; 0 for a divergence."""
     share: float = 0.0
-    """Size as a share of what the loss gained or had fallen; infinite for a divergence, 0 for a trifle beside the best's gain."""
+    """Size as a share of what the loss gained or had fallen; infinite for a divergence, 0 if negligible beside the best's gain."""
     step: int = 0
-    said: str = ""
+    event: Message = field(default_factory=lambda: Message(()))
     """What happened, to follow the name of the trial in a sentence."""
-    figures: str = ""
-    """The levels before and after, and the limit of noise."""
+    before: float = math.nan
+    """Level before, in the metric's own unit; NaN without one."""
+    after: float = math.nan
+    """Level after; NaN for a divergence."""
     limit: float = math.nan
-    """The level that noise passes once in twenty trials, in the metric's own unit; NaN without one."""
+    """The level that noise passes once in twenty trials; NaN without one."""
     subject: str = "loss"
-    """`loss`, or `objective` where that is what showed it."""
+    """`loss`, or `objective` if that is what showed it."""
+
+    @property
+    def levels(self) -> Message:
+        """The levels before and after and the limit of noise, as a row of figures."""
+        if not math.isfinite(self.limit):
+            return say("not finite")
+        before, after, limit = Number(self.before, 4), Number(self.after, 4), Number(self.limit, 4)
+        return say("{before}, {after}, {limit}", before=before, after=after, limit=limit)
 
 
 @computed
 def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
-    """The rise or divergence of the trial's loss early in training; None if it logged none.
+    """The rise or divergence of the trial's loss early in training; None if it logged no loss.
 
-    lasting: steps that a rise must last; one point where fewer steps apart were not logged.
+    lasting: steps that a rise must last, or one point if points are further apart.
     """
     curves = instability.loss_curves(study, trial)
     if not curves:
@@ -71,8 +85,9 @@ def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     early = _count(curve, end)
     at = instability.diverged_step(study, trial)
     if at is not None and len(finite) and instability.diverged_early(study, trial, at):
-        said = f"was {sign * finite.values[0]:.4g} at first and not finite from {study.at(at)} on"
-        return Blowup(trial, metric, early, 0.0, math.inf, at, said, "not finite", subject=subject)
+        first = sign * float(finite.values[0])
+        event = say("started at {first} and is not finite from {place} on", first=Number(first, 4), place=study.at(at))
+        return Blowup(trial, metric, early, 0.0, math.inf, at, event, first, subject=subject)
     dense = _count(curve, min(end, instability.PROBE_STEPS))
     quiet = Blowup(trial, metric, dense if dense >= FEWEST_EARLY else 0, subject=subject)
     if not judged:
@@ -85,10 +100,16 @@ def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     step = int(finite.steps[rise.index])
     start, level, limit = sign * rise.start, sign * rise.level, sign * rise.limit
     went, instead = ("rose", "falling") if sign > 0 else ("fell", "rising")
-    said = f"{went} from {start:.4g} to {level:.4g} at {study.at(step)} instead of {instead}"
-    figures = f"{start:.4g}, {level:.4g}, {limit:.4g}"
+    event = say(
+        "{went} from {start} to {level} at {place} instead of {instead}",
+        went=went,
+        start=Number(start, 4),
+        level=Number(level, 4),
+        place=study.at(step),
+        instead=instead,
+    )
     share = rise.share if _matters(study, metric, rise.level - rise.start) else 0.0
-    return Blowup(trial, metric, quiet.points, rise.p, share, step, said, figures, limit, subject)
+    return Blowup(trial, metric, quiet.points, rise.p, share, step, event, start, level, limit, subject)
 
 
 def _count(curve: Curve, end: float) -> int:
@@ -100,9 +121,9 @@ def _count(curve: Curve, end: float) -> int:
 def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     """The largest jump, or the divergence, of the trial's loss after early training; None if its curves are too short to judge."""
     curves = instability.loss_curves(study, trial)
-    found = _late_divergence(study, trial)
-    if found is not None:
-        return found
+    divergence = _late_divergence(study, trial)
+    if divergence is not None:
+        return divergence
     judged = [(n, c.finite) for n, c in curves if len(c.finite) >= jumps.MIN_POINTS and _should_fall(study, n)]
     if not judged:
         return None
@@ -115,33 +136,50 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
         return Blowup(trial, metric, len(curve), subject=subject)
     before, after, limit = sign * jump.before, sign * jump.after, sign * jump.limit
     step = int(curve.steps[jump.index])
-    fall = "its fall on a log scale" if jump.log else "what it had gained"
-    more = "all that it had gained and more" if jump.log else f"{jump.share:.1f} times {fall}"
-    undone = f"{jump.share:.0%} of {fall}" if jump.share <= 1 else more
-    went, end = ("jumped", "peak") if sign > 0 else ("fell", "lowest")
     peak = sign * float(curve.values[jump.index : jump.index + jump.points].max())
-    # The level after a jump is that of several points: a reader sees the first of them higher in the picture.
-    higher = abs(peak - after) > _MATERIAL * abs(after - before)
-    to = f"about {after:.4g} ({end} {peak:.4g})" if higher else f"{after:.4g}"
-    said = f"{went} from {before:.4g} to {to} at {study.at(step)}, which undid {undone}"
-    figures = f"{before:.4g}, {after:.4g}, {limit:.4g}"
+    event = _jump_event(jump, sign, peak, study.at(step))
     share = jump.share if jump.log or _matters(study, metric, jump.after - jump.before) else 0.0
-    return Blowup(trial, metric, len(curve), jump.p, share, step, said, figures, limit, subject)
+    return Blowup(trial, metric, len(curve), jump.p, share, step, event, before, after, limit, subject)
+
+
+def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Message:
+    """The sentence about a jump; `peak` is its worst point in the metric's own unit."""
+    before, after = sign * jump.before, sign * jump.after
+    went, extreme = ("jumped", "peak") if sign > 0 else ("fell", "lowest")
+    to = say("{after}", after=Number(after, 4))
+    # The level after a jump is a median of several points: the picture shows the first of them higher.
+    if abs(peak - after) > _MATERIAL * abs(after - before):
+        to = say("about {after} ({extreme} {peak})", after=to, extreme=extreme, peak=Number(peak, 4))
+    fall = "its fall on a log scale" if jump.log else "what it had gained"
+    if jump.share <= 1:
+        undone = say("{share} of {fall}", share=Percent(jump.share), fall=fall)
+    elif jump.log:
+        undone = say("all that it had gained and more")
+    else:
+        undone = say("{times} times {fall}", times=Number(jump.share, 2), fall=fall)
+    return say(
+        "{went} from {before} to {to} at {place}, which undid {undone}",
+        went=went,
+        before=Number(before, 4),
+        to=to,
+        place=place,
+        undone=undone,
+    )
 
 
 def _largest_that_harmed(
-    curve: Curve, first: int, rates: FloatArray | None, witnesses: list[Curve]
+    curve: Curve, first: int, rates: FloatArray | None, evaluations: list[Curve]
 ) -> jumps.Jump | None:
-    """The largest jump of a loss across which evaluations got worse, or could not tell: the others changed what it measures."""
+    """The largest jump of a loss that evaluations do not refute: if they stay as good, only what the loss measures changed."""
     values = curve.values.copy()
     for _ in range(_SHIFTS):
         jump = jumps.largest_jump(values, first, rates)
-        if jump is None or jump.p > _SURE or not witnesses:
+        if jump is None or jump.p > _MAX_P or not evaluations:
             return jump
         steady = max(jump.points, _STEADY)
         lower = np.flatnonzero(jumps.levels(values[jump.index :], steady) <= jump.before)
         end = min(jump.index + int(lower[0]) + (steady - 1) // 2, len(values)) if len(lower) else len(values)
-        if not validation_check.unharmed(witnesses, int(curve.steps[jump.index]), int(curve.steps[end - 1])):
+        if not validation_check.unharmed(evaluations, int(curve.steps[jump.index]), int(curve.steps[end - 1])):
             return jump
         shifted = values[jump.index : end]
         values[jump.index : end] = (
@@ -151,18 +189,18 @@ def _largest_that_harmed(
 
 
 def _matters(study: Study, metric: str, rise: float) -> bool:
-    """Whether the rise is worth a word beside what the best trial gained: of a trial that learned nothing, a trifle is much."""
+    """Whether the rise counts beside what the best trial gained: for a trial that learned nothing, any rise is a large share."""
     for best in study.ranked()[:1]:
         curve = dict(instability.loss_curves(study, best)).get(metric)
         if curve is not None and len(values := curve.finite.values) >= 3:
-            return rise >= _TRIFLE * (float(values[0]) - float(jumps.levels(values, 3).min()))
+            return rise >= _MIN_OF_BEST * (float(values[0]) - float(jumps.levels(values, 3).min()))
     return True
 
 
 def unstable(study: Study, trial: Trial) -> bool:
-    """Whether the trial's loss blew up at its start or jumped in mid training: then that is what is wrong with it."""
-    seen = at_start(study, trial, _LASTING), in_mid_training(study, trial)
-    return any(b is not None and b.p <= _SURE and b.share >= _MATERIAL for b in seen)
+    """Whether the trial's loss blew up at its start or jumped in mid training."""
+    both = at_start(study, trial, _LASTING), in_mid_training(study, trial)
+    return any(b is not None and b.p <= _MAX_P and b.share >= _MATERIAL for b in both)
 
 
 def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
@@ -173,9 +211,8 @@ def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
     for metric, curve in instability.loss_curves(study, trial):
         before = curve.finite.values[curve.finite.steps < at]
         if len(before) >= _FEWEST_BEFORE and float(np.median(before[-3:])) < before[0]:
-            said = f"was not finite from {study.at(at)} on, after it had improved"
-            subject = _subject(study, metric)
-            return Blowup(trial, metric, len(curve), 0.0, math.inf, at, said, "not finite", subject=subject)
+            event = say("is not finite from {place} on, after it had improved", place=study.at(at))
+            return Blowup(trial, metric, len(curve), 0.0, math.inf, at, event, subject=_subject(study, metric))
     return None
 
 
@@ -185,54 +222,39 @@ def _subject(study: Study, metric: str) -> str:
 
 
 def _should_fall(study: Study, metric: str) -> bool:
-    """Whether the metric, as a cost, falls in a training that works: where a policy is trained, the objective but no loss need."""
+    """Whether the metric, as a cost, falls in a training that works: when a policy is trained, only the objective has to."""
     objective = study.spec.objective.metric
     return metric == objective or not is_of_acting(objective)
 
 
 def _sign(study: Study, metric: str) -> float:
-    """What turns a cost of the metric into its own value: -1 for an objective that is maximised."""
+    """The factor from a cost of the metric to its own value: -1 for an objective that is maximised."""
     return -1.0 if metric == study.spec.objective.metric and not study.minimize else 1.0
-
-
-def norm_there(study: Study, blowup: Blowup) -> float | None:
-    """The largest ratio of the gradient norm to its running median in the five logged points around it; None without norms."""
-    curve = study.peaks(blowup.trial, "grad_norm").finite
-    keep = curve.values > 0
-    found = jumps.outliers(curve.values[keep], 0.5, 1.0)
-    if found is None:
-        return None
-    at = int(np.searchsorted(curve.steps[keep], blowup.step))
-    around = found.ratios[max(at - 3, 0) : at + 2]
-    return float(around.max()) if len(around) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Unrest:
     """The instability of several trials, at their start or in mid training."""
 
-    seen: int
+    judged: int
     """Trials whose loss could be judged."""
     unstable: tuple[Blowup, ...]
     """The worst of each unstable trial, surest first."""
     p: float
-    """How often noise alone would make one of all the trials seem as unstable as the surest."""
+    """Probability that noise alone makes any of the trials seem as unstable as the surest one."""
 
 
 def unrest(study: Study, trials: Sequence[Trial], *, lasting: int, material: float, false_alarms: float) -> Unrest:
-    """Which of the trials are unstable, with the promise shared among them and between the two ways of being so.
+    """The unstable trials; the promised level is shared among all trials and between the two kinds of instability.
 
-    lasting, material: steps that a rise at the start must last, and smallest size of a rise or jump, as in the rules
-    `stability-early` and `stability-mid`.
+    lasting, material: as the thresholds of `stability-early` and `stability-mid`.
     """
-    found = [
-        [b for b in (at_start(study, t, lasting), in_mid_training(study, t)) if b is not None and (b.points or b.p < 1)]
-        for t in trials
-    ]
-    judged = [both for both in found if both]
-    tests = 2 * max(len(judged), 1)
-    shaken = [[b for b in both if b.p * tests <= false_alarms and b.share >= material] for both in judged]
+    both = ((at_start(study, t, lasting), in_mid_training(study, t)) for t in trials)
+    seen = [[b for b in pair if b is not None and (b.points or b.p < 1)] for pair in both]
+    judged = sum(map(bool, seen))
+    tests = 2 * max(judged, 1)
+    shaken = [[b for b in pair if b.p * tests <= false_alarms and b.share >= material] for pair in seen]
     worst = sorted(
         (min(s, key=lambda b: (b.p, -b.share)) for s in shaken if s), key=lambda b: (b.p, -b.share, b.trial.index)
     )
-    return Unrest(len(judged), tuple(worst), min(worst[0].p * tests, 1.0) if worst else 1.0)
+    return Unrest(judged, tuple(worst), min(worst[0].p * tests, 1.0) if worst else 1.0)

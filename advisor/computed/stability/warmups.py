@@ -1,4 +1,4 @@
-"""Which hyperparameter is the warmup, and in what unit."""
+"""The hyperparameter of the warmup and its unit."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from advisor.model.spec import StudySpec
 
 
 def parameter(names: Iterable[str]) -> str | None:
-    """The first of the names that is of a warmup."""
+    """The first name that is a warmup's; None without one."""
     return next((name for name in names if "warmup" in name.lower()), None)
 
 
 def is_share(spec: StudySpec, name: str) -> bool:
-    """Whether the study gives the warmup as a share of the training and not in steps."""
+    """Whether the study counts the warmup as a share of the training, not in steps."""
     known = spec.parameters.get(name)
     if known is None:
         return False

@@ -4,60 +4,59 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from advisor.computed.batch.throughput import readable
 from advisor.computed.stability import clipping, instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Rule, Share
-from advisor.model.change import Advise, Change
+from advisor.model.change import Advise, Change, RunPlan
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line, Mark
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.study import Study
+from advisor.model.words import trimmed
 from advisor.stats import jumps
 
 
 class ClipInsufficient(Rule):
-    """Gradients are clipped, and training is unstable all the same.
+    """Gradients are clipped, and training is still unstable.
 
     ## What it looks at
-    Trials that clip the norm of their gradients and whose learning rate is up to ten times the best trial's: whether their loss
-    rises or diverges at the start, or jumps up later, by the tests of `stability-early` and `stability-mid`; or whether outliers of
-    the gradient norm, as `stability-spikes` finds them, mostly pass below the threshold. Outliers that are clipped do no harm.
+    Trials that clip the norm of their gradients and whose learning rate is at most ten times the best trial's. Either their loss
+    rises or diverges at the start or jumps up later, by the tests of `stability-early` and `stability-mid`; or outliers of the
+    gradient norm, as `stability-spikes` finds them, mostly pass below the threshold. Outliers that are clipped do no harm.
 
     ## Why it matters
-    A threshold that is too high only looks like a remedy: the large gradients that it should stop go through.
+    If the threshold is too high, the large gradients that it should stop pass.
 
     ## What to do
-    Lower the threshold, to the 90th percentile of the norms before clipping or below, and tune it around there. Where more than
-    half of the updates are clipped already, clipping is not what is missing: warm up longer, or lower the learning rate.
+    Lower the threshold to the 90th percentile of the norms before clipping or below, and tune it around there. If more than half
+    of the updates are clipped already, warm up longer or lower the learning rate instead.
 
     ## How sure
-    The tests share the promised level among the trials and the ways of being unstable; confidence is one minus the p-value of the
-    surest. Of 100 simulated studies each of 1 to 6 trials whose losses fall and whose norms are log-normal, none fired.
-
-    *Example:* "The loss of trial-3 at lr 0.3 jumped from 2.9 to 8.1 at step 29,400, which undid 74 % of what it had fallen, though
-    gradients are clipped at a norm of 10."
+    The promised level is shared among the trials and the kinds of instability. Confidence is one minus the p-value of the surest.
+    Of simulated studies whose losses fall and whose norms are log-normal, none raised a finding.
     """
 
     playbook: ClassVar[str] = "Gradient clipping"
     goal: ClassVar[Goal] = "stability"
 
     reach: Factor = 10.0
-    """Times the best trial's learning rate up to which trials are judged: the playbook looks at 5 and 10 times."""
+    """Maximum learning rate of the trials judged, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
     trials: Count = 64
-    """How many trials to judge at most, those with learning rates nearest to the best first."""
+    """Maximum number of trials to judge, those with learning rates nearest to the best first."""
     lasting: Count = 10
-    """Steps for which a loss must stay high at the start; as in `stability-early`."""
+    """Minimum number of steps for which a loss stays high at the start; as in `stability-early`."""
     material: Share = 0.1
-    """Smallest rise or jump, as a share of what training gained; as in `stability-early` and `stability-mid`."""
+    """Minimum rise or jump, as a share of what training gained; as in `stability-early` and `stability-mid`."""
     factor: Factor = 3.0
-    """Smallest ratio of an outlier to the running median of the norm; as in `stability-spikes`."""
+    """Minimum ratio of an outlier to the running median of the norm; as in `stability-spikes`."""
     extreme: Share = 0.5
-    """Share of clipped updates above which a smaller threshold is no remedy: the playbook's number."""
+    """Maximum share of clipped updates at which a smaller threshold is a remedy; from the playbook."""
     false_alarms: Share = 0.05
-    """How often, per study, stable trials may raise a finding: half of it for losses, half for norms."""
+    """Probability, per study, that stable trials raise a finding: half of it for losses, half for norms."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
@@ -65,8 +64,7 @@ class ClipInsufficient(Rule):
         known = [c for t in near.trials[: self.trials] if (c := clipping.of(study, t)) is not None]
         if not known:
             raise MissingData(
-                "no trial says at which gradient norm it clips; log the threshold as grad_clip_norm (the advisor's training hook "
-                "does)"
+                "no trial noted its clipping threshold; log the threshold as grad_clip_norm (the advisor's training hook does)"
             )
         clipped = [c for c in known if math.isfinite(c.threshold) or c.share > 0]
         if not clipped:
@@ -75,81 +73,136 @@ class ClipInsufficient(Rule):
         unrest = loss_blowups.unrest(
             study, [c.trial for c in clipped], lasting=self.lasting, material=self.material, false_alarms=level
         )
-        spikes = [
-            s
-            for c in clipped
-            if (s := clipping.passing_outliers(study, c, level / len(clipped), self.factor)) is not None
-        ]
-        if not unrest.seen and not any(math.isfinite(c.threshold) and study.has("grad_norm") for c in clipped):
+        if not unrest.judged and not any(math.isfinite(c.threshold) and study.has("grad_norm") for c in clipped):
             raise MissingData(
                 f"no trial that clips logged {jumps.MIN_POINTS} losses or gradient norms; log both at every step, the norm before "
                 "clipping"
             )
-        if unrest.unstable:
-            worst, many = unrest.unstable[0], len(unrest.unstable)
-            chosen = next(c for c in clipped if c.trial == worst.trial)
-            said = f"The {worst.subject} of {worst.trial.name}{near.rate(worst.trial)} {worst.said}"
-            yield self._finding(study, chosen, said, (worst.metric, worst.step), unrest.p, (many, len(clipped)))
-        elif spikes:
-            chosen, found, step = max(spikes, key=lambda s: s[1].largest)
-            said = (
-                f"The gradient norm of {chosen.trial.name}{near.rate(chosen.trial)} reaches {found.largest:.3g} times"
-            )
-            p, where = min(found.p * 2 * len(clipped), 1.0), (study.signals["grad_norm"], step)
-            yield self._finding(study, chosen, f"{said} its running median", where, p, (len(spikes), len(clipped)))
+        if (worst := _unstable_loss(unrest, clipped, near) or self._spiking_norm(study, clipped, near)) is not None:
+            yield self._finding(study, worst, len(clipped))
 
-    def _finding(
-        self,
-        study: Study,
-        chosen: clipping.Clipping,
-        said: str,
-        where: tuple[str, int],
-        p: float,
-        unstable: tuple[int, int],
-    ) -> Finding:
-        """`where`: metric and step of it; `unstable`: how many trials are, of how many that clip."""
-        (metric, step), (many, of) = where, unstable
-        at = f" at a norm of {readable(chosen.threshold)}" if math.isfinite(chosen.threshold) else ""
-        others = f"; {many} of the {of} trials that clip are unstable" if many > 1 else ""
-        norms = clipping.unclipped_norms(study, [chosen])
-        tip = "Warm the learning rate up longer, or lower it: more than half of the updates are clipped already."
-        changes: tuple[Change, ...] = (Advise(text=tip),)
-        if not chosen.share > self.extreme:
-            lower = min(float(np.quantile(norms, 0.9)) if len(norms) else math.inf, chosen.threshold / 3)
-            tip = (
-                f"Clip at a smaller norm, {lower:.3g} to begin with."
-                if math.isfinite(lower)
-                else "Clip at a smaller norm."
-            )
-            changes = (Advise(text=tip),)
-            if math.isfinite(chosen.threshold):
-                changes = instability.clip_lower_changes(chosen.threshold, norms)
-        lines = (Line(value=chosen.threshold, label="clipped from here on"),) if "norm" in metric and at else ()
+    def _spiking_norm(
+        self, study: Study, clipped: list[clipping.Clipping], near: instability.Reach
+    ) -> _Instability | None:
+        """The trial with the largest outlier among those whose outliers mostly pass below their threshold."""
+        chance = self.false_alarms / 2 / len(clipped)
+        spikes = []
+        for trial in (c for c in clipped if math.isfinite(c.threshold)):
+            curve = instability.late_norm(study, trial.trial)
+            outliers = jumps.outliers(curve.values, chance, self.factor)
+            if outliers is not None and len(outliers.indices):
+                passing = curve.values[outliers.indices] < trial.threshold
+                if 2 * passing.sum() > len(passing):
+                    spikes.append((trial, outliers, int(curve.steps[outliers.indices[0]])))
+        if not spikes:
+            return None
+        worst, outliers, step = max(spikes, key=lambda s: s[1].largest)
+        what = say(
+            "The gradient norm of {trial}{at} reaches {times} times its running median",
+            trial=Name(worst.trial.name),
+            at=near.at(worst.trial),
+            times=Number(outliers.largest),
+        )
+        p = min(outliers.p * 2 * len(clipped), 1.0)
+        return _Instability(worst, what, study.signals["grad_norm"], step, p, len(spikes))
+
+    def _finding(self, study: Study, worst: _Instability, clip: int) -> Finding:
+        """`clip`: the number of trials that clip."""
+        chosen = worst.clipping
+        finite = math.isfinite(chosen.threshold)
+        at = say(" at a norm of {norm}", norm=Number(chosen.threshold)) if finite else ""
+        others = say(" {many} of the {clip} trials that clip are unstable.", many=worst.trials, clip=clip)
+        action, changes = self._remedy(study, chosen)
+        limits = say(
+            "p ≤ {p}, rise ≥ {rise} of the gain, norms ≥ {factor} times their median",
+            p=Number(self.false_alarms),
+            rise=Percent(self.material),
+            factor=Number(self.factor),
+        )
         return self.finding(
-            f"{said}, though gradients are clipped{at}{others}.",
-            action=tip,
+            say(
+                "{what}, although gradients are clipped{at}.{others}",
+                what=worst.what,
+                at=at,
+                others=others if worst.trials > 1 else "",
+            ),
+            action=action,
             severity="warning",
-            confidence=min(1 - p, 0.99),
+            confidence=min(1 - worst.p, 0.99),
             trials=[chosen.trial],
             evidence=(
                 CurveEvidence(
-                    metrics=(metric,),
-                    caption=f"{chosen.trial.name} is unstable in spite of clipping{at}.",
+                    metrics=(worst.metric,),
+                    caption=say("{trial} is unstable despite clipping{at}.", trial=Name(chosen.trial.name), at=at),
                     trials=(chosen.trial.id,),
-                    marks=(Mark(trial=chosen.trial.id, step=step, label="unstable"),),
-                    lines=lines,
+                    marks=(Mark(trial=chosen.trial.id, step=worst.step, label="unstable"),),
+                    lines=(Line(value=chosen.threshold, label="clipping threshold"),)
+                    if "norm" in worst.metric and finite
+                    else (),
                 ),
                 FigureEvidence(
                     rows=(
-                        ("trials that clip", f"{of}, of which {many} unstable"),
-                        ("share of clipped updates", f"{chosen.share:.1%}" if chosen.points else "unknown"),
-                        ("p-value, over all trials judged", f"{p:.2g}"),
+                        ("trials that clip", say("{clip} ({n} unstable)", clip=clip, n=worst.trials)),
                         (
-                            "thresholds",
-                            f"p {self.false_alarms:g}, {self.material:.0%} of the gain, norms {self.factor:g}-fold",
+                            "share of clipped updates",
+                            say("{share}", share=Percent(chosen.share, 1) if chosen.points else "unknown"),
                         ),
+                        ("p-value over all trials judged", say("{p}", p=Probability(worst.p))),
+                        ("thresholds", limits),
                     )
                 ),
             ),
             changes=changes,
         )
+
+    def _remedy(self, study: Study, chosen: clipping.Clipping) -> tuple[Message, tuple[Change, ...]]:
+        """The action and the changes: a smaller threshold, unless most updates are clipped already."""
+        if chosen.share > self.extreme:
+            action = say(
+                "Warm up the learning rate longer, or lower it: more than {half} of the updates are clipped already.",
+                half=Percent(self.extreme),
+            )
+            return action, (Advise(text=str(action)),)
+        norms = clipping.unclipped_norms(study, [chosen])
+        lower = min(float(np.quantile(norms, 0.9)) if len(norms) else math.inf, chosen.threshold / 3)
+        action = say("Clip at a smaller norm.")
+        if math.isfinite(lower):
+            action = say("Clip at a smaller norm. Start with {norm}.", norm=Number(lower))
+        if not math.isfinite(chosen.threshold):
+            return action, (Advise(text=str(action)),)
+        numbers = {"threshold": chosen.threshold}
+        if len(norms) >= jumps.MIN_POINTS:
+            numbers["p90"] = float(np.quantile(norms, 0.9))
+        why = f"Training is still unstable with clipping at {trimmed(chosen.threshold, 3)}"
+        return action, (RunPlan(plan="clip", numbers=numbers, why=why),)
+
+
+@dataclass(frozen=True)
+class _Instability:
+    """The instability to report, of one trial that clips."""
+
+    clipping: clipping.Clipping
+    what: Message
+    """The sentence about it, without its end."""
+    metric: str
+    step: int
+    p: float
+    trials: int
+    """Unstable trials."""
+
+
+def _unstable_loss(
+    unrest: loss_blowups.Unrest, clipped: list[clipping.Clipping], near: instability.Reach
+) -> _Instability | None:
+    if not unrest.unstable:
+        return None
+    worst = unrest.unstable[0]
+    what = say(
+        "The {subject} of {trial}{at} {event}",
+        subject=worst.subject,
+        trial=Name(worst.trial.name),
+        at=near.at(worst.trial),
+        event=worst.event,
+    )
+    chosen = next(c for c in clipped if c.trial == worst.trial)
+    return _Instability(chosen, what, worst.metric, worst.step, unrest.p, len(unrest.unstable))

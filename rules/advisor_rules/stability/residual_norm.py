@@ -10,6 +10,7 @@ from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Name, Number, Probability, say
 from advisor.model.study import Study, Trial
 
 _FAULTS = {
@@ -17,9 +18,9 @@ _FAULTS = {
     "none": "has residual blocks without normalisation",
     "bare": "has neither residual connections nor normalisation",
 }
-_TIPS = {
-    "post-norm": "Normalise within the branch, x + f(Norm(x)) or x + Norm(f(x)), and let residual branches start at zero.",
-    "none": "Normalise within the branches, x + f(Norm(x)) or x + Norm(f(x)), or let residual branches start at zero.",
+_ACTIONS = {
+    "post-norm": "Normalise within the residual branch, x + f(Norm(x)) or x + Norm(f(x)), and initialise the branches at zero.",
+    "none": "Normalise within the residual branches, x + f(Norm(x)) or x + Norm(f(x)), or initialise the branches at zero.",
     "bare": "Add residual connections with normalisation within their branches, x + f(Norm(x)).",
 }
 
@@ -29,24 +30,21 @@ class ResidualNorm(Rule):
 
     ## What it looks at
     First, instability: losses that rise or diverge at the start or jump up later, by the tests of `stability-early` and
-    `stability-mid`, in trials with learning rates up to ten times the best trial's. Only then, how the unstable trials' models are
-    built, as the hook saw it in the computation: where residual blocks normalise, whether there are residual blocks and
-    normalisation layers at all. In a stable training the order is a matter of taste.
+    `stability-mid`, in trials whose learning rate is at most ten times the best trial's. Then the models of the unstable trials, as
+    the training hook saw them: where residual blocks normalise, and whether there are residual blocks and normalisation layers. The
+    rule does not judge the models of stable trials.
 
     ## Why it matters
-    Norm(x + f(x)) is known to make deep networks hard to train: each layer rescales the path that the gradient has to come back
-    by. Warmup and clipping treat what the architecture causes.
+    Norm(x + f(x)) makes deep networks hard to train, because each layer rescales the path of the gradient. Warmup and clipping then
+    treat a symptom of the architecture.
 
     ## What to do
-    Normalise before the addition: x + f(Norm(x)), or x + Norm(f(x)). Starting residual branches at zero helps as well; so can
+    Normalise before the addition: x + f(Norm(x)), or x + Norm(f(x)). Residual branches that start at zero help too, and so can
     another optimizer. Then search higher learning rates again.
 
     ## How sure
-    Instability is tested at the promised level; confidence is one minus its p-value, times 0.8, as it may have another cause than
-    the order. Of 100 simulated studies each of 1 to 6 stable trials with post-norm models, 0 to 1 % fired.
-
-    *Example:* "Training is unstable, the loss of trial-3 rose from 2.31 to 7.9 at step 40 instead of falling, and the model
-    normalises after its residual additions, Norm(x + f(x))."
+    Instability is tested at the promised level. Confidence is one minus its p-value, times 0.8, because instability often has
+    another cause. Of simulated studies of stable trials with such models, at most 1 % raised a finding.
     """
 
     playbook: ClassVar[str] = "Potential fixes for common instability patterns"
@@ -54,15 +52,15 @@ class ResidualNorm(Rule):
     probes: ClassVar[frozenset[str]] = frozenset({"learning-rate", "early-instability"})
 
     reach: Factor = 10.0
-    """Times the best trial's learning rate up to which trials are judged: the playbook looks at 5 and 10 times."""
+    """Maximum learning rate of the trials judged, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
     trials: Count = 64
-    """How many trials to judge at most, those with learning rates nearest to the best first."""
+    """Maximum number of trials to judge, those with learning rates nearest to the best first."""
     lasting: Count = 10
-    """Steps for which a loss must stay high at the start; as in `stability-early`."""
+    """Minimum number of steps for which a loss stays high at the start; as in `stability-early`."""
     material: Share = 0.1
-    """Smallest rise or jump, as a share of what training gained; as in `stability-early` and `stability-mid`."""
+    """Minimum rise or jump, as a share of what training gained; as in `stability-early` and `stability-mid`."""
     false_alarms: Share = 0.05
-    """How often, per study, noise alone may raise a finding."""
+    """Probability, per study, that noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the model."""
@@ -74,25 +72,42 @@ class ResidualNorm(Rule):
             material=self.material,
             false_alarms=self.false_alarms,
         )
-        if not unrest.seen:
+        if not unrest.judged:
             raise MissingData("no trial logged enough losses to show instability; log the training loss at every step")
         if not unrest.unstable:
             return
         built = [(b, kind) for b in unrest.unstable if (kind := _built(b.trial)) is not None]
         if not built:
             raise MissingData(
-                "training is unstable, but no unstable trial says where its model normalises; the advisor's training hook sees it "
-                "when it is given the loss"
+                "training is unstable, but no unstable trial noted where its model normalises; pass the loss to the advisor's "
+                "training hook, which then sees it"
             )
         faulty = [(b, kind) for b, kind in built if kind in _FAULTS]
-        if 2 * len(faulty) <= len(built):
-            return
+        if 2 * len(faulty) > len(built):
+            yield self._finding(near, unrest, faulty, len(built))
+
+    def _finding(
+        self,
+        near: instability.Reach,
+        unrest: loss_blowups.Unrest,
+        faulty: list[tuple[loss_blowups.Blowup, str]],
+        built: int,
+    ) -> Finding:
+        """`built`: the number of unstable trials whose model is known."""
         worst, kind = faulty[0]
         which = [b.trial for b, _ in faulty]
-        happened = f"the {worst.subject} of {worst.trial.name}{near.rate(worst.trial)} {worst.said}"
-        yield self.finding(
-            f"Training is unstable, {happened}, and the model {_FAULTS[kind]}.",
-            action=_TIPS[kind],
+        what = say(
+            "The {subject} of {trial}{at} {event}",
+            subject=worst.subject,
+            trial=Name(worst.trial.name),
+            at=near.at(worst.trial),
+            event=worst.event,
+        )
+        test = say("{p} (limit {limit})", p=Probability(unrest.p), limit=Number(self.false_alarms))
+        unstable = len(unrest.unstable)
+        return self.finding(
+            say("{what}, and the model {fault}.", what=what, fault=_FAULTS[kind]),
+            action=_ACTIONS[kind],
             severity="warning",
             confidence=0.8 * (1 - unrest.p),
             subject=worst.trial.facts.get("model"),
@@ -100,23 +115,23 @@ class ResidualNorm(Rule):
             evidence=(
                 CurveEvidence(
                     metrics=(worst.metric,),
-                    caption=f"{happened[0].upper()}{happened[1:]}.",
+                    caption=say("{what}.", what=what),
                     trials=tuple(t.id for t in which[:5]),
                     marks=tuple(Mark(trial=b.trial.id, step=b.step, label="unstable") for b, _ in faulty[:5]),
                 ),
                 FigureEvidence(
                     rows=(
-                        ("trials judged", f"{unrest.seen}, of which {len(unrest.unstable)} unstable"),
-                        ("unstable trials so built", f"{len(faulty)} of {len(built)} whose model is known"),
-                        ("p-value of the instability", f"{unrest.p:.2g}, limit {self.false_alarms:g}"),
+                        ("trials judged", say("{n} ({unstable} unstable)", n=unrest.judged, unstable=unstable)),
+                        ("unstable trials with such a model", say("{n} of {built}", n=len(faulty), built=built)),
+                        ("p-value of the instability", test),
                     )
                 ),
             ),
-            changes=(Advise(text=_TIPS[kind]),),
+            changes=(Advise(text=_ACTIONS[kind]),),
         )
 
 
 def _built(trial: Trial) -> str | None:
-    """Where the trial's model normalises, as TAG_NORM_ORDER of the contract; "bare" without blocks and layers; None if unknown."""
+    """Where the trial's model normalises (TAG_NORM_ORDER of the contract), "bare" without blocks and layers, None if unknown."""
     order = trial.facts.get("norm_order")
     return "bare" if order == "no-residuals" and trial.facts.get("norm_layers") == "{}" else order

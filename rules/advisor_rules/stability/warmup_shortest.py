@@ -13,39 +13,38 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter, SetField, SetRange, SetSchedule
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Message, Name, Number, Percent, say
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
+from advisor.model.words import trimmed
 
-LOWER = (instability.RAISE, math.sqrt(instability.RAISE))
-"""Times the unstable learning rate that are tried where more of them failed: an order of magnitude, then half of one."""
-TOLERANCE = 0.05
-"""Of the rate that was tried: studies hold rounded ones."""
+_LOWER = (instability.RAISE, math.sqrt(instability.RAISE))
+"""Multiples of the unstable learning rate to try after a higher one failed."""
+_TOLERANCE = 0.05
+"""Relative tolerance of a learning rate: study files hold rounded ones."""
 
 
 class WarmupShortest(Rule):
     """A study of warmups shows the shortest one with which the higher learning rate trains stably, or that none does.
 
     ## What it looks at
-    The trials of a warmup study, which the advisor writes where training is unstable early: one learning rate far above the
-    unstable one, warmups over several orders of magnitude. A trial is stable if it neither diverged nor learned nothing, and its
-    loss did not rise instead of falling anywhere, beyond its noise. The shortest warmup counts from which on all longer ones are
-    stable, too: a short one that got by while a longer one failed was lucky.
+    The trials of a warmup study, which the advisor writes if training is unstable early: one learning rate far above the unstable
+    one, and warmups over several orders of magnitude. A trial is stable if it learned, did not diverge, and its loss did not rise
+    at the start. The result is the shortest stable warmup for which all longer ones are stable too; a short one that was stable
+    while a longer one failed was lucky.
 
     ## Why it matters
-    The warmup is what lets the training bear a learning rate that fails without it. Longer than needed, it only costs steps.
+    The warmup makes a learning rate trainable that fails without it. A longer warmup than needed only costs steps.
 
     ## What to do
-    Put this warmup before the baseline's own schedule: `max_train_steps` grows by it, and grows until the warmup is 5 % of them
-    where it is longer than that. Then search learning rates up to the one that it made possible. Where no warmup is enough for ten
-    times the unstable rate, the same warmups are tried at three times it; and where that fails too, clip gradients at the rates
-    that do train. Another optimizer may bear more; a lower learning rate is the last resort.
+    Put this warmup before the baseline's own schedule: `max_train_steps` grows by it, and further if the warmup would be more than
+    5 % of them. Then search learning rates up to the one that it made possible. If no warmup is enough for ten times the unstable
+    rate, try the same warmups at three times it. If that fails too, clip gradients at the rates that train; another optimizer
+    sometimes tolerates more. Lower the learning rate only as a last resort.
 
     ## How sure
-    That trials trained or failed is a fact; whether a loss rose is tested as in `stability-early`, with the promised level shared
-    among the trials. Confidence is the probability that one more trial with such a warmup trains (Jeffreys' prior): 0.75 where one
-    length was stable, 0.83 where two were.
-
-    *Example:* "warmup_steps 100 is the shortest with which learning_rate 3 trains stably; 10 is too short."
+    Whether a loss rose is tested as in `stability-early`, with the promised level shared among the trials. Confidence is the
+    probability that one more trial with such a warmup trains (Jeffreys prior): 0.75 if one length was stable, 0.83 if two were.
     """
 
     playbook: ClassVar[str] = "Learning rate warmup"
@@ -53,16 +52,16 @@ class WarmupShortest(Rule):
     probes: ClassVar[frozenset[str]] = frozenset({"warmup"})
 
     lasting: Count = 10
-    """Steps for which a loss must stay high; as in `stability-early`."""
+    """Minimum number of steps for which a loss stays high; as in `stability-early`."""
     material: Share = 0.1
-    """Smallest rise, as a share of what the training gains below the first loss; as in `stability-early`."""
+    """Minimum rise, as a share of what the training gains below the first loss; as in `stability-early`."""
     long: Share = 0.05
-    """Share of `max_train_steps` above which a warmup asks for more of them; the playbook's."""
+    """Maximum warmup, as a share of `max_train_steps`, that does not ask for more of them; from the playbook."""
     doubt: Share = 0.05
-    """How often, per study, noise alone may call a stable trial unstable."""
+    """Probability, per study, that noise alone makes a stable trial count as unstable."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield what the study of warmups found."""
+        """Yield the result of the study of warmups."""
         name = warmups.parameter(study.spec.parameters)
         if study.probe != "warmup" or name is None:
             raise MissingData(
@@ -71,12 +70,10 @@ class WarmupShortest(Rule):
         tried = self._tried(study, name)
         if not tried:
             raise MissingData(
-                "no trial of the warmup study ended without a crash; let the training take its warmup and repeat it"
+                "no trial of the warmup study ended without a crash; make the training accept its warmup and repeat it"
             )
-        rate = max(instability.rate_of(study, t.trial) for t in tried)
-        unstable = [t.steps for t in tried if not t.stable]
-        enough = [t for t in tried if t.stable and t.steps > max(unstable, default=-1)]
-        yield self._found(study, name, rate, enough, unstable) if enough else self._none(study, name, rate, tried)
+        result = _Result(study, name, max(instability.rate_of(study, t.trial) for t in tried), tried)
+        yield self._shortest(result) if result.stable else self._none(result)
 
     def _tried(self, study: Study, name: str) -> list[_Tried]:
         """The trials that did not crash, shortest warmup first."""
@@ -88,118 +85,173 @@ class WarmupShortest(Rule):
         tried = [_Tried(t, as_number(t.params.get(name)), not failed.any[t.index] and t.index not in rose) for t in ran]
         return sorted((t for t in tried if math.isfinite(t.steps)), key=lambda t: (t.steps, t.trial.index))
 
-    def _found(
-        self, study: Study, name: str, rate: float, enough: Sequence[_Tried], unstable: Sequence[float]
-    ) -> Finding:
-        length = int(enough[0].steps)
-        said = f"{name} {length:,} is the shortest with which {_rate(study)} {rate:.3g} trains stably"
-        shorter = f"; {max(unstable):,.0f} is too short" if unstable else ", of those that were tried"
+    def _shortest(self, result: _Result) -> Finding:
+        length, unstable = int(result.stable[0].steps), result.unstable
+        shorter = say(" A warmup of {steps} is too short.", steps=Number(max(unstable))) if unstable else ""
         return self.finding(
-            f"{said}{shorter}.",
-            action=f"Warm up over {length:,} steps before the schedule, and search learning rates up to {rate:.3g}.",
+            say(
+                "The shortest {tested}warmup with which {rate} trains stably is {name} {length}.{shorter}",
+                tested="" if unstable else "tested ",
+                rate=result.at_rate,
+                name=Name(result.name),
+                length=length,
+                shorter=shorter,
+            ),
+            action=say(
+                "Warm up over {length} steps before the schedule, and search learning rates up to {rate}.",
+                length=length,
+                rate=Number(result.rate),
+            ),
             severity="note",
-            confidence=(len(enough) + 0.5) / (len(enough) + 1),
-            subject=name,
-            trials=[t.trial for t in enough],
-            evidence=self._evidence(enough, unstable),
-            changes=self._before_baseline(study, name, rate, length, said),
+            confidence=(len(result.stable) + 0.5) / (len(result.stable) + 1),
+            subject=result.name,
+            trials=[t.trial for t in result.stable],
+            evidence=self._evidence(result.stable, unstable),
+            changes=self._before_baseline(result, length),
         )
 
-    def _before_baseline(self, study: Study, name: str, rate: float, length: int, said: str) -> tuple[Change, ...]:
-        """The warmup before the baseline's own training."""
+    def _before_baseline(self, result: _Result, length: int) -> tuple[Change, ...]:
+        """The changes that put the warmup before the baseline's own training."""
+        why = f"A warmup of {length:,} steps is the shortest with which {result.at_rate} trains stably"
         changes: list[Change] = [
-            FixParameter(parameter=name, value=length, why=said),
-            SetSchedule(schedule={"warmup_steps": length}, why=said),
+            FixParameter(parameter=result.name, value=length, why=why),
+            SetSchedule(schedule={"warmup_steps": length}, why=why),
         ]
-        baseline = study.spec.baseline
-        searched = baseline.parameters.get(_rate(study)) if baseline else None
-        if searched is not None and searched.low is not None and searched.low < rate:
-            why = f"{said}, so rates up to it are searched"
-            changes.append(SetRange(parameter=_rate(study), low=searched.low, high=rate, scale=searched.scale, why=why))
+        baseline, searched = result.study.spec.baseline, result.searched
+        if searched is not None and searched[0] < result.rate:
+            why = f"{result.at_rate} trains stably with this warmup, so we search up to it"
+            changes.append(result.range_up_to(result.rate, why))
         if baseline is not None and baseline.max_train_steps is not None:
             steps = baseline.max_train_steps + length
             why = f"{length:,} steps of warmup come before the {baseline.max_train_steps:,} of the baseline"
             if length > self.long * steps:
                 steps = math.ceil(length / self.long)
-                why += f", and a warmup of more than {self.long:.0%} asks for a longer training"
+                why += f"; training is longer so that the warmup is at most {self.long:.0%} of it"
             changes.append(SetField(field="max_train_steps", value=steps, why=why))
         return tuple(changes)
 
-    def _none(self, study: Study, name: str, rate: float, tried: Sequence[_Tried]) -> Finding:
-        longest = int(tried[-1].steps)
-        changes: list[Change] = []
-        baseline = study.spec.baseline
-        searched = baseline.parameters.get(_rate(study)) if baseline else None
-        unstable = _unstable(study, rate)
-        lower = [times for times in LOWER if times < (1 - TOLERANCE) * rate / unstable]
-        if baseline is not None and lower:
-            return self._lower(study, name, rate, unstable, lower[0], longest, tried)
-        if searched is not None and searched.low is not None and searched.high is not None:
-            high = float(f"{unstable:.3g}")
-            if searched.low < high < searched.high:
-                why = f"No warmup of up to {longest:,} steps let {rate:.3g} train, so rates end where they failed without one"
-                changes.append(
-                    SetRange(parameter=_rate(study), low=searched.low, high=high, scale=searched.scale, why=why)
-                )
-        norms = instability.late_norms(study, [t.trial for t in tried])
-        changes += instability.clip_changes(norms)
-        changes.append(Advise(text="If clipping is not enough, try another optimizer; lower the learning rate last."))
+    def _none(self, result: _Result) -> Finding:
+        """No warmup is enough: try a lower rate, or clip."""
+        unstable = _unstable_rate(result.study, result.rate)
+        lower = [times for times in _LOWER if times < (1 - _TOLERANCE) * result.rate / unstable]
+        retry = bool(lower) and result.study.spec.baseline is not None
+        action = say("Clip gradients instead of a longer warmup. If that is not enough, try another optimizer.")
+        changes: tuple[Change, ...]
+        if retry:
+            action = say(
+                "Try the same warmups at {rate}: {times} times {unstable}, which fails without a warmup.",
+                rate=Number(lower[0] * unstable),
+                times=Number(lower[0], 2),
+                unstable=Number(unstable),
+            )
+            changes = instability.warmup_changes(unstable, lower[0])
+        else:
+            changes = _clip_below(result, unstable)
+        tried = result.tried
         return self.finding(
-            f"No {name} of up to {longest:,} lets {_rate(study)} {rate:.3g} train stably.",
-            action="Clip gradients instead of a longer warmup; another optimizer may bear more.",
-            severity="warning",
+            say(
+                "No {name} of up to {longest} lets {rate} train stably.",
+                name=Name(result.name),
+                longest=int(tried[-1].steps),
+                rate=result.at_rate,
+            ),
+            action=action,
+            severity="note" if retry else "warning",
             confidence=(len(tried) + 0.5) / (len(tried) + 1),
-            subject=name,
+            subject=result.name,
             trials=[t.trial for t in tried],
-            evidence=self._evidence((), [t.steps for t in tried if not t.stable]),
+            evidence=self._evidence((), result.unstable),
             changes=changes,
         )
 
-    def _lower(
-        self, study: Study, name: str, rate: float, unstable: float, times: float, longest: int, tried: Sequence[_Tried]
-    ) -> Finding:
-        """No warmup allows so many times the unstable rate: fewer `times` may do."""
-        said = f"No {name} of up to {longest:,} lets {_rate(study)} {rate:.3g} train stably"
-        return self.finding(
-            f"{said}.",
-            action=f"Try the same warmups at {times * unstable:.3g}, {times:.2g} times {unstable:.3g}, which fails without one.",
-            severity="note",
-            confidence=(len(tried) + 0.5) / (len(tried) + 1),
-            subject=name,
-            trials=[t.trial for t in tried],
-            evidence=self._evidence((), [t.steps for t in tried if not t.stable]),
-            changes=instability.warmup_changes(unstable, times),
+    def _evidence(self, stable: Sequence[_Tried], unstable: Sequence[float]) -> tuple[FigureEvidence, ...]:
+        limits = say(
+            "p ≤ {p}, rise ≥ {rise} of the gain, for {steps} steps",
+            p=Number(self.doubt),
+            rise=Percent(self.material),
+            steps=self.lasting,
         )
-
-    def _evidence(self, enough: Sequence[_Tried], unstable: Sequence[float]) -> tuple[FigureEvidence, ...]:
-        return (
-            FigureEvidence(
-                rows=(
-                    ("stable", ", ".join(f"{t.steps:,.0f}" for t in enough) or "none"),
-                    ("unstable", ", ".join(f"{steps:,.0f}" for steps in unstable) or "none"),
-                    (
-                        "thresholds",
-                        f"p {self.doubt:g}, rise {self.material:.0%} of the gain, {self.lasting} steps",
-                    ),
-                )
-            ),
-        )
+        rows = (("stable", _row([t.steps for t in stable])), ("unstable", _row(unstable)), ("thresholds", limits))
+        return (FigureEvidence(rows=rows),)
 
 
 @dataclass(frozen=True)
 class _Tried:
     trial: Trial
     steps: float
-    """Of warmup."""
+    """Length of the warmup."""
     stable: bool
 
 
-def _rate(study: Study) -> str:
-    """The learning rate's name."""
-    return instability.rate_name(study) or "the learning rate"
+@dataclass(frozen=True)
+class _Result:
+    """The trials of a warmup study, shortest warmup first."""
+
+    study: Study
+    name: str
+    """The warmup's hyperparameter."""
+    rate: float
+    """The learning rate of the trials."""
+    tried: Sequence[_Tried]
+
+    @property
+    def unstable(self) -> list[float]:
+        """The lengths of the unstable warmups."""
+        return [t.steps for t in self.tried if not t.stable]
+
+    @property
+    def stable(self) -> list[_Tried]:
+        """The stable trials with a warmup longer than every unstable one."""
+        return [t for t in self.tried if t.stable and t.steps > max(self.unstable, default=-1)]
+
+    @property
+    def rate_name(self) -> str:
+        """The learning rate's name."""
+        return instability.rate_name(self.study) or "the learning rate"
+
+    @property
+    def at_rate(self) -> Message:
+        """The learning rate with its value."""
+        return say("{name} {rate}", name=Name(self.rate_name), rate=Number(self.rate))
+
+    @property
+    def searched(self) -> tuple[float, float | None] | None:
+        """The range of learning rates that the baseline searches; None if it searches none."""
+        baseline = self.study.spec.baseline
+        parameter = baseline.parameters.get(self.rate_name) if baseline else None
+        return (parameter.low, parameter.high) if parameter is not None and parameter.low is not None else None
+
+    def range_up_to(self, high: float, why: str) -> SetRange:
+        """The change that ends the baseline's range of learning rates at `high`; it must search one."""
+        assert self.study.spec.baseline is not None
+        old = self.study.spec.baseline.parameters[self.rate_name]
+        assert old.low is not None
+        return SetRange(parameter=self.rate_name, low=old.low, high=high, scale=old.scale, why=why)
 
 
-def _unstable(study: Study, rate: float) -> float:
-    """The rate that failed without a warmup, as the study says; where it does not, an order of magnitude below the one tried."""
+def _clip_below(result: _Result, unstable: float) -> tuple[Change, ...]:
+    """End the range of learning rates where they fail without a warmup, and clip."""
+    changes: list[Change] = []
+    high = float(f"{unstable:.3g}")
+    if (
+        result.searched is not None
+        and result.searched[1] is not None
+        and result.searched[0] < high < result.searched[1]
+    ):
+        why = f"No warmup of up to {result.tried[-1].steps:,.0f} steps lets {trimmed(result.rate, 3)} train"
+        changes.append(result.range_up_to(high, f"{why}, so the range ends where training fails without one"))
+    norms = instability.late_norms(result.study, [t.trial for t in result.tried])
+    tip = "If clipping is not enough, try another optimizer. Lower the learning rate only as a last resort."
+    return (*changes, *instability.clip_changes(norms), Advise(text=tip))
+
+
+def _row(lengths: Sequence[float]) -> Message:
+    """The lengths, separated by commas."""
+    parts = [part for length in lengths for part in (", ", Number(length))]
+    return Message(tuple(parts[1:])) if parts else say("none")
+
+
+def _unstable_rate(study: Study, rate: float) -> float:
+    """The rate that failed without a warmup, as the study notes it, else an order of magnitude below the one tried."""
     unstable = (study.spec.starts_from or {}).get("unstable_learning_rate", math.nan)
     return unstable if unstable > 0 else rate / instability.RAISE

@@ -26,20 +26,21 @@ def study_of(curves, order="post-norm", layers='{"LayerNorm": 12}', lrs=None, ta
     )
 
 
+def example():
+    return study_of([losses(), losses(rise=True)])
+
+
 FAULTS = {
-    "post-norm": ("post-norm", '{"LayerNorm": 12}', "normalises after its residual additions, Norm(x + f(x))."),
-    "none": ("none", "{}", "has residual blocks without normalisation."),
-    "neither": ("no-residuals", "{}", "has neither residual connections nor normalisation."),
+    "post-norm": ("post-norm", '{"LayerNorm": 12}', "after its residual additions"),
+    "none": ("none", "{}", "without normalisation"),
+    "neither": ("no-residuals", "{}", "neither residual connections"),
 }
 
 
-@pytest.mark.parametrize(("order", "layers", "said"), FAULTS.values(), ids=FAULTS.keys())
-def test_instability_of_such_a_model_fires(order, layers, said):
+@pytest.mark.parametrize(("order", "layers", "fault"), FAULTS.values(), ids=FAULTS.keys())
+def test_instability_of_such_a_model_fires(order, layers, fault):
     (finding,) = verdict("residual-norm", study_of([losses(), losses(rise=True)], order, layers)).findings
-    assert str(finding.message).startswith(
-        "Training is unstable, the loss of trial-1 at lr 0.2, 2 times the best trial's, rose from"
-    )
-    assert str(finding.message).endswith(f"and the model {said}")
+    assert fault in finding.message
     assert (finding.subject, finding.trials) == ("Transformer", ("run1",))
     assert 0.7 < finding.confidence <= 0.8
     (change,) = finding.changes

@@ -1,5 +1,7 @@
 """The rule `stability-early`."""
 
+import re
+
 import numpy as np
 import pytest
 from studies import make_study, verdict
@@ -35,16 +37,19 @@ def study_of(losses, lrs=None, *, steps=STEPS, status=None, objective=None, dire
     )
 
 
+def example():
+    return study_of([healthy(), blown()], objective=[0.5, 0.9])
+
+
 def test_fires_on_a_rise_that_recovers_and_asks_for_a_warmup():
-    study = study_of([healthy(), blown()], objective=[0.5, 0.9])
+    study = example()
     said = verdict("stability-early", study)
     assert said.status == "fired"
     (finding,) = said.findings
     assert finding.trials == ("run1",)
     assert finding.severity == "warning"
     assert finding.confidence > 0.95
-    assert "3 times the best trial's" in finding.message
-    assert finding.goal == "stability"
+    assert "(3 times" in finding.message
     (spec,) = plan(study, [said]).specs
     assert (spec.probe, spec.parameters["lr"].value) == ("warmup", pytest.approx(3.0))
     assert spec.parameters["warmup_steps"].choices == (10, 50, 200, 998)
@@ -91,20 +96,22 @@ def test_a_divergence_far_above_the_best_rate_proves_nothing():
     assert verdict("stability-early", study, reach=100.0).status == "fired"
 
 
-def test_a_first_step_that_overshoots_and_is_back_is_quiet():
+def changed(at, values):
     loss = healthy()
-    loss[1:4] = [17, 6, 3.5]
-    assert verdict("stability-early", study_of([loss])).status == "quiet"
+    loss[at] = values
+    return loss
 
 
-def test_a_run_that_never_learns_is_quiet():
-    assert verdict("stability-early", study_of([2.3 + 0.05 * RNG.normal(size=len(STEPS))])).status == "quiet"
+QUIET = {
+    "a first step that overshoots and is back": changed(slice(1, 4), [17, 6, 3.5]),
+    "never learns": 2.3 + 0.05 * RNG.normal(size=len(STEPS)),
+    "a late divergence": changed(slice(-100, None), np.nan),
+}
 
 
-def test_a_late_divergence_is_not_early():
-    loss = healthy()
-    loss[-100:] = np.nan
-    assert verdict("stability-early", study_of([loss], objective=[float("nan")])).status == "quiet"
+@pytest.mark.parametrize("loss", QUIET.values(), ids=QUIET.keys())
+def test_stays_quiet(loss):
+    assert verdict("stability-early", study_of([loss], objective=[loss[-1]])).status == "quiet"
 
 
 def test_a_blank_evaluation_is_no_divergence():
@@ -185,8 +192,8 @@ def test_an_objective_that_is_maximised_falls_in_its_own_values():
         [{"lr": 0.1}, {"lr": 0.3}], {"val_acc": [good, bad]}, objective="val_acc", direction="maximize", every=1
     )
     (finding,) = verdict("stability-early", study).findings
-    assert str(finding.message).startswith("The objective of trial-1 at lr 0.3 fell from 0.39")
-    assert str(finding.message).endswith("at step 2 instead of rising.")
+    assert "objective" in finding.message
+    assert re.search(r"fell from 0\.\d+ to .* at step 2", str(finding.message))
 
 
 def test_a_warmup_is_not_counted_in_epochs():
@@ -199,7 +206,7 @@ def test_a_warmup_is_not_counted_in_epochs():
     assert any("Warm the learning rate up" in note for note in spec.notes)
 
 
-def test_a_trifle_beside_what_the_best_trial_gains_is_no_instability():
+def test_a_rise_far_smaller_than_the_gain_of_the_best_trial_is_no_instability():
     stuck = 3 + 1e-3 * blown()
     assert verdict("stability-early", study_of([stuck])).status == "fired"
     assert verdict("stability-early", study_of([healthy(), stuck])).status == "quiet"

@@ -33,23 +33,27 @@ def study_of(losses, lrs=None, norms=None, extra=None, **kwargs):
     return make_study([{"lr": lr} for lr in lrs], curves, steps=steps, **kwargs)
 
 
-def test_fires_on_a_jump_and_asks_for_clipping_at_the_90th_percentile():
+def example():
     norms = np.exp(0.1 * RNG.normal(size=N))
     norms[200:203] = 30
-    study = study_of([jumping()], norms=[norms])
+    return study_of([jumping()], norms=[norms])
+
+
+def test_fires_on_a_jump_and_asks_for_clipping_at_the_90th_percentile():
+    study = example()
     said = verdict("stability-mid", study)
     (finding,) = said.findings
     assert "at step 10,0" in finding.message
     assert "train/grad_norm" in finding.evidence[0].metrics
     (spec,) = plan(study, [said]).specs
     clip = spec.parameters["grad_clip_norm"]
-    tenth = np.quantile(norms[41:], 0.9)
+    tenth = np.quantile(study.curve(study.trials[0], "grad_norm").values[41:], 0.9)
     assert clip.scale == "log"
     assert clip.low < tenth < clip.high
     assert np.sqrt(clip.low * clip.high) == pytest.approx(tenth, rel=0.02)
 
 
-def test_the_peak_that_a_picture_shows_is_told_beside_the_level():
+def test_the_peak_is_shown_beside_the_level():
     loss = jumping(lasting=40)
     loss[200] = 9.0
     (finding,) = verdict("stability-mid", study_of([loss])).findings
@@ -112,14 +116,14 @@ def test_stays_quiet(loss):
     assert verdict("stability-mid", study_of([loss])).status == "quiet"
 
 
-def test_a_restart_of_the_learning_rate_is_the_schedules_doing():
+def test_a_restart_of_the_learning_rate_is_no_jump():
     rate = 0.1 * np.tile(0.5 * (1 + np.cos(np.linspace(0, np.pi, N // 2))), 2)
     loss = jumping(lasting=60)
     assert verdict("stability-mid", study_of([loss], extra={"train/learning_rate": [rate]})).status == "quiet"
     assert verdict("stability-mid", study_of([loss], extra={"train/learning_rate": [0 * rate + 0.1]})).status == "fired"
 
 
-def test_the_evaluations_serve_where_the_training_loss_is_too_short():
+def test_evaluations_are_used_if_the_training_loss_is_too_short():
     accuracy = np.concatenate([np.linspace(0.2, 0.8, 30), np.full(30, 0.1)]) + 0.003 * RNG.normal(size=60)
     for sign, direction in ((1, "maximize"), (-1, "minimize")):
         study = make_study([{"lr": 0.1}], {"m": [sign * accuracy]}, objective="m", direction=direction)
@@ -160,14 +164,14 @@ def test_it_keeps_its_promise(kind):
     assert fired <= 7
 
 
-def test_more_than_all_of_the_gain_is_said_so():
+def test_it_says_how_much_of_the_gain_is_undone():
     (higher,) = verdict("stability-mid", study_of([jumping(height=8)])).findings
     assert "undid all that it had gained and more" in higher.message
     (lower,) = verdict("stability-mid", study_of([jumping(height=1)])).findings
-    assert re.search(r"undid \d\d% of (what|its fall)", str(lower.message))
+    assert re.search(r"undid \d\d % of (what|its fall)", str(lower.message))
 
 
-def test_a_trifle_beside_what_the_best_trial_gains_is_no_instability():
+def test_a_rise_far_smaller_than_the_gain_of_the_best_trial_is_no_instability():
     stuck = 3 + 1e-3 * jumping()
     assert verdict("stability-mid", study_of([stuck])).status == "fired"
     assert verdict("stability-mid", study_of([falling(), stuck])).status == "quiet"
@@ -181,14 +185,14 @@ def evaluated(validation, loss):
 
 
 @pytest.mark.parametrize("lasting", [80, N])
-def test_a_loss_that_measures_something_else_from_there_on_is_no_instability(lasting):
+def test_a_loss_that_changes_its_meaning_is_no_instability(lasting):
     better = evaluated(lambda at: 0.6 + 2 * np.exp(-at / 6000), jumping(lasting=lasting))
     assert verdict("stability-mid", better).status == "quiet"
     worse = evaluated(lambda at: 0.6 + 2 * np.exp(-at / 6000) + 0.8 * (at > 10_000), jumping(lasting=lasting))
     assert verdict("stability-mid", worse).status == "fired"
 
 
-def test_stages_of_a_curriculum_are_no_instability_and_what_happens_between_them_is():
+def test_stages_of_a_curriculum_are_no_instability_but_a_jump_between_them_is():
     staged = falling() + 0.5 * (STEPS > 6000) + 0.5 * (STEPS > 11_000) + 0.5 * (STEPS > 16_000)
     assert verdict("stability-mid", evaluated(lambda at: 0.6 + 2 * np.exp(-at / 6000), staged)).status == "quiet"
     staged[260:300] += 0.4
@@ -197,11 +201,9 @@ def test_stages_of_a_curriculum_are_no_instability_and_what_happens_between_them
     assert "at step 13,0" in finding.message
 
 
-def test_a_jump_that_is_over_before_the_next_evaluation_is_instability_all_the_same():
-    assert (
-        verdict("stability-mid", evaluated(lambda at: 0.6 + 2 * np.exp(-at / 6000), jumping(lasting=10))).status
-        == "fired"
-    )
+def test_a_jump_between_two_evaluations_is_instability():
+    study = evaluated(lambda at: 0.6 + 2 * np.exp(-at / 6000), jumping(lasting=10))
+    assert verdict("stability-mid", study).status == "fired"
 
 
 def test_evaluations_too_noisy_to_show_it_excuse_nothing():
@@ -210,7 +212,7 @@ def test_evaluations_too_noisy_to_show_it_excuse_nothing():
 
 
 @pytest.mark.parametrize(("count", "severity"), [(5, "critical"), (12, "warning")])
-def test_one_of_many_that_is_none_of_the_best_is_no_reason_to_stop(count, severity):
+def test_one_of_many_that_is_none_of_the_best_is_a_warning(count, severity):
     losses = [falling() for _ in range(count - 1)] + [jumping()]
     finals = [0.1 + 0.01 * i for i in range(count - 1)] + [1.0]
     study = make_study(

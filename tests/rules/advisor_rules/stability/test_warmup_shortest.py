@@ -71,6 +71,10 @@ def warmup_study(
     return Study(spec=spec, trials=data.trials, metrics=data.metrics, signals=data.signals)
 
 
+def example() -> Study:
+    return warmup_study("uuss")
+
+
 @pytest.mark.parametrize(
     ("kinds", "length"), [("uuss", 200), ("dsss", 50), ("ssss", 10), ("susd", None), ("suss", 200)]
 )
@@ -79,7 +83,8 @@ def test_the_shortest_from_which_on_all_are_stable(kinds: str, length: int | Non
     if length is None:
         assert str(finding.message).startswith("No warmup_steps of up to 1,000")
     else:
-        assert str(finding.message).startswith(f"warmup_steps {length} is the shortest with which lr 3 trains stably")
+        assert str(finding.message).startswith("The shortest")
+        assert f"warmup_steps {length}." in finding.message
 
 
 def test_it_goes_before_the_baseline() -> None:
@@ -99,7 +104,7 @@ def test_a_warmup_of_more_than_a_twentieth_asks_for_a_longer_training() -> None:
     assert spec.max_train_steps == 20_000
 
 
-def test_where_none_is_enough_half_an_order_of_magnitude_is_next() -> None:
+def test_if_none_is_enough_it_tries_half_an_order_of_magnitude_less() -> None:
     study = warmup_study("uudd")
     (spec,) = plan(study, [verdict("warmup-shortest", study)]).specs
     assert spec.probe == "warmup"
@@ -145,7 +150,7 @@ def test_a_hundred_times_the_rate_is_followed_by_ten_times() -> None:
     assert spec.parameters["lr"].value == pytest.approx(1.0)
 
 
-def test_of_two_learning_rates_the_one_that_the_baseline_searches_is_meant() -> None:
+def test_of_two_learning_rates_the_one_that_the_baseline_searches_counts() -> None:
     study = warmup_study("uuss")
     again = {"lr": Parameter(role="derived", formula="effective_lr * 0.1"), "effective_lr": BASELINE.parameters["lr"]}
     held = {"lr": again["lr"], "effective_lr": Parameter(role="fixed", value=30.0)}
@@ -155,7 +160,7 @@ def test_of_two_learning_rates_the_one_that_the_baseline_searches_is_meant() -> 
     trials = tuple(replace(t, params={**t.params, "effective_lr": 30.0}) for t in study.trials)
     study = Study(spec=spec, trials=trials, metrics=study.metrics, signals=study.signals)
     (finding,) = verdict("warmup-shortest", study).findings
-    assert "effective_lr 30 trains stably" in finding.message
+    assert "effective_lr 30" in finding.message
     (after,) = plan(study, [verdict("warmup-shortest", study)]).specs
     assert after.parameters["effective_lr"].high == 30.0
 
@@ -163,7 +168,7 @@ def test_of_two_learning_rates_the_one_that_the_baseline_searches_is_meant() -> 
 def test_a_crash_shows_nothing() -> None:
     assert verdict("warmup-shortest", warmup_study("cccc")).status == "not-assessed"
     (finding,) = verdict("warmup-shortest", warmup_study("cuss")).findings
-    assert str(finding.message).startswith("warmup_steps 200")
+    assert "warmup_steps 200." in finding.message
 
 
 def test_only_a_study_of_warmups_is_judged() -> None:
@@ -175,5 +180,5 @@ def test_noise_alone_seldom_calls_a_warmup_too_short() -> None:
     called = 0
     for seed in range(100):
         (finding,) = verdict("warmup-shortest", warmup_study("ssss", seed=seed)).findings
-        called += not str(finding.message).startswith("warmup_steps 10 ")
+        called += "warmup_steps 10." not in finding.message
     assert called <= 8
