@@ -11,6 +11,7 @@ import numpy as np
 from advisor.computed import computed
 from advisor.computed.space import kinds
 from advisor.model.change import AddParameter, SetRange
+from advisor.model.message import Message, Name, listed, say
 from advisor.model.space import as_number, hard_limits, words_of
 from advisor.model.spec import Parameter
 from advisor.model.study import Curve, Signal, Study, Trial
@@ -159,6 +160,15 @@ def regulariser_changes(study: Study) -> Iterator[AddParameter | SetRange]:
             known = [n for n in study.spec.parameters if usual.name in n.lower().replace("-", "_")]
             if not set(known) & set(searched):
                 yield usual.model_copy(update={"name": known[0]}) if known else usual
+
+
+def name_regularisers(changes: Sequence[AddParameter | SetRange]) -> Message:
+    """The regularisers of `regulariser_changes`, as the object of "search"."""
+    added = [Name(c.name) for c in changes if isinstance(c, AddParameter)]
+    widened = [Name(c.parameter) for c in changes if isinstance(c, SetRange)]
+    if widened:
+        return say("higher values of {names}", names=listed(widened))
+    return listed(added) if added else say("another regulariser")
 
 
 def _widened(parameter: Parameter, name: str, why: str) -> SetRange | None:

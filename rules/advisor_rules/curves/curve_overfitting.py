@@ -9,6 +9,7 @@ from advisor.computed.curves.overfit import (
     Overfit,
     beyond_chance,
     is_of_acting,
+    name_regularisers,
     only_low_settings,
     read_overfits,
     regulariser_changes,
@@ -16,10 +17,9 @@ from advisor.computed.curves.overfit import (
     validation_curves,
 )
 from advisor.engine.rule import Relation, Rule, Share
-from advisor.model.change import AddParameter
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Message, Name, Objective, Percent, Probability, listed, say
+from advisor.model.message import Message, Name, Objective, Percent, Probability, say
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import FEWEST
 
@@ -101,7 +101,6 @@ class CurveOverfitting(Rule):
         top, objective = hits[0], study.spec.objective.metric
         leading = top.trial in winners
         changes = tuple(regulariser_changes(study))
-        names = [Name(c.name if isinstance(c, AddParameter) else c.parameter) for c in changes]
         return self.finding(
             say(
                 "{rise}{context}",
@@ -109,8 +108,7 @@ class CurveOverfitting(Rule):
                 context=_context(hits, feasible, metric, objective),
             ),
             action=say(
-                "Search {regularisers} before you choose a smaller model.",
-                regularisers=say("more {names}", names=listed(names)) if names else "another regulariser",
+                "Search {regularisers} before you choose a smaller model.", regularisers=name_regularisers(changes)
             ),
             severity="warning" if leading and metric == objective else "note",
             confidence=(1 - top.p) * (1.0 if top.training else 0.6),
