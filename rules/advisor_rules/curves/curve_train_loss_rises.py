@@ -149,7 +149,9 @@ def _message(study: Study, top: TrainingRise, others: int, judged: int, *, of_be
         step=study.at(top.step),
         high=Number(top.high, 4),
         others=say(" So does that of {n} more of the best {judged} trials.", n=others, judged=judged) if others else "",
-        improving=say(" Meanwhile, {name} still improves.", name=Name(study.spec.objective.metric)) if top.improving else "",
+        improving=say(" Meanwhile, {name} still improves.", name=Name(study.spec.objective.metric))
+        if top.improving
+        else "",
     )
 
 
@@ -158,7 +160,10 @@ def _curves(rising: list[TrainingRise], trials: list[Trial]) -> CurveEvidence:
     return CurveEvidence(
         metrics=(metric,),
         caption=say(
-            "{metric} of {trial} rises by {share} of its range.", metric=Name(metric), trial=Name(rising[0].trial.name), share=share
+            "{metric} of {trial} rises by {share} of its range.",
+            metric=Name(metric),
+            trial=Name(rising[0].trial.name),
+            share=share,
         ),
         trials=tuple(t.id for t in trials),
         marks=tuple(Mark(trial=r.trial.id, step=r.step, label="lowest level") for r in rising if r.metric == metric),
