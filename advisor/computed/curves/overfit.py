@@ -12,6 +12,7 @@ from scipy import stats
 from advisor.computed import computed
 from advisor.computed.space import kinds
 from advisor.model.change import AddParameter, SetRange
+from advisor.model.message import Message, Name, listed, say
 from advisor.model.space import as_number, hard_limits, words_of
 from advisor.model.spec import Parameter
 from advisor.model.study import Curve, Signal, Study, Trial
@@ -22,20 +23,20 @@ Costs: TypeAlias = Callable[[Trial], Curve]
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_loss")
 _OF_ACTING = {"reward", "rewards", "rew", "return", "returns", "episode"}
 _OF_ANSWERS = {"accuracy", "accuracies", "margin", "margins"}
-"""Words of metrics that compare the rewards of given answers, on held-out data."""
+"""Words of metrics that compare rewards of answers on held-out data."""
 _SURELY_RISES = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Overfit:
-    """One trial's validation curve, read for a rise that comes with falling training."""
+    """A trial's validation curve: how far it rises at its end while training falls."""
 
     trial: Trial
     curve: Curve
-    """Validation costs, finite ones."""
+    """Finite validation costs."""
     rise: Rise
     p: float
-    """How often chance alone would show both the rise and the fall; 1 where the rise is not material or training rises."""
+    """p-value of rise and fall together; 1 if the rise is immaterial or training rises."""
     training: str | None = None
     """The training metric that falls after the best step, if one was logged."""
 
@@ -48,7 +49,7 @@ class Overfit:
 def read_overfits(
     study: Study, trials: Sequence[Trial], metric: str, costs: Costs, *, material: float
 ) -> list[Overfit]:
-    """`read_overfit` of those trials that have points enough, of a validation metric; made once for all rules."""
+    """`read_overfit` for each trial with enough evaluations of a validation metric, computed once for all rules."""
     readings = (_of_trial(study, trial, _Costs(metric, costs), material) for trial in trials)
     return [reading for reading in readings if reading is not None]
 
@@ -65,9 +66,9 @@ def _of_trial(study: Study, trial: Trial, costs: _Costs, material: float) -> Ove
 
 
 def read_overfit(study: Study, trial: Trial, curve: Curve, *, material: float) -> Overfit | None:
-    """Reads a finite curve of validation costs; None if it has fewer than 6 points.
+    """Read a finite curve of validation costs; None if it has fewer than 6 points.
 
-    material: smallest rise that counts, as a share of the distance between the curve's highest and lowest level.
+    material: minimum rise, as a share of the distance between the curve's highest and lowest level.
     """
     rise = end_rise(curve.values)
     if rise is None:
@@ -79,7 +80,7 @@ def read_overfit(study: Study, trial: Trial, curve: Curve, *, material: float) -
 
 
 def _training_falls(study: Study, trial: Trial, step: int) -> tuple[float, str | None]:
-    """(p-value of training falling since the step, the metric that shows it): 1 where one rises, 0 and None without any."""
+    """(p-value of a fall of training since the step, its metric): (1, metric) if one rises, (0, None) without any."""
     signals = {study.signals[s]: s for s in reversed(_TRAINING) if s in study.signals}
     found: list[tuple[float, str]] = []
     for metric, signal in signals.items():
@@ -98,7 +99,7 @@ def _training_falls(study: Study, trial: Trial, step: int) -> tuple[float, str |
 
 
 def beyond_chance(readings: Sequence[Overfit], level: float) -> list[Overfit]:
-    """The readings that overfit at `level` for all of them together, with their p-values corrected (Benjamini-Hochberg)."""
+    """The trials that overfit at a joint significance level, with corrected p-values (Benjamini-Hochberg)."""
     if not readings:
         return []
     corrected = stats.false_discovery_control(np.array([r.p for r in readings]))
@@ -106,12 +107,12 @@ def beyond_chance(readings: Sequence[Overfit], level: float) -> list[Overfit]:
 
 
 def is_of_acting(metric: str) -> bool:
-    """Whether a metric of this name says how well a policy acts, as a reward or a return does: it is of no held-out data."""
+    """Whether a metric is, by its name, the reward or return of a policy, not a metric of held-out data."""
     return bool(_OF_ACTING & set(words_of(metric))) and not _OF_ANSWERS & set(words_of(metric))
 
 
 def validation_curves(study: Study) -> list[tuple[str, Costs]]:
-    """Validation metrics, each with the costs of a trial: the objective, then the validation loss if it is another."""
+    """(metric, function that returns a trial's costs): the objective, then the validation loss if that is another metric."""
     looks: list[tuple[str, Costs]] = [(study.spec.objective.metric, study.cost_curve)]
     loss = study.signals.get("valid_loss")
     if loss is not None and loss != study.spec.objective.metric:
@@ -120,7 +121,7 @@ def validation_curves(study: Study) -> list[tuple[str, Costs]]:
 
 
 def setting_winners(study: Study, ranked: Sequence[Trial]) -> list[Trial]:
-    """The best trial of each setting of the scientific choices, best first; the best trial where there are none."""
+    """The best trial of each setting of the categorical scientific parameters, best first; the best trial if there are none."""
     names = [n for n, p in study.searched.items() if p.role == "scientific" and not p.numeric]
     best: dict[tuple[object, ...], Trial] = {}
     for trial in ranked:
@@ -132,7 +133,7 @@ def setting_winners(study: Study, ranked: Sequence[Trial]) -> list[Trial]:
 
 
 def only_low_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence[Trial]) -> bool:
-    """Whether a scientific regulariser cures it: no trial in the upper half of its range overfits, and some lie there."""
+    """Whether a scientific regulariser cures it: it has trials in the upper half of its range, and none of them overfits."""
     bad = {t.index for t in overfit}
     for name, parameter in study.searched.items():
         if parameter.role == "scientific" and kinds.is_regulariser(name):
@@ -144,8 +145,8 @@ def only_low_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence
 
 
 def regulariser_changes(study: Study) -> Iterator[AddParameter | SetRange]:
-    """Widens the regularisers that are searched upwards; where there are none, adds dropout and weight decay."""
-    why = "Trials overfit: validation got worse while training improved, so leave room for more regularisation."
+    """Extend the searched regularisers upwards; add dropout and weight decay if there are none."""
+    why = "Trials overfit: validation gets worse while training improves. More regularisation may help."
     searched = [n for n in study.searched if kinds.is_regulariser(n)]
     widened = [c for name in searched if (c := _widened(study.spec.parameters[name], name, why)) is not None]
     yield from widened
@@ -161,8 +162,17 @@ def regulariser_changes(study: Study) -> Iterator[AddParameter | SetRange]:
                 yield usual.model_copy(update={"name": known[0]}) if known else usual
 
 
+def name_regularisers(changes: Sequence[AddParameter | SetRange]) -> Message:
+    """The regularisers of `regulariser_changes`, as the object of "search"."""
+    added = [Name(c.name) for c in changes if isinstance(c, AddParameter)]
+    widened = [Name(c.parameter) for c in changes if isinstance(c, SetRange)]
+    if widened:
+        return say("higher values of {names}", names=listed(widened))
+    return listed(added) if added else say("another regulariser")
+
+
 def _widened(parameter: Parameter, name: str, why: str) -> SetRange | None:
-    """The range with its upper side a decade (log) or as much again (linear) further up, short of what is possible."""
+    """The range extended upwards by a decade (log) or its own width (linear), within the hard limits."""
     numbers = [as_number(v) for v in parameter.options] if not parameter.numeric else [parameter.low, parameter.high]
     ends = [n for n in numbers if n is not None and np.isfinite(n)]
     if parameter.type == "bool" or len(ends) < max(2, len(numbers)):

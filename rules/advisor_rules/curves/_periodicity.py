@@ -1,4 +1,4 @@
-"""Validation curves that repeat with a period, and what the period is of."""
+"""Validation curves that repeat with a period, and whether it is the period of an epoch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import numpy as np
 from advisor.computed.curves.overfit import Costs
 from advisor.model.space import as_number, words_of
 from advisor.model.study import Curve, Study, Trial
-from advisor_rules.curves._spectrum import FEWEST, Periodicity, periodicity
+from advisor_rules.curves._spectrum import MIN_POINTS, Periodicity, periodicity
 
 _EVEN = 0.95
-"""Share of the intervals between evaluations that are the usual one where they are evenly spaced."""
+"""Minimum share of evaluations at the usual interval if they are evenly spaced."""
 _PARTS = (1, 2, 3)
-"""Parts of an epoch that a period may be of: what repeats once an epoch may have two or three humps."""
-_AGREES = 0.05
+"""A pattern that repeats every epoch may have one, two or three peaks."""
+_MAX_P = 0.05
+"""Maximum p-value at which another curve has the same period."""
 _USUAL_MOMENTUM = 0.9
+"""Momentum of trials that did not log it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,47 +32,49 @@ class Cycle:
     curve: Curve
     every: int
     """Steps from one evaluation to the next."""
-    found: Periodicity
+    strongest: Periodicity
     epoch: float
-    """Steps of an epoch; NaN where that is unknown."""
+    """Steps of an epoch; NaN if unknown."""
     p: float
-    """p-value, times the number of curves judged; 1 for a period that momentum alone may make."""
+    """p-value times the number of curves judged; 1 for a period that momentum alone can cause."""
     blind: bool
-    """Whether evaluations lie so that the period of an epoch, which is known, cannot show between them."""
+    """Whether the evaluations are too rare to show the known period of an epoch."""
 
     @property
     def steps(self) -> float:
         """The period in steps."""
-        return self.found.period * self.every
+        return self.strongest.period * self.every
 
     @property
     def part(self) -> int:
-        """1 where the period is an epoch, 2 or 3 where it is that part of one, 0 where it is neither or epochs are unknown."""
-        # Two frequencies that differ by less than one cycle over the whole curve are the same.
-        slack = self.found.period / len(self.curve)
+        """1 if the period is an epoch, 2 or 3 if it is a half or a third of one, 0 otherwise."""
+        # Frequencies that differ by less than one cycle over the whole curve cannot be distinguished.
+        slack = self.strongest.period / len(self.curve)
         if not math.isfinite(self.epoch):
             return 0
-        return next((k for k in _PARTS if abs(seen(self.epoch / k / self.every) / self.found.period - 1) <= slack), 0)
+        return next(
+            (k for k in _PARTS if abs(apparent(self.epoch / k / self.every) / self.strongest.period - 1) <= slack), 0
+        )
 
     def shared_by(self, other: Cycle) -> bool:
-        """Whether another curve has the same period: in parts of its own epoch, or in steps."""
+        """Whether another curve has the same period, in its own epochs or in steps."""
         own = other.epoch / self.part if self.part and math.isfinite(other.epoch) else self.steps
-        there = periodicity(other.curve.values, seen(own / other.every))
-        return there is not None and there.p <= _AGREES
+        same = periodicity(other.curve.values, apparent(own / other.every))
+        return same is not None and same.p <= _MAX_P
 
 
-def seen(period: float) -> float:
-    """The period, in evaluations, at which one of `period` evaluations shows: one faster than two evaluations looks slower."""
+def apparent(period: float) -> float:
+    """The apparent period, in evaluations, of a true `period`: below two evaluations, aliasing makes it look slower."""
     frequency = 1 / period
     away = abs(frequency - round(frequency))
     return 1 / away if away > 0 else math.inf
 
 
 def read_cycles(study: Study, trials: Sequence[Trial], looks: Sequence[tuple[str, Costs]]) -> list[Cycle]:
-    """The strongest period of each evenly spaced curve of the trials, the surest first.
+    """The strongest period of each evenly spaced curve, smallest p-value first.
 
-    Where the length of an epoch is known, half of the chance goes to its period. Trials whose learning rate goes up and down
-    are left out: its cycles would show.
+    If the length of an epoch is known, half of the significance level goes to its period. Trials with a cyclic learning rate are
+    left out, because the curves follow its cycles.
     """
     steady = [t for t in trials if not _cyclic_rate(study, t)]
     found = [c for t in steady for metric, costs in looks if (c := _read(t, metric, costs(t).finite)) is not None]
@@ -83,16 +87,16 @@ def _read(trial: Trial, metric: str, curve: Curve) -> Cycle | None:
     if every is None or anything is None:
         return None
     epoch = epoch if epoch > 0 else math.nan
-    known = periodicity(curve.values, seen(epoch / every)) if math.isfinite(epoch) else None
-    best = known if known is not None and known.p <= anything.p else anything
-    p = best.p if known is None else min(1.0, 2 * best.p)
-    cycle = Cycle(trial, metric, curve, every, best, epoch, p, blind=known is None and math.isfinite(epoch))
+    own = periodicity(curve.values, apparent(epoch / every)) if math.isfinite(epoch) else None
+    best = own if own is not None and own.p <= anything.p else anything
+    p = best.p if own is None else min(1.0, 2 * best.p)
+    cycle = Cycle(trial, metric, curve, every, best, epoch, p, blind=own is None and math.isfinite(epoch))
     return cycle if cycle.part or cycle.steps > _ringing(trial) else replace(cycle, p=1.0)
 
 
 def _spacing(curve: Curve) -> int | None:
-    """Steps between evaluations that are evenly spaced; None where they are not, or too few."""
-    if len(curve) < FEWEST:
+    """Steps between evenly spaced evaluations; None if they are uneven or too few."""
+    if len(curve) < MIN_POINTS:
         return None
     gaps = np.diff(curve.steps)[1:]
     usual = int(np.median(gaps))
@@ -100,10 +104,9 @@ def _spacing(curve: Curve) -> int | None:
 
 
 def _ringing(trial: Trial) -> float:
-    """The longest period, in steps, with which momentum by itself may make a loss swing.
+    """The longest period, in steps, at which momentum alone can make a loss oscillate.
 
-    Along a direction of any curvature the weights swing like a damped spring, at a rate of (1 - momentum) / 2 a step; only
-    oscillations that are faster than they are damped show.
+    Weights oscillate like a spring with a damping rate of (1 - momentum) / 2 per step; slower oscillations are damped away.
     """
     values = [as_number(trial.facts.get(f"optimizer.{name}")) for name in ("momentum", "beta1")]
     for name, value in trial.params.items():
@@ -115,7 +118,7 @@ def _ringing(trial: Trial) -> float:
 
 
 def _cyclic_rate(study: Study, trial: Trial) -> bool:
-    """Whether the learning rate rises again and again."""
+    """Whether the learning rate rises and falls at least twice."""
     if '"cyclic"' in trial.facts.get("schedule", ""):
         return True
     rates = study.curve(trial, "learning_rate").finite.values

@@ -1,36 +1,55 @@
-"""Training losses that rise slowly where they should fall."""
+"""Training losses that rise steadily, beyond noise and not in one jump."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
 
 from advisor.computed.curves.curve_tails import good_trials
 from advisor.computed.stability import instability, loss_blowups, validation_check
+from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Signal, Study, Trial
-from advisor_rules.curves._rising import SlowRise, slow_rise
+from advisor.stats.curve import Rise, end_rise
 
 _LOSSES: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
 _RAISED = 1.5
-"""Learning rates up to this multiple of the one at the lowest loss count as the same."""
+"""A learning rate counts as raised above this multiple of the rate at the lowest loss."""
+_BLOCKS = 12
+"""Maximum number of stretches of the way up."""
+_MIN_BLOCKS = 5
+"""Minimum number of stretches. Four in ascending order have p = 1/24, which is too close to 5 %; five have p = 1/120."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRise:
+    """A curve from its lowest level to its end."""
+
+    rise: Rise
+    """From the lowest level to that of the end, tested against noise."""
+    p: float
+    """p-value of both the size of the rise and its steadiness."""
+    steepest: float
+    """Largest share of the rise between two of up to 12 neighbouring stretches; near 1 for a jump."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRise:
-    """How one training loss of one trial ends, against its lowest level."""
+    """A training loss of one trial: the level of its end compared with its lowest level."""
 
     trial: Trial
     metric: str
-    """As logged."""
     points: int
     step: int
     """The step of the lowest level."""
     slow: SlowRise
     p: float
-    """p-value of a steady rise, times the number of curves judged; 1 where it is immaterial, a jump or the schedule's doing."""
+    """p-value of a steady rise, times the number of curves judged; 1 if it is immaterial, a jump, or due to the schedule."""
     ended_above_start: bool
     improving: bool
-    """Whether the trial's evaluations go on improving all the same."""
+    """Whether the trial's evaluations still improve."""
 
     @property
     def low(self) -> float:
@@ -46,10 +65,10 @@ class TrainingRise:
 def read_rises(
     study: Study, best: int, reach: float, *, material: float, visible: float, jump: float
 ) -> list[TrainingRise]:
-    """The training losses of the `best` good trials, best trial first, and of one trial the surest rise first.
+    """The training losses of the `best` good trials: best trial first, then smallest p-value first. Raises MissingData without one.
 
-    Raises MissingData where no trial is good. material, visible: smallest rise as a share of what the curve moved, and of its
-    lowest level; jump: share of it that comes at one blow from which on it is no slow rise.
+    material, visible: minimum rise as a share of the curve's range, and of its lowest level. jump: share of the rise in one stretch
+    above which it is a jump.
     """
     found: list[TrainingRise] = []
     for trial in good_trials(study, reach)[:best]:
@@ -79,9 +98,41 @@ def _read(
 
 
 def _rate_raised(study: Study, trial: Trial, curve: Curve, step: int) -> bool:
-    """Whether the learning rate lay higher at any time after the step than at it."""
+    """Whether the learning rate was raised after the step."""
     rates = instability.rates_at(study, trial, curve.steps.astype(float))
     if rates is None:
         return False
     at = int((curve.steps <= step).sum()) - 1
     return float(rates[at:].max()) > _RAISED * float(rates[at])
+
+
+def slow_rise(values: FloatArray) -> SlowRise | None:
+    """Read a finite curve (n,); None if it has fewer than 6 points. If the way up is too short to be steady, p is 1."""
+    rise = end_rise(values)
+    if rise is None:
+        return None
+    # Skip the window of the lowest level: it was selected for being low.
+    way = values[rise.best + max(1, round(0.05 * len(values))) :]
+    blocks = min(_BLOCKS, len(way) // 2)
+    if blocks < _MIN_BLOCKS or rise.height <= 0:
+        return SlowRise(rise, 1.0, 1.0)
+    levels = np.array([float(np.median(part)) for part in np.array_split(way, blocks)])
+    ups = np.diff(np.concatenate([[rise.best_level], levels]))
+    return SlowRise(rise, max(rise.p, steady_p(levels)), float(ups.max()) / max(rise.height, 1e-300))
+
+
+def steady_p(levels: FloatArray) -> float:
+    """One-sided p-value of Kendall's exact test that levels (n,) rise; ties count half."""
+    later = np.sign(levels[None, :] - levels[:, None])[np.triu_indices(len(levels), 1)]
+    rises = float(np.sum(later > 0)) + 0.5 * float(np.sum(later == 0))
+    chances = _inversions(len(levels))
+    return float(min(chances[: int(len(later) - rises) + 1].sum(), 1.0))
+
+
+@lru_cache(maxsize=32)
+def _inversions(n: int) -> FloatArray:
+    """Probabilities of 0, 1, ... inversions in a random permutation of n."""
+    chances = np.ones(1)
+    for k in range(2, n + 1):
+        chances = np.convolve(chances, np.full(k, 1 / k))
+    return chances

@@ -9,6 +9,7 @@ from advisor.computed.curves.overfit import (
     Overfit,
     beyond_chance,
     is_of_acting,
+    name_regularisers,
     only_low_settings,
     read_overfits,
     regulariser_changes,
@@ -16,9 +17,9 @@ from advisor.computed.curves.overfit import (
     validation_curves,
 )
 from advisor.engine.rule import Relation, Rule, Share
-from advisor.model.change import AddParameter
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Message, Name, Objective, Percent, Probability, say
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
 
@@ -27,32 +28,27 @@ class CurveOverfitting(Rule):
     """Validation gets worse after its best while training still improves.
 
     ## What it looks at
-    The validation curve of every feasible trial: how far the level of its end (the median of the last tenth) lies above the lowest
-    level before. The lowest of many noisy levels is low by luck alone, so the p-value is multiplied by their number; the noise
-    is read off the curve itself, also at the scale of these windows, so that slow wandering does not pass for a rise. A training
-    metric (the objective's twin or a loss) must fall over the same steps and none may rise: validation that gets worse because
-    training does is instability. The best trial of each scientific setting comes first, then all feasible trials. Where the
-    objective is no loss, the validation loss is read second, because it often rises while accuracy does not.
+    The validation curve of every feasible trial: does the level of its end (the median of the last tenth) lie above the lowest
+    level before? The lowest of many noisy levels is low by chance, so the p-value is multiplied by their number. The noise comes
+    from the curve itself, also at the scale of a tenth of it, so that slow wandering does not count as a rise. A training metric
+    (the objective on training data, or a loss) must fall over the same steps and none may rise: if training gets worse too, it is
+    unstable. The best trial of each scientific setting is tested first. If the objective is no loss, the validation loss comes
+    second, because it often rises although the accuracy does not fall.
 
     ## Why it matters
-    Where trials overfit, the study prefers whatever hampers training, such as a tiny learning rate or a small model: that
-    regularises by accident. Scientific settings compare fairly once each is regularised well. Where the regulariser itself is the
-    scientific parameter and only its low settings overfit, nothing is wrong and the rule is quiet.
+    If trials overfit, the study prefers whatever hampers training, such as a tiny learning rate or a small model. Scientific
+    settings compare fairly only when each is regularised well. If the regulariser is the scientific parameter itself and only its
+    low settings overfit, nothing is wrong and the rule is quiet.
 
     ## What to do
-    Search a regulariser (dropout, weight decay, label smoothing) in the next round, or widen the upper side of the one that is
-    searched; prefer that to a smaller model.
+    Search a regulariser (dropout, weight decay, label smoothing) in the next round, or extend the one that is searched upwards.
+    Prefer that to a smaller model.
 
     ## How sure
-    Confidence is 1 minus the p-value, corrected for the number of trials (Benjamini-Hochberg); where no training metric was
-    logged, 0.6 of that, since instability cannot be excluded. A trial needs 6 evaluations or more.
-
-    Measured on simulated studies. False alarms, on curves that fall and flatten with noise of lag-1 correlation up to 0.8: at most
-    1 % for 1 or 10 trials with 10 to 200 evaluations. Detected, for a single trial that rises again by 10 or 20 times the noise of
-    one evaluation: 28 and 85 % with 10 evaluations, 93 and 100 % with 20, 100 and 100 % with 50.
-
-    Example: "The best trial trial-3 overfits: val/loss gets worse, from 0.356 at step 2800 to 0.484 at its end, while train/loss
-    still improves; 2 of 12 feasible trials overfit."
+    Confidence is 1 minus the p-value, corrected for the number of trials (Benjamini-Hochberg). It is 0.6 of that if no training
+    metric was logged, because the trial may be unstable instead. In simulated studies of 1 or 10 trials that fall and flatten,
+    with a lag-1 correlation of the noise up to 0.8, the rule fired in at most 1 %. A single trial that rises again by 10 or 20
+    times its noise was found in 28 and 85 % with 10 evaluations, 93 and 100 % with 20, and always with 50.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -61,26 +57,26 @@ class CurveOverfitting(Rule):
         Relation(
             rules=("ckpt-best-lost",),
             shares="trials",
-            because="The last step is worse than the best one because the trial overfits after it.",
+            because="The trial overfits after its best step, so its last step is worse.",
             waits=False,
         ),
     )
 
     material: Share = 0.02
-    """Smallest rise worth a word, as a share of the distance between highest and lowest level, of the trial's own curve and of the
-    best trial's. Our choice."""
+    """Minimum rise, as a share of the distance between the highest and the lowest level, of both the trial's own curve and the best
+    trial's. Our choice."""
     false_alarms: Share = 0.05
-    """How often, per study, chance alone may raise a finding."""
+    """Maximum share of studies in which chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """At most one finding: of the objective, else of the validation loss."""
         trials, objective = study.ranked(), study.spec.objective.metric
         if is_of_acting(objective):
             raise MissingData(
-                f"{objective} is measured by acting and on no held-out data, so nothing can overfit it; log a metric of such data"
+                f"{objective} is the reward of a policy, not a metric of held-out data; log one, such as a validation loss"
             )
         if not trials:
-            raise MissingData("no trial ended with a finite objective, so no curve can be judged")
+            raise MissingData("no trial ended with a finite objective")
         winners = setting_winners(study, trials)
         first = {t.index for t in winners}
         looks = validation_curves(study)
@@ -104,28 +100,16 @@ class CurveOverfitting(Rule):
     def _report(self, study: Study, metric: str, hits: list[Overfit], winners: list[Trial], feasible: int) -> Finding:
         top, objective = hits[0], study.spec.objective.metric
         leading = top.trial in winners
-        levels = (top.rise.best_level, top.rise.level)
-        start, end = levels if metric != objective else (study.objective_value(v) for v in levels)
-        who = "The best trial" if top.trial == winners[0] else "The best trial of its setting," if leading else "Trial"
-        message = f"{who} {top.trial.name} overfits: {metric} gets worse, "
-        message += f"from {start:.4g} at {study.at(top.step)} to {end:.4g} at its end"
-        message += f", while {top.training} still improves" if top.training else " (no training metric was logged)"
-        if feasible > 1:
-            message += f"; {len(hits)} of {feasible} feasible trials overfit"
-        if metric != objective:
-            message += f", though {objective} does not get worse beyond noise"
         changes = tuple(regulariser_changes(study))
-        names = " and ".join(c.name if isinstance(c, AddParameter) else c.parameter for c in changes)
-        figures = (
-            ("evaluations of the trial", str(len(top.curve))),
-            ("rise, share of the way from best to worst", f"{top.rise.share:.1%} (told from {self.material:.0%})"),
-            ("rise over its standard error", f"{top.rise.height:.3g} / {top.rise.error:.2g}"),
-            ("p-value, corrected for steps and trials", f"{top.p:.2g} (told up to {self.false_alarms:g} per study)"),
-            ("feasible trials that overfit", f"{len(hits)} of {feasible}"),
-        )
         return self.finding(
-            message + ".",
-            action=f"Search {names or 'another regulariser'} with room for more regularisation before choosing a smaller model.",
+            say(
+                "{rise}{context}",
+                rise=_rise(study, metric, top, winners),
+                context=_context(hits, feasible, metric, objective),
+            ),
+            action=say(
+                "Search {regularisers} before you choose a smaller model.", regularisers=name_regularisers(changes)
+            ),
             severity="warning" if leading and metric == objective else "note",
             confidence=(1 - top.p) * (1.0 if top.training else 0.6),
             subject=metric,
@@ -133,11 +117,63 @@ class CurveOverfitting(Rule):
             evidence=(
                 CurveEvidence(
                     metrics=(metric, top.training) if top.training else (metric,),
-                    caption=f"{metric} is best around {study.at(top.step)}, with {start:.4g}, and ends at {end:.4g}.",
+                    caption=say("{metric} gets worse after {best}.", metric=Name(metric), best=study.at(top.step)),
                     trials=tuple(h.trial.id for h in hits[:5]),
                     marks=tuple(Mark(trial=h.trial.id, step=h.step, label="best level") for h in hits[:5]),
                 ),
-                FigureEvidence(rows=figures),
+                self._figures(top, len(hits), feasible),
             ),
             changes=changes,
         )
+
+    def _figures(self, top: Overfit, overfit: int, feasible: int) -> FigureEvidence:
+        return FigureEvidence(
+            rows=(
+                ("evaluations of the trial", say("{n}", n=len(top.curve))),
+                (
+                    "rise, share of the way from best to worst",
+                    say("{share} (limit {limit})", share=Percent(top.rise.share, 1), limit=Percent(self.material)),
+                ),
+                ("rise and its standard error", say("{rise}, {error}", rise=top.rise.height, error=top.rise.error)),
+                (
+                    "p-value, corrected for steps and trials",
+                    say("{p} (limit {limit} per study)", p=Probability(top.p), limit=self.false_alarms),
+                ),
+                ("feasible trials that overfit", say("{overfit} of {feasible}", overfit=overfit, feasible=feasible)),
+            )
+        )
+
+
+def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Message:
+    """The sentence on the first trial: how far its validation rises, and what training does meanwhile."""
+    levels = (top.rise.best_level, top.rise.level)
+    best, end = levels if metric != study.spec.objective.metric else (study.objective_value(v) for v in levels)
+    who = (
+        "The best trial"
+        if top.trial == winners[0]
+        else "The best trial of its setting"
+        if top.trial in winners
+        else "Trial"
+    )
+    return say(
+        "{who}, {trial}, overfits: {metric} gets worse, from {best} at {step} to {end} at its end{training}.",
+        who=who,
+        trial=Name(top.trial.name),
+        metric=Name(metric),
+        best=Objective(best),
+        step=study.at(top.step),
+        end=Objective(end),
+        training=say(", while {name} still improves", name=Name(top.training)) if top.training else "",
+    )
+
+
+def _context(hits: list[Overfit], feasible: int, metric: str, objective: str) -> Message:
+    """The sentences on the other trials, and on a metric that is not the objective."""
+    share = say(" {n} of {of} feasible trials overfit.", n=len(hits), of=feasible) if feasible > 1 else ""
+    note = "" if hits[0].training else " No training metric was logged, so it may be instability instead."
+    calm = (
+        say(" The objective, {name}, does not get worse beyond noise.", name=Name(objective))
+        if metric != objective
+        else ""
+    )
+    return say("{share}{note}{calm}", share=share, note=note, calm=calm)

@@ -2,45 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.curves import curve_tails
+from advisor.computed.curves.curve_tails import Ending
 from advisor.engine.rule import Count, Expectation, Relation, Rule, Share
 from advisor.model.change import Advise, SetField
 from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal
+from advisor.model.message import Message, Number, Percent, Probability, listed, say
 from advisor.model.study import Study
+
+_STRETCH = (
+    "Spend the extra steps at a high learning rate: stretch a cosine decay over the new length; keep a linear decay as long as it "
+    "was and put the extra steps before it."
+)
 
 
 class CurveStillImproving(Rule):
     """The best trials still improve when their training ends.
 
     ## What it looks at
-    The objective over the last fifth of the steps, in the best few trials: is it falling beyond the trial's own noise, by the slope
-    of a line through it (widened where the noise is autocorrelated) or by a sign test of its steps? The slope, and how much it
-    shrank since the fifth before, give a forecast of what training as long again would bring. The rule speaks when most of the best
-    trials improve *and* the forecast is worth having. A trial that was cut short is no evidence: of course it still improved.
+    The objective of the best few trials over the last fifth of their steps. Does it improve beyond its noise? A line through these
+    evaluations (with wider errors if the noise is autocorrelated) and a sign test of their differences both decide. The slope,
+    and how much it shrank since the fifth before, give a forecast of the gain from training as long again. The rule fires if most
+    of the best trials improve and the forecast is worth the steps. Trials that were cut short are left out.
 
     ## Why it matters
-    Compute limits such a study: training longer or faster improves results directly, and trials compared too early can be ranked
-    wrongly.
+    Compute limits this study: longer training improves its results directly. Comparing trials too early can rank them wrongly.
 
     ## What to do
-    Train longer, by the factor that the curves ask for (1.5 to 3), and stretch the learning-rate schedule with it: a cosine decay
-    over the new length from the same base rate; a linear decay as long as before, after a longer constant part. Extra steps at the
-    tiny rate at which the old schedule ended are wasted. Then tune the decay again.
+    Train longer, by the factor that the curves ask for (1.5 to 3). Stretch the learning-rate schedule with the training, because
+    extra steps at the tiny rate at which the old schedule ended are wasted: a cosine decay over the new length from the same base
+    rate; a linear decay as long as before, after a longer constant part. Then tune the decay again.
 
     ## How sure
-    Confidence: the probability, from the noise alone, that the forecast exceeds the threshold, times the share of the best trials
-    that agree. The forecast takes the curve to go on as it ends; a schedule that decays to zero makes it a rough one. In 400
-    simulated studies each of flat curves with 10 to 50 evaluations the rule fired in at most 1.3 % with white noise and 3 % with a
-    lag-1 correlation of 0.5; promised are 5 %. Noise that wanders over tens of evaluations (0.8 and 0.9) brings it to 3 to 5 %.
-
-    *Example:* "3 of the 3 best trials still improve when they end at step 10,000: training as long again promises 46 % (36 % to
-    56 %) of what the run gained."
+    Confidence is the probability, from the noise, that the forecast exceeds the threshold, times the share of the best trials that
+    agree. The forecast continues the curve as it ends, so it is rough for schedules that decay to zero. In 400 simulated studies
+    each of flat curves with 10 to 50 evaluations the rule fired in at most 1.3 % with white noise, 3 % with a lag-1 correlation of
+    0.5, and 3 to 5 % with one of 0.8 or 0.9.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -50,7 +53,7 @@ class CurveStillImproving(Rule):
         Relation(
             rules=("steps-compute-bound",),
             shares="trials",
-            because="That the curves still fall at their end is what shows it.",
+            because="Curves that still fall at their end show that compute limits the study.",
             waits=False,
         ),
         Relation(
@@ -59,77 +62,97 @@ class CurveStillImproving(Rule):
                 "tuning-saturated",
             ),
             shares="study",
-            because="The trials end before they are done.",
+            because="The training is too short: its trials end while they still improve.",
         ),
         Relation(
             rules=("space-undersampled",),
             shares="study",
-            because="The trials end before they are done: the best of them is the fastest, which need not be the best in the end.",
+            because="The trials end while they still improve, so the best one may only be the fastest.",
         ),
     )
 
     best: Count = curve_tails.BEST
-    """How many of the best trials to look at: the playbook asks for at least the best few."""
+    """Number of best trials to look at. The playbook asks for at least the best few."""
     reach: Share = curve_tails.REACH
-    """How far behind the best a trial may be to count among them, as a share of what the best trial gained over its run."""
+    """Maximum distance of these trials from the best one, as a share of what the best one gained over its run. Our choice."""
     tail: Share = curve_tails.TAIL
-    """Share of the steps that is the end of training; more where it holds fewer than 5 evaluations."""
+    """Share of the steps that counts as the end of training; more if it holds fewer than 5 evaluations. Our choice."""
     material: Share = curve_tails.MATERIAL
-    """Smallest forecast gain worth training longer for, as a share of what the run gained; ours."""
+    """Minimum forecast gain, as a share of what the run gained. Our choice."""
     false_alarms: Share = 0.05
-    """How often, per study, noise alone may raise a finding: the level of each trial's test; most trials must pass it."""
+    """Maximum share of studies in which noise alone raises a finding: the level of each trial's test; most trials must pass."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding about the study."""
+        """At most one finding, about the study."""
         judged = curve_tails.best_endings(study, self.best, self.reach, tail=self.tail)
-        firing = curve_tails.still_improving(judged, self.material, self.false_alarms)
-        if not firing:
-            return
-        middle = sorted((e.end for e in firing), key=lambda end: end.forecast)[len(firing) // 2]
-        low, high = (max(x, 0.0) for x in middle.forecast_interval())
-        steps = curve_tails.typical_steps(study, firing)
-        longer = curve_tails.round_up(steps * float(np.median([e.end.stretch for e in firing])))
-        sure = float(np.mean([e.end.chance_above(self.material) for e in firing])) * len(firing) / len(judged)
-        promise = f"{middle.forecast:.1%} ({low:.1%} to {high:.1%}) of what the run gained"
-        who = f"{len(firing)} of the {len(judged)} best trials still improve when they end" if len(judged) > 1 else ""
-        who = who or "The best trial still improves when it ends"
-        trials = [e.trial for e in firing]
-        yield self.finding(
-            f"{who} at {study.at(firing[0].steps)}: training as long again promises {promise}.",
-            action=f"Train for {study.length(longer)} instead of {steps:,} and tune the learning-rate decay for the new length.",
+        improving = curve_tails.still_improving(judged, self.material, self.false_alarms)
+        if improving:
+            yield self._finding(study, improving, len(judged))
+
+    def _finding(self, study: Study, improving: list[Ending], judged: int) -> Finding:
+        middle = sorted((e.end for e in improving), key=lambda end: end.forecast)[len(improving) // 2]
+        forecast = _forecast(middle.forecast, middle.forecast_interval())
+        steps = curve_tails.typical_steps(study, improving)
+        longer = curve_tails.round_up(steps * float(np.median([e.end.stretch for e in improving])))
+        sure = float(np.mean([e.end.chance_above(self.material) for e in improving])) * len(improving) / judged
+        several = say("{n} of the {judged} best trials still improve at their end,", n=len(improving), judged=judged)
+        trials = [e.trial for e in improving]
+        return self.finding(
+            say(
+                "{trials} {at}. Training as long again would add {forecast} of what the run gained.",
+                trials=several if judged > 1 else "The best trial still improves at its end,",
+                at=study.at(improving[0].steps),
+                forecast=forecast,
+            ),
+            action=say(
+                "Lengthen the training from {steps} to {longer} and tune the learning-rate decay for the new length.",
+                steps=steps,
+                longer=study.length(longer),
+            ),
             severity="warning" if middle.forecast >= 5 * self.material else "note",
             confidence=sure,
             trials=trials,
             evidence=(
                 CurveEvidence(
                     metrics=(study.spec.objective.metric,),
-                    caption=f"The last {middle.window:.0%} of the training brought {middle.gain:.1%} of what the run gained.",
+                    caption=say(
+                        "The last {tail} of the training brought {gain} of what the run gained.",
+                        tail=Percent(middle.window),
+                        gain=Percent(middle.gain, 1),
+                    ),
                     trials=tuple(t.id for t in trials),
                 ),
-                FigureEvidence(
-                    rows=(
-                        ("trials judged", f"{len(judged)}, of which {len(firing)} still improve"),
-                        ("evaluations at the end", ", ".join(str(e.end.points) for e in firing)),
-                        ("gain at the end", ", ".join(f"{e.end.gain:.2%} ± {e.end.error:.2%}" for e in firing)),
-                        ("over the gain just before", ", ".join(f"{e.end.slowing:.2f}" for e in firing)),
-                        ("p-value against a flat end", ", ".join(f"{e.end.p:.2g}" for e in firing)),
-                        (
-                            "forecast for as many steps again",
-                            f"{middle.forecast:.1%}, 90 % interval {low:.1%} to {high:.1%}",
-                        ),
-                        ("thresholds", f"forecast above {self.material:.1%}, p at most {self.false_alarms:g}"),
-                    )
-                ),
+                self._figures(improving, judged, forecast),
             ),
             changes=(
                 SetField(
                     field="max_train_steps",
                     value=longer,
-                    why=f"The best trials still improve at {study.at(steps)}: as long again promise {promise}.",
+                    why=f"The best trials still improve at {study.at(steps)}. Training as long again would add {forecast} of the "
+                    "gain so far.",
                 ),
-                Advise(
-                    text="Spend the extra steps at a high learning rate: stretch a cosine decay from the same base rate over the "
-                    "new length, keep a linear decay as long as it was after a longer constant part; then tune the decay again."
-                ),
+                Advise(text=_STRETCH),
             ),
         )
+
+    def _figures(self, improving: Sequence[Ending], judged: int, forecast: Message) -> FigureEvidence:
+        ends = [e.end for e in improving]
+        gains = [say("{gain} ± {error}", gain=Percent(e.gain, 2), error=Percent(e.error, 2)) for e in ends]
+        return FigureEvidence(
+            rows=(
+                ("trials judged", say("{judged}; {n} still improve", judged=judged, n=len(ends))),
+                ("evaluations at the end", listed([f"{e.points:,}" for e in ends], 9)),
+                ("gain at the end, ± standard error", listed(gains, 9)),
+                ("ratio to the gain just before", listed([Number(e.slowing, 2) for e in ends], 9)),
+                ("p-value against a flat end", listed([Probability(e.p) for e in ends], 9)),
+                ("forecast for as many steps again, 90 % interval", forecast),
+                ("limit of the p-value", say("{limit}", limit=self.false_alarms)),
+                ("minimum forecast", say("{limit}", limit=Percent(self.material, 1))),
+            )
+        )
+
+
+def _forecast(middle: float, interval: tuple[float, float]) -> Message:
+    """The forecast gain with its 90 % interval: `46 % (36 % to 56 %)`."""
+    low, high = (Percent(max(end, 0.0), 1) for end in interval)
+    return say("{middle} ({low} to {high})", middle=Percent(middle, 1), low=low, high=high)

@@ -8,7 +8,7 @@ from advisor.engine.explain import cause_of
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 from advisor.model.spec import Parameter
-from advisor_rules.curves._lr_as_regulariser import together
+from advisor_rules.curves._lr_as_regulariser import rank_correlation_p
 
 RULE = "curve-best-is-regularised-by-accident"
 T = np.linspace(0, 1, 30)
@@ -33,19 +33,18 @@ def study(overfit=OVERFIT, seed=0, rates=RATES, others=None, **kwargs):
     return make_study(params, {"val/loss": valid, "train/loss": train}, **kwargs)
 
 
-def best_at_the_lowest():
+def example():
     """Only the two lowest rates do not overfit, and one of them wins."""
     return study(np.where(PLACE < 0.15, 0.0, 0.4 + OVERFIT))
 
 
 def test_a_low_rate_that_wins_because_the_others_overfit():
-    shown = best_at_the_lowest()
+    shown = example()
     assert shown.ranked()[0].index < 3
     (finding,) = verdict(RULE, shown).findings
     assert (finding.severity, finding.subject, finding.side, finding.goal) == ("warning", "lr", "low", "boundary")
     assert finding.confidence > 0.95
     assert finding.trials[0] == shown.ranked()[0].id
-    assert "trials that train better at higher rates overfit" in finding.message
     added = {c.name: c for c in finding.changes if c.kind == "add"}
     assert set(added) == {"dropout", "weight_decay"}
     spec = added["dropout"].apply(shown.spec)
@@ -80,7 +79,7 @@ def test_quiet_where_a_middle_rate_wins():
 
 
 def test_quiet_where_the_training_of_higher_rates_is_no_better():
-    shown = best_at_the_lowest()
+    shown = example()
     valid = [np.asarray(shown.metric(t, "val/loss").values) for t in shown.trials]
     alike = make_study([dict(t.params) for t in shown.trials], {"val/loss": valid, "train/loss": [list(2 - T)] * 10})
     assert verdict(RULE, alike).status == "quiet"
@@ -103,7 +102,7 @@ def test_it_cannot_tell_without_rates_trials_or_training_curves():
     for shown in (one_rate, study(OVERFIT[:4], rates=RATES[:4]), study(np.zeros(6), rates=[0.01] * 6)):
         said = verdict(RULE, shown)
         assert said.status == "not-assessed"
-        assert "5 trials with a learning rate" in said.reason
+        assert "5 trials" in said.reason
     bare = make_study([{"lr": 0.1 * i} for i in range(1, 7)], {"val/loss": [2 - T] * 6})
     assert "log the training loss" in verdict(RULE, bare).reason
 
@@ -126,8 +125,8 @@ def test_it_keeps_its_promise_where_overfitting_has_nothing_to_do_with_the_rate(
 
 def test_the_correlation_is_exact_for_few_and_agrees_for_more():
     up = np.arange(5.0)
-    assert together(up, up, "greater") == pytest.approx(1 / 120)
-    assert together(up, up, "less") == 1.0
-    assert together(up, np.ones(5), "greater") == 1.0
+    assert rank_correlation_p(up, up, "greater") == pytest.approx(1 / 120)
+    assert rank_correlation_p(up, up, "less") == 1.0
+    assert rank_correlation_p(up, np.ones(5), "greater") == 1.0
     nine = np.array([1.0, 2, 3, 4, 5, 6, 7, 9, 8])
-    assert together(nine, np.arange(9.0), "greater") < 1e-4
+    assert rank_correlation_p(nine, np.arange(9.0), "greater") < 1e-4

@@ -22,18 +22,21 @@ def settling(at=0.3, seed=0):
     return noisy(np.maximum(1 - T / at, 0) + 1, seed=seed)
 
 
+def example():
+    return study([settling(0.3, 0), settling(0.25, 1), settling(0.2, 2)])
+
+
 def test_fires_and_names_a_number_of_steps():
-    said = verdict(RULE, study([settling(0.3, 0), settling(0.25, 1), settling(0.2, 2)]))
-    (finding,) = said.findings
+    (finding,) = verdict(RULE, example()).findings
     assert len(finding.trials) == 3
-    spec = finding.changes[0].apply(study([settling()]).spec)
+    spec = finding.changes[0].apply(example().spec)
     assert 1400 <= spec.max_train_steps <= 2200
     assert finding.changes[1].apply(spec).notes
 
 
 def test_training_cost_must_be_flat_too():
     flat_too = verdict(RULE, study([settling()], [settling(0.25, 5)]))
-    assert "training and validation data" in flat_too.findings[0].message
+    assert "training and validation" in flat_too.findings[0].message
     assert verdict(RULE, study([settling()], [noisy(2 - 1.5 * T)])).status == "quiet"
 
 

@@ -22,6 +22,10 @@ def equal_trials(seed=0, count=8, **kwargs):
     return [curve(rng, **kwargs) for _ in range(count)]
 
 
+def example():
+    return first_firing(train_learning_rate=[[0.1] * 60] * 8)[0]
+
+
 def test_equal_trials_are_ranked_by_luck():
     fired = [verdict(RULE, study(equal_trials(seed))) for seed in range(20)]
     assert sum(v.status == "fired" for v in fired) >= 15

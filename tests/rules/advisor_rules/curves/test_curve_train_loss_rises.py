@@ -31,17 +31,17 @@ def study(training, validation=None, **options):
     return make_study(params, curves, **options)
 
 
+def example():
+    return study([rising(0), rising(1), falling(2)])
+
+
 def test_fires_and_asks_to_look_for_the_bug():
-    said = verdict(RULE, study([rising(0), rising(1), falling(2)]))
-    (finding,) = said.findings
+    (finding,) = verdict(RULE, example()).findings
     assert finding.goal == "pipeline"
     assert finding.severity == "warning"
     assert finding.subject == "train/loss"
     assert finding.confidence > 0.95
     assert finding.trials == ("run0", "run1")
-    assert str(finding.message).startswith(
-        "The training loss of the best trial trial-0 rises: train/loss goes from 0.3"
-    )
     (change,) = finding.changes
     assert change.apply(study([rising()]).spec).notes == (change.text,)
 
@@ -162,5 +162,5 @@ def test_a_note_where_evaluations_go_on_improving():
     better = 0.5 + 2 * np.exp(-T / 0.5) + noise(7, 0.005)
     (finding,) = verdict(RULE, study([rising(0, by=4.0)], [better])).findings
     assert finding.severity == "note"
-    assert str(finding.message).endswith("at its end, while val/loss goes on improving.")
+    assert "val/loss" in finding.message
     assert "augmentation" in finding.action

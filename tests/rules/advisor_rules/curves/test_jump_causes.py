@@ -1,0 +1,13 @@
+"""Whether training jumps together with validation."""
+
+import numpy as np
+
+from advisor_rules.curves._jump_causes import move_together
+
+
+def test_whether_two_curves_jump_together():
+    rng = np.random.default_rng(3)
+    a = rng.standard_normal(60)
+    assert move_together(a, a + 0.3 * rng.standard_normal(60)) < 0.001
+    assert move_together(a, rng.standard_normal(60)) > 0.01
+    assert np.isnan(move_together(a, np.zeros(60)))
