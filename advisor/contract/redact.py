@@ -1,64 +1,134 @@
-"""Keeps passwords out of messages, tags and files, for the analysis and for what runs inside trainings: standard library only."""
+"""Keeps passwords out of messages, tags and files, for the analysis and for what runs inside trainings: standard library only.
+
+An address that a user gives is parsed once (`learn`); from then on its password is hidden by value wherever it appears, however it
+was quoted. Patterns only serve text of unknown origin.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from urllib.parse import quote, unquote
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 _USERINFO = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@]{0,128}:(?!\d{1,5}[/?#])[^\s'\"]{0,2048})@")
-"""A password may hold a slash, and an @: drivers take it so. Then it is of bounded length, as a line may hold many addresses."""
+"""User and password of an address inside a text. A password may hold a slash or an @; its length is bounded."""
 _NAMED = r"((?:ssl)?password|passwd|pwd|token|secret|api_key|access_key)=[^&;\s'\"]+"
 _ASSIGNED = re.compile(rf"(?i)\b{_NAMED}")
 _QUERY = re.compile(rf"(?i)(?<=[?&;]){_NAMED}")
 _ENVIRONMENT = re.compile(
-    r"(?i)(token|password|passwd|passphrase|secret|credentials?|(api|access|private|secret|account)_?key)$"
+    r"(?i)(token|password|passwd|passphrase|secret|credentials?|apikey|[a-z0-9]_(pwd|pass|key|pat))$"
 )
-"""Names of variables whose values are nobody else's business: PGPASSWORD, MLFLOW_TRACKING_TOKEN, AWS_SECRET_ACCESS_KEY."""
-_FEWEST = 6
-"""Characters of a value that is looked for wherever it stands; a shorter one is a word of any sentence."""
+"""Names of environment variables whose values are secrets: PGPASSWORD, MLFLOW_TRACKING_TOKEN, SSH_KEY, MYSQL_PWD."""
+_MIN_LENGTH = 6
+"""Minimum characters of a value that is hidden wherever it appears; a shorter one is a word of any sentence."""
+_MIN_LEARNED = 3
+"""The same for the password of an address that the user gave."""
+HIDDEN = "***"
+
+_learned: dict[str, str] = {}
+"""Texts to hide, and what stands in their place: addresses that were given, and their passwords in every quoting."""
+
+
+def learn(address: str) -> str:
+    """Hide the secrets of an address wherever they appear from now on, and return the address without them.
+
+    address: one whole address as a user gave it, such as the value of an option. User and password of a web address end as
+    `urllib` parses them; those of a database end at the last @, whatever characters they hold. Anything that is no address is
+    returned as it is.
+    """
+    scheme, found, rest = address.partition("://")
+    if not found or not re.fullmatch(r"[\w.+-]+", scheme.strip()):
+        return address
+    web = scheme.strip().lower() in ("http", "https", "ws", "wss") and re.match(
+        r"[^:@/?#\s]+(:\d{0,5})?([/?#]|$)", rest
+    )
+    user, at, host = ("", "", rest) if web else rest.rpartition("@")
+    password = user.partition(":")[2]
+    secrets = [password, *(value for name, value in _query(address) if is_secret(name) or _ENVIRONMENT.search(name))]
+    for secret in secrets:
+        for form in _forms(secret):
+            if len(form) >= _MIN_LEARNED:
+                _learned[form] = HIDDEN
+    safe = f"{scheme}://{HIDDEN}@{host}" if at else address
+    safe = _QUERY.sub(rf"\1={HIDDEN}", safe)
+    if safe != address:
+        _learned[address] = safe
+    return safe
 
 
 def redact(text: str) -> str:
-    """`text` without what signs anybody in.
+    """Return `text` without secrets.
 
-    That is the `user:password@` of URIs, a `password=...` of their queries, and the values of this process's environment variables
-    that are called passwords, tokens or keys, or are the password of an address there.
+    Hidden are the passwords of addresses that were learned, the `user:password@` of other addresses, a `password=...` of their
+    queries, and the values of this process's environment variables that are called passwords, tokens or keys.
     """
-    return _ASSIGNED.sub(r"\1=***", _without_values_and_userinfo(text))
+    return _ASSIGNED.sub(rf"\1={HIDDEN}", _without_values_and_userinfo(text))
+
+
+def redact_value(value: str) -> str:
+    """As `redact`, for a whole value such as a parameter or an argument: if it is an address, its secrets are learned first."""
+    return redact(learn(value))
 
 
 def _without_values_and_userinfo(text: str) -> str:
+    if _learned:
+        text = _pattern(tuple(_learned)).sub(lambda found: _learned[found.group()], text)
     values = _values(tuple(os.environ.items()))
-    return _USERINFO.sub("***@", values.sub("***", text) if values is not None else text)
+    return _USERINFO.sub(f"{HIDDEN}@", values.sub(HIDDEN, text) if values is not None else text)
+
+
+@lru_cache(maxsize=1)
+def _pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, sorted(texts, key=lambda text: (-len(text), text)))))
 
 
 @lru_cache(maxsize=2)
 def _values(environment: tuple[tuple[str, str], ...]) -> re.Pattern[str] | None:
-    """What is secret in the environment, as it stands and as addresses quote it, the longest first; None for nothing."""
-    found = {form for value in _given(environment) for form in (value, quote(value, safe=""), unquote(value))}
-    longest = sorted((value for value in found if len(value) >= _FEWEST), key=lambda value: (-len(value), value))
+    """Match the secrets of the environment, as they are and as addresses quote them, the longest first; None if there are none."""
+    found = {form for value in _environment_secrets(environment) for form in _forms(value)}
+    longest = sorted((value for value in found if len(value) >= _MIN_LENGTH), key=lambda value: (-len(value), value))
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest))})(?!\w)") if longest else None
 
 
-def _given(environment: tuple[tuple[str, str], ...]) -> Iterator[str]:
+def _environment_secrets(environment: tuple[tuple[str, str], ...]) -> Iterator[str]:
     for name, value in environment:
         if _ENVIRONMENT.search(name):
             yield value.strip()
         elif "://" in value:
-            yield from re.findall(r"://[^/\s:@]*:(\S+)@", value)
+            yield value.rpartition("@")[0].partition("://")[2].partition(":")[2]
+
+
+def _forms(secret: str) -> set[str]:
+    """The secret as it may appear: raw, quoted, unquoted, on one line, in `repr`; of several lines, each of them."""
+    plain = {secret, unquote(secret)}
+    lines = {line.strip() for form in plain for line in form.splitlines()} if "\n" in secret else set()
+    plain |= {" ".join(form.split()) for form in plain} | lines
+    escaped = {escape(form)[1:-1] for form in plain for escape in (repr, json.dumps, _json_of_any_script)}
+    return {form for text in plain for form in (quote(text, safe=""), quote(text), quote_plus(text))} | plain | escaped
+
+
+def _json_of_any_script(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _query(address: str) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(urlsplit(address).query)
+    except ValueError:  # a bracket or port that is none
+        return []
 
 
 def one_line(error: BaseException | str, limit: int = 300) -> str:
-    """An error as one redacted line of at most `limit` characters, its class first."""
+    """Return an error as one redacted line of at most `limit` characters, its class first."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    return redact(" ".join(text.split()))[:limit]
+    return redact(" ".join(redact(text).split()))[:limit]
 
 
 def reason(error: BaseException) -> str:
-    """`one_line` of an error; of a network's, what the system says of it, not what each library around it makes of that."""
+    """Return `one_line` of an error; of a network error, the operating system's reason without the libraries' wrapping."""
     innermost = error
     while (deeper := innermost.__cause__ or innermost.__context__) is not None:
         innermost = deeper
@@ -68,13 +138,14 @@ def reason(error: BaseException) -> str:
 
 
 _SECRET = re.compile(
-    r"(?i)(^|[-_.\s])(passwords?|passwd|passphrase|secrets?|credentials?|(api|access|private|secret|account|auth)[-_]?keys?|apikey"
+    r"(?i)(^|[-_.\s])(passwords?|passwd|passphrase|pwd|secrets?|credentials?|apikey"
+    r"|(api|access|private|secret|account|auth|ssh|storage|wandb|azure|encryption|signing|client|master)[-_]?keys?"
     r"|(api|access|auth|bearer|hf|hub|wandb|github|session|refresh|id)[-_]?token)$|(^|\.)token$"
 )
 
 
 def is_secret(name: str) -> bool:
-    """Whether something of this name is a password, a key or a token."""
+    """Return whether something of this name is a password, a key or a token."""
     return _SECRET.search(name) is not None
 
 
@@ -82,29 +153,32 @@ _ASSIGNMENT = re.compile(r"""([\w.-]+)(["']?\s*[:=]\s*)(["'])([^"'\n]{4,})\3""")
 
 
 def redact_code(text: str) -> str:
-    """As `redact`, of code or configuration: of what it assigns to passwords, keys and tokens only quoted texts go.
+    """As `redact`, for code or configuration: only quoted texts that are assigned to passwords, keys and tokens are hidden.
 
-    A change of code that holds no secret stays as it is: `def f(token=None)` is none.
+    Code that holds no secret stays as it is: `def f(token=None)` has none.
     """
 
     def hide(found: re.Match[str]) -> str:
         name, between, quote, _ = found.groups()
-        return f"{name}{between}{quote}***{quote}" if is_secret(name) else found.group()
+        return f"{name}{between}{quote}{HIDDEN}{quote}" if is_secret(name) else found.group()
 
-    return _ASSIGNMENT.sub(hide, _QUERY.sub(r"\1=***", _without_values_and_userinfo(text)))
+    return _ASSIGNMENT.sub(hide, _QUERY.sub(rf"\1={HIDDEN}", _without_values_and_userinfo(text)))
 
 
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
-    """A command line with what its options and variables called passwords, keys or tokens are given replaced by `***`."""
-    kept: list[str] = []
+    """Return a command line in which the values of options and variables called passwords, keys or tokens are hidden."""
+    for argument in arguments:
+        learn(argument)
+        learn(argument.partition("=")[2])
+    safe: list[str] = []
     hide_next = False
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if hide_next and not argument.startswith("-"):
-            kept.append("***")
+            safe.append(HIDDEN)
         elif equals and value and is_secret(name.lstrip("-")):
-            kept.append(f"{name}=***")
+            safe.append(f"{name}={HIDDEN}")
         else:
-            kept.append(redact(argument))
+            safe.append(redact(argument))
         hide_next = not equals and argument.startswith("-") and is_secret(argument.lstrip("-"))
-    return kept
+    return safe

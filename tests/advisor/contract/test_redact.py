@@ -1,0 +1,149 @@
+"""Secrets of addresses are hidden by value, whatever characters they hold and whichever way they come in."""
+
+from __future__ import annotations
+
+import json
+import random
+import shlex
+from collections.abc import Iterator
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from advisor.contract import redact as module
+from advisor.contract.redact import is_secret, learn, one_line, redact, redact_arguments, redact_value
+
+_CHARACTERS = "abcXYZ019'\"@#/?:&=%+ \t\\!$*()[]{};,.~^|<>é"
+SCHEMES = ("postgresql", "postgresql+psycopg2", "mysql+pymysql", "mssql+pyodbc")
+
+
+def passwords(count: int) -> Iterator[str]:
+    """Generated passwords, after those that were seen to leak."""
+    yield from ("pa'ss12", 'pa"ss12', "pa ss12", "pa\tss12", "5/abc", "pa@ss12", "pa#ss12", "a/b:c@d")
+    rng = random.Random(7)
+    for _ in range(count):
+        yield "".join(rng.choice(_CHARACTERS) for _ in range(rng.randint(6, 24))).strip() or "secret"
+
+
+PASSWORDS = tuple(passwords(200))
+
+
+@pytest.fixture(autouse=True)
+def nothing_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_learned", {})
+
+
+def fresh() -> Iterator[str]:
+    """The passwords; before each, nothing is known of the one before."""
+    for password in PASSWORDS:
+        module._learned.clear()
+        yield password
+
+
+def address(password: str, scheme: str = "postgresql") -> str:
+    return f"{scheme}://bob:{password}@host:5432/db"
+
+
+def forms(password: str) -> list[str]:
+    quoted = [quote(password, safe=""), quote(password), quote_plus(password)]
+    return [password, *quoted, json.dumps(password)[1:-1], repr(password)[1:-1]]
+
+
+def texts(password: str, uri: str) -> list[str]:
+    """Sentences in which a message, a log or a file may hold the password or its address."""
+    quoted = address(quote(password, safe=""))
+    given = [
+        f"cannot reach {uri}: refused",
+        f"uri={uri!r}",
+        shlex.join(["run", uri]),
+        json.dumps({"uri": uri}),
+        f"`{quoted}`",
+    ]
+    return [*given, *(f"password authentication failed: {form} is wrong" for form in forms(password))]
+
+
+def assert_hidden(password: str, *said: str) -> None:
+    for text in said:
+        for form in forms(password):
+            assert form not in text, text
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_an_address_by_option_hides_its_password_everywhere(scheme: str) -> None:
+    for password in fresh():
+        uri = address(password, scheme)
+        assert learn(uri) == f"{scheme}://***@host:5432/db"
+        assert_hidden(password, *map(redact, texts(password, uri)), *map(one_line, texts(password, uri)))
+
+
+def test_an_address_by_parameter_hides_its_password() -> None:
+    for password in fresh():
+        uri = address(password)
+        assert_hidden(password, redact_value(uri), *map(redact, texts(password, uri)))
+
+
+@pytest.mark.parametrize("words", [["--uri", "{}"], ["--uri={}"], ["db={}"], ["{}"]])
+def test_an_address_on_the_command_line_hides_its_password(words: list[str]) -> None:
+    for password in fresh():
+        uri = address(password)
+        command = redact_arguments(["train.py", *(word.format(uri) for word in words)])
+        assert_hidden(password, *command, shlex.join(command), *map(redact, texts(password, uri)))
+
+
+def test_an_address_in_the_environment_hides_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    for password in fresh():
+        if len(password) < 6:
+            continue
+        monkeypatch.setenv("DATABASE", address(password))
+        assert_hidden(password, *map(redact, texts(password, address(password))))
+
+
+@pytest.mark.parametrize(
+    "name", ["MYSQL_PWD", "SSH_KEY", "WANDB_KEY", "AZURE_STORAGE_KEY", "GITHUB_PAT", "MLFLOW_TRACKING_TOKEN", "DB_PASS"]
+)
+def test_variables_that_are_called_secrets_are(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "planted-secret")
+    assert redact("got planted-secret, 'planted-secret'") == "got ***, '***'"
+
+
+def test_the_working_directory_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PWD", "/home/me/project")
+    monkeypatch.setenv("OLDPWD", "/home/me/elsewhere")
+    assert redact("in /home/me/project, /home/me/elsewhere") == "in /home/me/project, /home/me/elsewhere"
+
+
+def test_a_secret_of_several_lines_is_hidden_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "-----BEGIN KEY-----\nabcdefgh1234\nijklmnop5678\n-----END KEY-----"
+    monkeypatch.setenv("SSH_KEY", key)
+    for text in (f"got {key}", "line abcdefgh1234 of it", " ".join(key.split())):
+        assert "abcdefgh1234" not in redact(text)
+        assert "ijklmnop5678" not in one_line(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://localhost:5000/#/models/foo@champion",
+        "https://host/path?to=me@example.org",
+        "sqlite:///mlflow.db",
+        "see me@host",
+        "0.001",
+    ],
+)
+def test_what_holds_no_secret_stays(text: str) -> None:
+    assert learn(text) == text
+    assert redact(text) == text
+
+
+def test_a_web_address_is_parsed_as_urllib_does() -> None:
+    assert learn("https://me:planted@host/x") == "https://***@host/x"
+    assert redact("Bearer planted") == "Bearer ***"
+    assert learn("https://host/x?password=hidden12") == "https://host/x?password=***"
+    assert redact("it was hidden12") == "it was ***"
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"), [("ssh_key", True), ("storage-key", True), ("db_pwd", True), ("sort_key", False)]
+)
+def test_names_of_secrets(name: str, secret: bool) -> None:
+    assert is_secret(name) is secret
