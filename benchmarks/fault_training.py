@@ -25,8 +25,8 @@ def record(recorder: Recorder, path: Path) -> None:
     spool, file = recorder._spool, open(path, "ab", buffering=0)  # noqa: SIM115 - as long as the training
     append = spool.append
 
-    def tee(frames: bytes, *, matters: bool = False) -> None:
-        append(frames, matters=matters)
+    def tee(frames: bytes, *, critical: bool = False) -> None:
+        append(frames, critical=critical)
         file.write(frames)
 
     spool.append = tee  # type: ignore[method-assign]
