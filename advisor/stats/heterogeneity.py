@@ -27,11 +27,9 @@ class Heterogeneity:
     @property
     def chance_within(self) -> float:
         """Probability that a repetition with the same errors has a range below `critical_range`."""
-        return (
-            float(stats.norm.cdf((self.critical_range - self.spread) / (math.sqrt(2) * self.error)))
-            if self.error > 0
-            else 0.0
-        )
+        if not self.error > 0:
+            return 0.0
+        return float(stats.norm.cdf((self.critical_range - self.spread) / (math.sqrt(2) * self.error)))
 
 
 def heterogeneity(values: FloatArray, errors: FloatArray, level: float) -> Heterogeneity:
