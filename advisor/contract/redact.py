@@ -39,20 +39,16 @@ def learn(address: str) -> str:
     `urllib` parses them; those of a database end at the last @, whatever characters they hold. Anything that is no address is
     returned as it is.
     """
-    scheme, found, rest = address.partition("://")
-    if not found or not re.fullmatch(r"[\w.+-]+", scheme.strip()):
+    scheme, user, host = _parts(address)
+    if scheme is None:
         return address
-    web = scheme.strip().lower() in ("http", "https", "ws", "wss") and re.match(
-        r"[^:@/?#\s]+(:\d{0,5})?([/?#]|$)", rest
-    )
-    user, at, host = ("", "", rest) if web else rest.rpartition("@")
     password = user.partition(":")[2]
     secrets = [password, *(value for name, value in _query(address) if is_secret(name) or _ENVIRONMENT.search(name))]
     for secret in secrets:
         for form in _forms(secret):
             if len(form) >= _MIN_LEARNED:
                 _learned[form] = HIDDEN
-    safe = f"{scheme}://{HIDDEN}@{host}" if at else address
+    safe = f"{scheme}://{HIDDEN}@{host}" if user else address
     safe = _QUERY.sub(rf"\1={HIDDEN}", safe)
     if safe != address:
         _learned[address] = safe
@@ -97,8 +93,8 @@ def _environment_secrets(environment: tuple[tuple[str, str], ...]) -> Iterator[s
     for name, value in environment:
         if _ENVIRONMENT.search(name):
             yield value.strip()
-        elif "://" in value:
-            yield value.rpartition("@")[0].partition("://")[2].partition(":")[2]
+        else:
+            yield _parts(value)[1].partition(":")[2]
 
 
 def _forms(secret: str) -> set[str]:
@@ -112,6 +108,18 @@ def _forms(secret: str) -> set[str]:
 
 def _json_of_any_script(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
+
+
+def _parts(address: str) -> tuple[str | None, str, str]:
+    """Return (scheme, user and password, the rest) of an address; the scheme of anything else is None."""
+    scheme, found, rest = address.partition("://")
+    if not found or not re.fullmatch(r"\s*[\w.+-]+", scheme):
+        return None, "", address
+    plain_host = re.match(r"[^:@/?#\s]+(:\d{0,5})?([/?#]|$)", rest)
+    if scheme.strip().lower() in ("http", "https", "ws", "wss") and plain_host:
+        return scheme, "", rest
+    user, _, host = rest.rpartition("@")
+    return scheme, user, host
 
 
 def _query(address: str) -> list[tuple[str, str]]:
