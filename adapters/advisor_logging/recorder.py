@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from advisor.contract.redact import one_line, redact
+from advisor.contract.redact import learn, learn_arguments, one_line, redact, redact_value
 from advisor_logging.disk_quota import DEFAULT_MB, VARIABLE, DiskQuota, read_limit
 from advisor_logging.shipper import RETRY_S
 from advisor_logging.shipper_process import ShipperProcess, acquire
@@ -93,6 +93,8 @@ class Recorder:
         """
         self._on_rows, self._completion = on_rows, completion
         self._uri = resolve_tracking_uri(settings.tracking_uri)
+        learn(self._uri)
+        learn_arguments([*sys.argv, *sys.orig_argv])
         self.id = uuid.uuid4().hex[:12]
         self.folder = _make_folder(settings.spool, self.id)
         write_json(self.folder / "run.json", _describe(settings, self.id, self._uri))
@@ -124,7 +126,9 @@ class Recorder:
     def note(self, *, tags: Mapping[str, str] | None = None, params: Mapping[str, str] | None = None) -> None:
         """Queue tags and hyperparameters."""
         event = {"tags": tags or {}, "params": params or {}}
-        self._queue.put({kind: {k: redact(v) for k, v in texts.items()} for kind, texts in event.items()})
+        self._queue.put(
+            {kind: {str(k): redact_value(str(v)) for k, v in texts.items()} for kind, texts in event.items()}
+        )
 
     def warn(self, key: str, message: str) -> None:
         """Log one line, once per `key`."""

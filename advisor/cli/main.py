@@ -11,7 +11,7 @@ from types import TracebackType
 import click
 
 from advisor import __version__
-from advisor.contract.redact import redact
+from advisor.contract.redact import learn_arguments, redact
 from advisor.model.errors import AdvisorError
 
 _MAX_ERROR_CHARS = 1200
@@ -69,6 +69,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; errors of the user are one line and exit status 2."""
+    learn_arguments(sys.argv[1:] if arguments is None else arguments)
     try:
         cli.main(args=arguments, prog_name="advisor", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
@@ -160,6 +160,13 @@ def is_secret(name: str) -> bool:
 _ASSIGNMENT = re.compile(r"""([\w.-]+)(["']?\s*[:=]\s*)(["'])([^"'\n]{4,})\3""")
 
 
+def learn_arguments(arguments: Iterable[str]) -> None:
+    """Hide the secrets of addresses on a command line wherever they appear from now on."""
+    for argument in arguments:
+        learn(argument)
+        learn(argument.partition("=")[2])
+
+
 def redact_code(text: str) -> str:
     """As `redact`, for code or configuration: only quoted texts that are assigned to passwords, keys and tokens are hidden.
 
@@ -175,9 +182,7 @@ def redact_code(text: str) -> str:
 
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
     """Return a command line in which the values of options and variables called passwords, keys or tokens are hidden."""
-    for argument in arguments:
-        learn(argument)
-        learn(argument.partition("=")[2])
+    learn_arguments(arguments)
     safe: list[str] = []
     hide_next = False
     for argument in arguments:

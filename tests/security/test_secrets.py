@@ -237,6 +237,48 @@ def test_no_command_writes_what_signs_in(world: World, database: str) -> None:
     assert f"cannot log to {shown} with Bearer ***" in stored
 
 
+HARD = ("pa'ss12", 'pa"ss12', "pa ss12", "pa\tss12", "5/abcd", "pa@ss12", "pa#ss12")
+"""Passwords that patterns missed, as users put them into an address."""
+
+
+@pytest.mark.parametrize("password", HARD)
+def test_an_address_that_only_an_option_gives_is_hidden_too(password: str, database: str, tmp_path: Path) -> None:
+    folder = tmp_path
+    quoted = database.replace(quote(PASSWORD, safe=""), quote(password, safe=""))
+    raw = database.replace(quote(PASSWORD, safe=""), password)
+    world = World(folder, quoted)
+    for name in ("PLANTED_URI", "MLFLOW_TRACKING_URI", *PLANTED):
+        del world.environment[name]
+    (folder / "study.yaml").write_text(STUDY.replace("trials: 3", "trials: 1"))
+    script = "import os, sys, mlflow; mlflow.log_metric('val/loss', 0.5, step=5); sys.exit(os.environ['MLFLOW_TRACKING_URI'])"
+    (folder / "train.py").write_text(script)
+    run = [
+        "run",
+        "study.yaml",
+        "--keep-going",
+        "--tracking-uri",
+        quoted,
+        "--",
+        sys.executable,
+        "train.py",
+        "{learning_rate}",
+    ]
+    uris = {"raw": raw, "quoted": quoted}
+    analyze = [["analyze", "planted", f"--tracking-uri={uri}", "--out", f"one-{kind}"] for kind, uri in uris.items()]
+    world.run(run, *analyze, ["survey", f"--tracking-uri={quoted}", "--out", "all"])
+    for log in folder.glob("advisor-runs/planted/*.log"):
+        log.unlink()
+    forms = {password, quote(password), quote(password, safe=""), json.dumps(password)[1:-1], repr(password)[1:-1]}
+    assert [form for form in forms if form in world.said] == []
+    written = [
+        path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in ("train.py", "study.yaml")
+    ]
+    assert [form for form in forms for text in written if form.encode() in text] == []
+    assert [form for form in forms if form in in_tables(database)] == []
+
+
 @pytest.mark.slow
 def test_neither_a_cluster_nor_its_nodes_write_what_signs_in(database: str, tmp_path: Path) -> None:
     log_study(MlflowClient(database), "planted", [0.1, 0.2, 0.3])
