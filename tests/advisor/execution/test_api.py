@@ -191,16 +191,16 @@ def test_an_unknown_status_is_an_error(project):
         report_trial(trial, status="fine")
 
 
-def test_a_result_is_kept_while_the_store_is_unreachable(project, way, monkeypatch):
+def test_a_result_is_kept_while_the_store_is_unreachable(project, proxy, monkeypatch):
     monkeypatch.setattr("advisor.execution.api.PATIENCE_S", 0.5)
-    where = {"tracking_uri": f"http://127.0.0.1:{way.port}"}
+    where = {"tracking_uri": f"http://127.0.0.1:{proxy.port}"}
     study = open_study(SPEC, **where)
 
     def loop():
         for trial in study.trials():
             with trial:
                 assert trial.number == 0
-                way.cut()
+                proxy.cut()
                 trial.log({10: 0.4})  # is no reason to stop the training
                 report_trial(trial, {20: 0.2, 30: 0.3})
 
@@ -208,7 +208,7 @@ def test_a_result_is_kept_while_the_store_is_unreachable(project, way, monkeypat
         AdvisorError, match=r"the store does not answer: .*; the result of trial-0 is kept in advisor-runs"
     ):
         loop()
-    way.mended()
+    proxy.restored()
     assert [trial.number for trial in open_study(SPEC, **where).trials(2)] == [1]
     assert statuses()["trial-0"] == "complete"
     client = mlflow.MlflowClient(f"sqlite:///{project}/mlflow.db")
