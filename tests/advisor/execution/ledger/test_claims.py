@@ -16,7 +16,7 @@ from advisor.execution.ledger import claims
 from advisor.model.spec_yaml import dump
 from advisor.tracking.stores.location import locate
 
-DYING_LAUNCHER = """
+KILLED_LAUNCHER = """
 import os, subprocess, sys, time
 from advisor.execution import Ledger, jobs
 from advisor.model.spec_yaml import load
@@ -36,10 +36,9 @@ os._exit(9)
 
 
 def orphan(project, how):
-    """The process and the run of a training whose launcher has died."""
-
+    """Return the process and the run of a training whose launcher was killed."""
     (project / "study.yaml").write_text(dump(SPEC))
-    done = subprocess.run([sys.executable, "-c", DYING_LAUNCHER, how], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", KILLED_LAUNCHER, how], capture_output=True, text=True, check=False)
     assert done.returncode == 9, done.stderr
     pid, run_id = done.stdout.split()
     return int(pid), run_id
