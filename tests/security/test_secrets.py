@@ -77,9 +77,9 @@ RULE = '''
 import os
 from collections.abc import Iterator
 from typing import ClassVar
-from advisor.finding import Finding
-from advisor.rule import Rule
-from advisor.study import Study
+from advisor.model.finding import Finding
+from advisor.engine.rule import Rule
+from advisor.model.study import Study
 
 class Breaks(Rule):
     """Breaks.
