@@ -1,4 +1,4 @@
-"""What tests of the command line share: how it is called, and what it leaves."""
+"""Calls of the command line, for tests."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ ADVISOR = [sys.executable, "-c", "from advisor.cli import main; main()"]
 Advisor = Callable[..., tuple[int, str, str]]
 """Runs the command line: (exit status, standard output, standard error)."""
 Refused = Callable[..., str]
-"""Runs what cannot be done, and gives the line that says why."""
+"""Runs a command that must fail, and returns its error."""
 
 
 def status_of(*arguments: object) -> int:
-    """The exit status of the command line, run in this process."""
+    """Run the command line in this process and return its exit status."""
     try:
         main([str(a) for a in arguments])
     except SystemExit as ended:
@@ -26,5 +26,5 @@ def status_of(*arguments: object) -> int:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files below a folder."""
+    """Return all files below a folder."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}

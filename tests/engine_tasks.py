@@ -1,4 +1,4 @@
-"""What every engine must do, and trainings to do it with."""
+"""Trainings for the tests of engines."""
 
 import json
 import sys
@@ -45,7 +45,7 @@ def processes(task):
 
 
 def exercise(engine, folder):
-    """What every engine does: a training that ends well, one that fails, one that is stopped, one that takes too long."""
+    """Run trainings that succeed, fail, are stopped, and exceed their time limit; return the first one's output."""
     kinds = {"well": "well", "fails": "fail", "stopped": "hang", "slow": "hang"}
     tasks = {n: task(folder, n, kind, timeout_s=1.0 if n == "slow" else None) for n, kind in kinds.items()}
     assert engine.room() >= len(tasks)

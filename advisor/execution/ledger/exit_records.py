@@ -68,10 +68,10 @@ class ExitRecords:
         """Leave the remaining records to the next launcher."""
         self._own.clear()
         if self._lock is not None:
-            path, lock = Path(self._lock.lock_file), self._lock
+            with suppress(OSError):  # Windows removes the file at the release only
+                Path(self._lock.lock_file).unlink()
+            self._lock.release()
             self._lock = None
-            path.unlink(missing_ok=True)
-            lock.release()
 
     def left(self) -> Iterator[ExitRecord]:
         """Yield the records that no running launcher keeps; remove locks and temporary files of killed launchers."""

@@ -1,4 +1,4 @@
-"""`advisor compare` on a real MLflow store: how its sides are named, what it says, how it fails."""
+"""`advisor compare` on a real MLflow store: names of its sides, output, errors."""
 
 import json
 import shutil

@@ -18,7 +18,7 @@ from advisor.model.spec_yaml import load
 
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory, empty_store):
-    """A store with a study whose best learning rates lie at the top of what was tried, and some odd experiments."""
+    """A store with a study whose best learning rates lie at the top of the range, and some odd experiments."""
     uri = f"sqlite:///{shutil.copy(empty_store, tmp_path_factory.mktemp('store') / 'mlflow.db')}"
     client = MlflowClient(uri)
     log_study(client, "plain", [10 ** (-5 + 0.25 * i) for i in range(12)])

@@ -1,4 +1,4 @@
-"""What the tests of launching share: a store that is there already, and somebody who logs for trainings; both cost them seconds."""
+"""A store, and a process that logs for trainings, so that each of them need not import MLflow, which takes seconds."""
 
 import json
 import os
@@ -9,16 +9,16 @@ import socketserver
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 
 import pytest
+from launches import TRAINING, wait_until
 
 LOG = '''
 import json, os, socket
 
 def log(value=None, step=0, end=None):
-    """Log a value of the objective into this training's run, or end it, as MLflow would, which takes seconds to import."""
+    """Log a value of the objective into this training's run, or end it, through a process that has MLflow imported."""
     with socket.create_connection(("127.0.0.1", int(os.environ["LOGS_FOR_ME"]))) as line, line.makefile("rw") as file:
         file.write(json.dumps([os.environ["MLFLOW_TRACKING_URI"], os.environ["MLFLOW_RUN_ID"], value, step, end]) + "\\n")
         file.flush()
@@ -28,7 +28,7 @@ def log(value=None, step=0, end=None):
 
 @pytest.fixture
 def project(tmp_path, empty_store, monkeypatch):
-    """A folder of its own with a store in it, as the working directory; its name has what names may have."""
+    """A working directory with a store in it and with an unusual name."""
     own = tmp_path / "my prøject"
     own.mkdir()
     shutil.copy(empty_store, own / "mlflow.db")
@@ -39,7 +39,7 @@ def project(tmp_path, empty_store, monkeypatch):
 
 @pytest.fixture
 def logs(project, monkeypatch):
-    """Logs for trainings that import `log` from `quick`."""
+    """Log for trainings that import `log` from `quick`."""
     from mlflow.tracking import MlflowClient
 
     class Handler(socketserver.StreamRequestHandler):
@@ -61,8 +61,14 @@ def logs(project, monkeypatch):
         server.shutdown()
 
 
-class Way(socketserver.ThreadingTCPServer):
-    """The way to a server, which can be cut and mended at once: starting a server takes seconds."""
+@pytest.fixture
+def training(project, logs):
+    (project / "train.py").write_text(TRAINING)
+    return project
+
+
+class Proxy(socketserver.ThreadingTCPServer):
+    """A proxy of a server. It can be cut and restored at once, while starting a server takes seconds."""
 
     daemon_threads = allow_reuse_address = True
 
@@ -87,9 +93,9 @@ class Way(socketserver.ThreadingTCPServer):
             with suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
 
-    def mended(self):
-        """A new way from the same port."""
-        return Way(self.target, self.port)
+    def restored(self):
+        """Return a new proxy on the same port."""
+        return Proxy(self.target, self.port)
 
 
 def _carry(one, other):
@@ -100,8 +106,8 @@ def _carry(one, other):
 
 
 @pytest.fixture
-def way(project):
-    """The way to a tracking server on the project's store."""
+def proxy(project):
+    """A proxy of a tracking server on the project's store."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -111,10 +117,7 @@ def way(project):
     process = subprocess.Popen(
         [sys.executable, "-m", "mlflow", *words], start_new_session=True, env=environment, **quiet
     )
-    end = time.monotonic() + 90.0
-    while socket.socket().connect_ex(("127.0.0.1", port)):
-        assert time.monotonic() < end, "the server does not start"
-        time.sleep(0.05)
-    yield Way(port)
+    wait_until(lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
+    yield Proxy(port)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()

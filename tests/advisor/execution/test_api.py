@@ -1,4 +1,4 @@
-"""A study's trials in a Python loop: recorded as what they were, resumable, shared with other launchers."""
+"""A study's trials in a Python loop: recorded with their status, resumable, shared with other launchers."""
 
 import math
 import subprocess
@@ -68,7 +68,7 @@ def test_trials_are_recorded_with_their_status_and_a_later_loop_resumes(project)
     assert runs()["trial-1"].tags[contract.TAG_ERROR].startswith("out of memory: RuntimeError: CUDA out of memory")
     assert runs()["trial-0"].params["depth"] in ("2", "4")
 
-    # Iterating again, also in a new study, skips what has ended and begins anew what was left.
+    # Another iteration, also of a newly opened study, skips finished trials and begins the interrupted one again.
     for trial in open_study(SPEC).trials():
         seen.append(trial.number)
         report_trial(trial, 0.1, status="stopped")
@@ -112,7 +112,7 @@ def test_an_adaptive_study_follows_its_results(project):
     assert run("exploit again") == drawn
     assert sum(abs(math.log10(p["lr"] / 0.05)) < 0.3 for p in drawn[10:]) >= 2
 
-    # The study that follows from it begins with what its parent learnt.
+    # A child study starts from its parent's results.
     child = spec.model_copy(update={"study": "exploit further", "parent": "exploit", "trials": 2})
     first = next(iter(open_study(child).trials())).params
     assert abs(math.log10(first["lr"] / 0.05)) < 0.3
@@ -141,7 +141,7 @@ def test_an_interrupted_trial_of_the_parent_is_no_result(project):
         report_trial(trial, 0.5)
     client = mlflow.MlflowClient("sqlite:///mlflow.db")
     experiment = client.get_experiment_by_name(SPEC.study).experiment_id
-    plain = client.create_run(experiment, tags={contract.TAG_STUDY: SPEC.study}).info.run_id  # nobody launched it
+    plain = client.create_run(experiment, tags={contract.TAG_STUDY: SPEC.study}).info.run_id  # a run without a launcher
     client.log_metric(plain, "val/loss", 0.3)
     client.set_terminated(plain)
     child = SPEC.model_copy(update={"study": "next", "parent": SPEC.study})
@@ -191,16 +191,16 @@ def test_an_unknown_status_is_an_error(project):
         report_trial(trial, status="fine")
 
 
-def test_a_result_is_kept_while_the_store_is_unreachable(project, way, monkeypatch):
+def test_a_result_is_kept_while_the_store_is_unreachable(project, proxy, monkeypatch):
     monkeypatch.setattr("advisor.execution.api.PATIENCE_S", 0.5)
-    where = {"tracking_uri": f"http://127.0.0.1:{way.port}"}
+    where = {"tracking_uri": f"http://127.0.0.1:{proxy.port}"}
     study = open_study(SPEC, **where)
 
     def loop():
         for trial in study.trials():
             with trial:
                 assert trial.number == 0
-                way.cut()
+                proxy.cut()
                 trial.log({10: 0.4})  # is no reason to stop the training
                 report_trial(trial, {20: 0.2, 30: 0.3})
 
@@ -208,7 +208,7 @@ def test_a_result_is_kept_while_the_store_is_unreachable(project, way, monkeypat
         AdvisorError, match=r"the store does not answer: .*; the result of trial-0 is kept in advisor-runs"
     ):
         loop()
-    way.mended()
+    proxy.restored()
     assert [trial.number for trial in open_study(SPEC, **where).trials(2)] == [1]
     assert statuses()["trial-0"] == "complete"
     client = mlflow.MlflowClient(f"sqlite:///{project}/mlflow.db")

@@ -1,4 +1,4 @@
-"""Commands with placeholders, and what `advisor run` refuses before it begins."""
+"""Commands with placeholders, and the checks of `advisor run` before it begins."""
 
 import pytest
 from launches import CONDITIONAL as SPEC

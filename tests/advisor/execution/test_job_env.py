@@ -1,4 +1,4 @@
-"""What each job receives: its command, its environment, its folder."""
+"""The command, environment and folder of each job."""
 
 import pytest
 from launches import CONDITIONAL as SPEC

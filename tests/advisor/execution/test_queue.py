@@ -1,4 +1,4 @@
-"""What MLflow keeps of earlier trials, read as trials of a study."""
+"""Hyperparameters of earlier trials, parsed from MLflow's texts."""
 
 import pytest
 
@@ -34,9 +34,9 @@ TRIAL = {"lr": 0.1, "depth": 3, "kind": "Adam", "fast": False}
     ],
 )
 def test_values_are_parsed_however_they_were_written(texts, read):
-    found = parse_params(SPEC, TEXTS | texts)
-    assert found == TRIAL | read
-    assert type(found["lr"]) is float
+    params = parse_params(SPEC, TEXTS | texts)
+    assert params == TRIAL | read
+    assert type(params["lr"]) is float
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import threading
 import psutil
 import pytest
 from clusters import ray_cluster
-from launches import SPEC, TRAINING, Background, begun, client_of, make_plan, wait_until
+from launches import SPEC, Background, begun, client_of, make_plan, wait_until
 
 from advisor import contract
 from advisor.execution import Ledger, launch
@@ -16,20 +16,14 @@ from advisor.execution.engines.slurm import Slurm
 from advisor.model.spec import Sampler
 
 
-@pytest.fixture
-def training(project, logs):
-    (project / "train.py").write_text(TRAINING)
-    return project
-
-
-def test_no_outcome_is_lost_while_the_server_is_unreachable(training, way):
-    running = Background(make_plan(training, uri=f"http://127.0.0.1:{way.port}"))
+def test_no_outcome_is_lost_while_the_server_is_unreachable(training, proxy):
+    running = Background(make_plan(training, uri=f"http://127.0.0.1:{proxy.port}"))
     wait_until(lambda: begun(training) == ["0", "1"])
-    way.cut()
+    proxy.cut()
     (training / "go").touch()
     wait_until(lambda: running.reported("The store does not answer"))
     wait_until(lambda: list((training / "out put").glob("*.ended.json")))
-    way.mended()
+    proxy.restored()
     assert running.end() == {(0, 0): "complete", (1, 0): "complete"}
     assert running.reported("The store answers again.")
     assert sorted(f.suffix for f in (training / "out put").iterdir()) == [".json", ".json", ".log", ".log"]

@@ -61,7 +61,7 @@ with open("ended", "a") as file:
 
 @pytest.fixture
 def folder(project, logs):
-    """A project's folder with a training script in it."""
+    """The project's folder with a training script in it."""
     (project / "train.py").write_text(TRAINING)
     (project / "kinds.json").write_text("{}")
     return project
@@ -74,7 +74,7 @@ def words(folder: Path, trials: int, *options: str, command: tuple[str, ...] = (
 
 
 def start(folder: Path, trials: int, *options: str) -> subprocess.Popen:
-    """`advisor run` as a process of its own."""
+    """Start `advisor run` as a process of its own."""
     return subprocess.Popen(
         [*ADVISOR, *words(folder, trials, *options)],
         cwd=folder,
@@ -82,7 +82,7 @@ def start(folder: Path, trials: int, *options: str) -> subprocess.Popen:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
-        # Where the tests run in a shell's background, Ctrl-C is ignored, and what they start would inherit that.
+        # Tests in a shell's background ignore Ctrl-C, and child processes would inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
     )
 
@@ -95,7 +95,7 @@ def finish(process: subprocess.Popen) -> tuple[int, str, str]:
 
 @pytest.fixture
 def advisor_run(folder, capfd):
-    """`advisor run` in this process, to its end: its status, output and errors."""
+    """Run `advisor run` in this process, and return its status, output and errors."""
 
     def run(trials: int, *options: str, command: tuple[str, ...] = ()) -> tuple[int, str, str]:
         return status_of(*words(folder, trials, *options, command=command)), *capfd.readouterr()
@@ -125,23 +125,23 @@ def test_every_trial_is_trained_and_recorded_with_its_status(folder, advisor_run
     status, out, err = advisor_run(4, "--timeout", "0.01")
     assert status == 0, err
     assert "trial-3 was stopped: timeout" in err
-    found = runs(folder)
-    assert {name: run.tags[contract.TAG_STATUS] for name, run in found.items()} == {
+    recorded = runs(folder)
+    assert {name: run.tags[contract.TAG_STATUS] for name, run in recorded.items()} == {
         "trial-0": "complete",
         "trial-1": "infeasible",
         "trial-2": "diverged",
         "trial-3": "stopped",
     }
-    assert [found[f"trial-{i}"].status for i in range(4)] == ["FINISHED", "FAILED", "FINISHED", "KILLED"]
-    assert found["trial-1"].tags[contract.TAG_ERROR] == "exit status 1: the data are not there"
-    assert found["trial-0"].tags[contract.TAG_MAX_TRAIN_STEPS] == "10"
-    assert set(found["trial-0"].params) == {"lr", "momentum"}
+    assert [recorded[f"trial-{i}"].status for i in range(4)] == ["FINISHED", "FAILED", "FINISHED", "KILLED"]
+    assert recorded["trial-1"].tags[contract.TAG_ERROR] == "exit status 1: the data are not there"
+    assert recorded["trial-0"].tags[contract.TAG_MAX_TRAIN_STEPS] == "10"
+    assert set(recorded["trial-0"].params) == {"lr", "momentum"}
     assert (
-        float(found["trial-0"].params["lr"])
+        float(recorded["trial-0"].params["lr"])
         == json.loads((folder / "advisor-runs/small/trial-0.json").read_text())["lr"]
     )
 
-    # The same command again trains nothing; more trials go on in the same sequence.
+    # The same command trains nothing; a larger number of trials continues the sequence.
     before = lines(folder, "begun")
     status, out, err = advisor_run(5)
     assert status == 0, err
@@ -166,10 +166,8 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_resumes(folder, advisor_run):
     assert lines(folder, "ended") == [0, 1, 2]
     assert all(run.tags[contract.TAG_STATUS] == "complete" for run in runs(folder).values())
     every = MlflowClient(uri(folder)).search_runs(["1"], run_view_type=ViewType.ALL)
-    assert Counter(r.info.lifecycle_stage for r in every) == {
-        "active": 3,
-        "deleted": 1,
-    }  # what was left can be restored
+    # The interrupted run can be restored.
+    assert Counter(r.info.lifecycle_stage for r in every) == {"active": 3, "deleted": 1}
 
 
 def test_a_killed_launcher_loses_and_repeats_nothing(folder, advisor_run):
@@ -178,7 +176,7 @@ def test_a_killed_launcher_loses_and_repeats_nothing(folder, advisor_run):
     wait_until(lambda: set(lines(folder, "begun")) >= {1, 2})
     process.kill()
     process.communicate()
-    # The trainings that it began go on without it: they are nobody else's.
+    # Its trainings continue, so no other launcher begins them.
     status, out, err = advisor_run(4)
     assert status == 0, err
     assert "2 are left to other launchers" in out
@@ -190,7 +188,7 @@ def test_a_killed_launcher_loses_and_repeats_nothing(folder, advisor_run):
     assert "4 of 4 trainings have ended" in out
     assert sorted(lines(folder, "begun")) == [0, 1, 2, 3]
 
-    # One whose training was killed with it is begun anew.
+    # A job whose training was killed as well is begun again.
     (folder / "go").unlink()
     (folder / "kinds.json").write_text(json.dumps({4: "hang"}))
     process = start(folder, 5)

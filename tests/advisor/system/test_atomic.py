@@ -1,4 +1,4 @@
-"""How files are replaced; what kills and full disks leave of them is in tests/trust."""
+"""Atomic writes; tests/trust has those for killed processes and full disks."""
 
 from pathlib import Path
 

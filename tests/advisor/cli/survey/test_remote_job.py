@@ -1,4 +1,4 @@
-"""What travels to another machine, and the errors of a machine that cannot use it."""
+"""Jobs for other machines, and the errors of machines that cannot run them."""
 
 import os
 from dataclasses import replace

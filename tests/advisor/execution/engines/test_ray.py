@@ -45,7 +45,7 @@ def test_the_training_of_a_failed_ray_node_is_lost(folder, cluster):
         wait_until(lambda: any(t.poll() for t in trainings))
         (lost,) = [t for t in trainings if t.poll()]
         assert lost.poll().lost
-        wait_until(lambda: not processes(tasks[trainings.index(lost)]))  # it does not go on without its actor
+        wait_until(lambda: not processes(tasks[trainings.index(lost)]))  # it ends with its actor
         (folder / "go").touch()
         assert [exit_of(t).ok for t in trainings if t is not lost] == [True, True]
     finally:

@@ -16,7 +16,7 @@ from advisor.model.errors import AdvisorError
 def test_slurm_jobs_through_submitit(folder):
     engine = Slurm(folder / "slurm", gpus_per_trial=0, parallel=None, timeout_s=60.0, options={}, cluster="local")
     exercise(engine, folder)
-    assert (folder / "slurm").stat().st_mode & 0o077 == 0  # what jobs are given may hold a password
+    assert (folder / "slurm").stat().st_mode & 0o077 == 0  # the data of jobs may contain a password
 
 
 def slurm_answers():
@@ -37,7 +37,7 @@ def test_slurm_itself(folder):
     assert slurm.SlurmQueue().contains(second.note())
     second.stop()
     assert exit_of(second).interrupted
-    subprocess.run(["scancel", first.note()["slurm"]], check=True)  # by somebody else
+    subprocess.run(["scancel", first.note()["slurm"]], check=True)  # not by the advisor
     assert exit_of(first).lost
     wait_until(lambda: not slurm.SlurmQueue().contains(first.note()))
 

@@ -16,7 +16,7 @@ from advisor.execution.ledger import claims
 from advisor.model.spec_yaml import dump
 from advisor.tracking.stores.location import locate
 
-DYING_LAUNCHER = """
+KILLED_LAUNCHER = """
 import os, subprocess, sys, time
 from advisor.execution import Ledger, jobs
 from advisor.model.spec_yaml import load
@@ -36,18 +36,44 @@ os._exit(9)
 
 
 def orphan(project, how):
-    """The process and the run of a training whose launcher has died."""
-
+    """Return the process and the run of a training whose launcher was killed."""
     (project / "study.yaml").write_text(dump(SPEC))
-    done = subprocess.run([sys.executable, "-c", DYING_LAUNCHER, how], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", KILLED_LAUNCHER, how], capture_output=True, text=True, check=False)
     assert done.returncode == 9, done.stderr
     pid, run_id = done.stdout.split()
     return int(pid), run_id
 
 
+def open_ledger(spec=SPEC):
+    return Ledger(locate("mlflow.db"), "e", spec)
+
+
+def change_claim(client, run_id, **changes):
+    """Change values of a run's claim."""
+    tag = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
+    client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**tag, **changes}))
+
+
+NO_PROCESS = 2**22 + 1
+"""An id that no process of this machine has."""
+
+
+@pytest.fixture
+def squeue(project, monkeypatch):
+    """Put a script of this name first in the path."""
+
+    def write(script):
+        tool = project / "squeue"
+        tool.write_text(f"#!/bin/sh\n{script}\n")
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{project}:{os.environ['PATH']}")
+
+    return write
+
+
 def test_a_training_whose_killed_launcher_did_not_note_it_is_not_repeated(project):
     pid, run_id = orphan(project, "not noted")
-    ledger = Ledger(locate("mlflow.db"), "e", SPEC)
+    ledger = open_ledger()
     assert claim(ledger, jobs(SPEC)[0]) == "busy"
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: ledger.entries()[0].state == "open")
@@ -56,7 +82,7 @@ def test_a_training_whose_killed_launcher_did_not_note_it_is_not_repeated(projec
 
 def test_a_training_beyond_its_time_limit_is_killed_if_its_launcher_failed(project):
     orphan(project, "noted")
-    ledger = Ledger(locate("mlflow.db"), "e", SPEC)
+    ledger = open_ledger()
     time.sleep(0.1)
     ledger.take_in_orphans()
     (entry,) = ledger.entries()
@@ -69,7 +95,7 @@ def test_a_training_that_fails_after_its_launcher_is_recorded_as_failed(project)
     client = client_of(project)
     client.log_metric(run_id, "val/loss", 0.5, step=1)
     client.set_terminated(run_id, "FAILED")
-    ledger = Ledger(locate("mlflow.db"), "e", SPEC)
+    ledger = open_ledger()
     wait_until(lambda: ledger.entries()[0].state == "done")
     ledger.take_in_orphans()
     (entry,) = ledger.entries()
@@ -78,21 +104,19 @@ def test_a_training_that_fails_after_its_launcher_is_recorded_as_failed(project)
 
 def test_a_claim_without_heartbeats_lapses_after_a_while(project, monkeypatch):
     monkeypatch.setattr(claims, "CONFIRM_S", 0.3)
-    first, job = Ledger(locate("mlflow.db"), "e", SPEC), jobs(SPEC)[0]
-    run_id = claim(first, job)
-    client = client_of(project)
+    job, client = jobs(SPEC)[0], client_of(project)
+    run_id, ledger = claim(open_ledger(), job), open_ledger()
 
-    def hear(ago):
-        note = {"host": "elsewhere", "pid": 1, "began": 0.0, "launcher": "x", "seen": time.time() - ago}
+    def beat(ago_s):
+        note = {"host": "elsewhere", "pid": 1, "began": 0.0, "launcher": "x", "seen": time.time() - ago_s}
         client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps(note))
 
-    ledger = Ledger(locate("mlflow.db"), "e", SPEC)
-    hear(10)
+    beat(10)
     assert claim(ledger, job) == "busy"
-    hear(9000)  # a clock that is far off looks the same
+    beat(9000)  # a clock that is far off looks the same
     assert claim(ledger, job) == "silent"
     time.sleep(0.4)
-    hear(8990)
+    beat(8990)
     assert claim(ledger, job) == "silent"
     time.sleep(0.4)
     assert claim(ledger, job) not in ("silent", "busy", "done", run_id)
@@ -100,46 +124,35 @@ def test_a_claim_without_heartbeats_lapses_after_a_while(project, monkeypatch):
 
 def test_a_container_with_the_same_host_name_is_another_machine(project):
     job, client = jobs(SPEC)[0], client_of(project)
-    run_id = claim(Ledger(locate("mlflow.db"), "e", SPEC), job)
-    tag = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
-    tag["pid"] = 2**22 + 1  # no process of this machine has it
-    client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**tag, "space": "another"}))
-    assert claim(Ledger(locate("mlflow.db"), "e", SPEC), job) == "busy"
-    client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps(tag))
-    assert claim(Ledger(locate("mlflow.db"), "e", SPEC), job) not in ("busy", run_id)
+    run_id = claim(open_ledger(), job)
+    space = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])["space"]
+    change_claim(client, run_id, pid=NO_PROCESS, space="another")
+    assert claim(open_ledger(), job) == "busy"
+    change_claim(client, run_id, space=space)
+    assert claim(open_ledger(), job) not in ("busy", run_id)
 
 
 @pytest.mark.parametrize(
-    ("squeue", "state"),
+    ("script", "state"),
     [
         ("echo 7", "busy"),
         ("echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1", "silent"),
         ("exit 0", "open"),
     ],
 )
-def test_jobs_of_a_queue_that_does_not_answer_are_silent(project, monkeypatch, squeue, state):
-    tool = project / "squeue"
-    tool.write_text(f"#!/bin/sh\n{squeue}\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{project}:{os.environ['PATH']}")
-    run_id = claim(Ledger(locate("mlflow.db"), "e", SPEC), jobs(SPEC)[0])
-    client = client_of(project)
-    tag = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
-    client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**tag, "pid": 2**22 + 1, "slurm": "7"}))
-    (entry,) = Ledger(locate("mlflow.db"), "e", SPEC).entries()
+def test_jobs_of_a_queue_that_does_not_answer_are_silent(project, squeue, script, state):
+    squeue(script)
+    run_id = claim(open_ledger(), jobs(SPEC)[0])
+    change_claim(client_of(project), run_id, pid=NO_PROCESS, slurm="7")
+    (entry,) = open_ledger().entries()
     assert entry.state == state
 
 
-def test_the_queue_is_queried_once_for_all_jobs(project, monkeypatch):
-    tool = project / "squeue"
-    tool.write_text("#!/bin/sh\necho asked >> asked\nseq -f 7_%g 0 8\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{project}:{os.environ['PATH']}")
+def test_the_queue_is_queried_once_for_all_jobs(project, squeue):
+    squeue("echo query >> queries\nseq -f 7_%g 0 8")
     spec = SPEC.model_copy(update={"trials": 10})
     client = client_of(project)
-    for job, run_id in Ledger(locate("mlflow.db"), "e", spec).begin(jobs(spec)):
-        tag = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
-        client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**tag, "pid": 2**22 + 1, "slurm": f"7_{job.number}"}))
-    states = [entry.state for entry in Ledger(locate("mlflow.db"), "e", spec).entries()]
-    assert states == ["busy"] * 9 + ["open"]
-    assert (project / "asked").read_text().split() == ["asked"]
+    for job, run_id in open_ledger(spec).begin(jobs(spec)):
+        change_claim(client, run_id, pid=NO_PROCESS, slurm=f"7_{job.number}")
+    assert [entry.state for entry in open_ledger(spec).entries()] == ["busy"] * 9 + ["open"]
+    assert (project / "queries").read_text().split() == ["query"]

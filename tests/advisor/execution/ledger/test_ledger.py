@@ -1,4 +1,4 @@
-"""The ledger of a study: who begins which job, and what it accepts."""
+"""The ledger of a study: jobs that several launchers begin, and invalid jobs."""
 
 import threading
 
