@@ -1,4 +1,4 @@
-"""`advisor export`: a study in the form of another tool's search."""
+"""The command `advisor export`: writes a study in the format of another tool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from advisor.interop.exports import KINDS
 from advisor.model.errors import AdvisorError
 
 if TYPE_CHECKING:
-    from advisor.interop.exports.content import Past
+    from advisor.interop.exports.exporter import PastTrial
     from advisor.model.spec import StudySpec
 
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write.  [default: print it]")
-@click.option(
-    "--points", is_flag=True, help="The study's own trials, as `advisor sample` draws them, in place of its space."
-)
+@click.option("--points", is_flag=True, help="Export the trials that `advisor sample` draws instead of the space.")
 @click.option(
     "-n",
     "--count",
     type=click.IntRange(min=1),
-    help="How many of them.  [default: the study's number of trials, or 10]",
+    help="Number of these trials.  [default: the study's number of trials, or 10]",
 )
-@click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first K of them.")
-@click.option("--experiment", metavar="NAME", help="Optuna: the MLflow experiment whose trials are its history.")
+@click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first K of these trials.")
+@click.option(
+    "--experiment", metavar="NAME", help="For Optuna: enter the trials of this MLflow experiment as past trials."
+)
 @tracking_option
 def export(
     kind: str,
@@ -43,17 +43,17 @@ def export(
     experiment: str | None,
     tracking_uri: str | None,
 ) -> None:
-    """Write STUDY (a YAML file) as what another tool searches by.
+    """Write STUDY (a YAML file) in the format of another tool.
 
     \b
-    optuna    a script: the space, what may not be drawn, and the trials so far
+    optuna    a script with the space, its forbidden regions and the past trials
     ray       a Ray Tune space, as a Python module
     wandb     a Weights & Biases sweep, YAML
     hydra     a sweeper's configuration: hydra-optuna-sweeper, or with --points Hydra's own
     algoperf  tuning_search_space.json
 
-    What a tool has no way to say (a condition, a reverse-log scale, a formula, a forbidden region) is an error that says so;
-    --points exports the trials themselves, which say it all.
+    It is an error if the tool cannot express part of the space (a condition, a reverse-log scale, a formula, a forbidden region).
+    --points then exports the trials themselves, which every tool can run.
 
     \b
     advisor export optuna next/1-….yaml --experiment cifar --out study.py
@@ -65,7 +65,7 @@ def export(
     from advisor.system.atomic import write
 
     if not points and (count is not None or skip):
-        raise AdvisorError("-n and --skip choose among the study's own trials; ask for these with --points")
+        raise AdvisorError("-n and --skip choose among the study's own trials; add --points to export these")
     spec = load(study)
     drawn = list(sample(spec, count or spec.trials or 10, skip=skip)) if points else None
     past = _past(spec, experiment, tracking_uri) if experiment is not None else []
@@ -82,9 +82,9 @@ def export(
         raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
 
 
-def _past(spec: StudySpec, experiment: str, tracking_uri: str | None) -> list[Past]:
-    """The trials of the experiment that have ended, in the order in which they began; those outside of the space are told of."""
-    from advisor.interop.exports.content import Past
+def _past(spec: StudySpec, experiment: str, tracking_uri: str | None) -> list[PastTrial]:
+    """Return the ended trials in the order of their start, and print how many were left out as outside the space."""
+    from advisor.interop.exports.exporter import PastTrial
     from advisor.tracking import read_study
 
     study = read_study(experiment, tracking_uri=tracking_uri, spec=spec)
@@ -93,9 +93,10 @@ def _past(spec: StudySpec, experiment: str, tracking_uri: str | None) -> list[Pa
     inside = [t for t in ended if all(p.contains(t.params[n]) for n, p in spec.searched.items() if n in t.params)]
     if len(inside) < len(ended):
         click.echo(
-            f"advisor: {len(ended) - len(inside)} of {len(ended)} trials lie outside of the space: left out", err=True
+            f"advisor: {len(ended) - len(inside)} of {len(ended)} trials are outside the space and were left out",
+            err=True,
         )
     return [
-        Past(t.params, sign * float(study.costs[t.index]) if study.feasible[t.index] else None)
+        PastTrial(t.params, sign * float(study.costs[t.index]) if study.feasible[t.index] else None)
         for t in sorted(inside, key=lambda t: (t.started or 0, t.index))
     ]
