@@ -72,7 +72,7 @@ class Result:
 
 def cells() -> list[Cell]:
     """All combinations, those first that say most."""
-    optuna, ray = "tests/advisor/importers/test_optuna.py", "tests/advisor/launch/test_engines.py"
+    optuna, ray = "tests/advisor/interop/importers/test_optuna.py", "tests/advisor/launch/test_engines.py"
     lightning, transformers = "train_lightning.py digits-lightning", "train_transformers.py sums"
     return [
         *(Cell(f"store-{version}", mlflow=version) for version in MLFLOWS),

@@ -1,4 +1,4 @@
-"""What fuzzing found, each by its smallest example: one clear line, or an analysis, where there was a traceback."""
+"""Smallest examples of the faults that fuzzing found: each now gives one clear line, or an analysis, instead of a traceback."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_settings(name: str, content: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("!!bool x: 1", "tags"),
         ("a: !!timestamp x", "tags"),
@@ -59,8 +59,8 @@ def test_settings(name: str, content: str, tmp_path: Path) -> None:
         (r'study: "\ud800"', "half a character"),
     ],
 )
-def test_a_study_file(text: str, said: str) -> None:
-    with pytest.raises(AdvisorError, match=said):
+def test_a_study_file(text: str, message: str) -> None:
+    with pytest.raises(AdvisorError, match=message):
         spec_yaml.loads(text)
 
 
@@ -106,13 +106,13 @@ def test_a_number_too_long_to_write_as_a_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "said"),
+    ("header", "message"),
     [("x" * 200_000, "not a table"), ("a\rb", "not a table"), ("a," * 400_000 + "b", "twice")],
     ids=["long", "half a line", "many"],
 )
-def test_the_first_line_of_a_table(header: str, said: str, tmp_path: Path) -> None:
+def test_the_first_line_of_a_table(header: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"{header}\n1\n")
-    with pytest.raises(AdvisorError, match=said):
+    with pytest.raises(AdvisorError, match=message):
         Tabular("csv").find(tmp_path / "a.csv")
 
 
@@ -130,12 +130,12 @@ def test_a_step_of_other_digits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"), [(["a", "a"], "twice"), (["run", "step"], "nested values")], ids=["twice", "no name"]
+    ("columns", "message"), [(["a", "a"], "twice"), (["run", "step"], "nested values")], ids=["twice", "no name"]
 )
-def test_the_columns_of_a_parquet_file(columns: list[str], said: str, tmp_path: Path) -> None:
+def test_the_columns_of_a_parquet_file(columns: list[str], message: str, tmp_path: Path) -> None:
     table = pa.table([pa.array([{"x": 1}]), pa.array([1])], names=columns)
     pq.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(AdvisorError, match=said):
+    with pytest.raises(AdvisorError, match=message):
         Tabular("csv").find(tmp_path / "a.parquet")
 
 

@@ -1,4 +1,4 @@
-"""Files of other tools: whatever is in them, runs or one clear line; nothing run, nothing written but the store."""
+"""Damaged files of other tools give runs or one clear line; no code is run and only the store is written."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ IMPORTERS: dict[str, Importer] = {
 
 
 def read(kind: str, path: Path) -> None:
-    """All that an import does but for writing into the store."""
+    """Do everything that an import does except writing to the store."""
     names = Names()
     for number, run in enumerate(IMPORTERS[kind].find(path).runs):
         new = new_run(run, run.read(), names, number)
@@ -202,7 +202,7 @@ class _Evil:
 
 @pytest.mark.parametrize("kind", sorted(IMPORTERS))
 def test_pickles_are_never_loaded(kind: str, tmp_path: Path) -> None:
-    """One lies under every name that an importer looks at, or that the tool gives to its pickles."""
+    """A pickle is put under every name that an importer reads, or that the tool gives to its pickles."""
     sources.wandb_records()  # loads the library, which makes folders for itself
     evil = pickle.dumps(_Evil(tmp_path / "canary"))
     (tmp_path / "canary").unlink(missing_ok=True)

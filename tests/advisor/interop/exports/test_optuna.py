@@ -41,9 +41,9 @@ def test_optuna_gets_the_trials_so_far_and_those_to_run_next():
     past = [PastTrial(params, None if i == 2 else 0.1 * i) for i, params in enumerate(drawn[:6])]
     script = run_python(export("optuna", FULL, points=drawn[6:], past=past))
     study = script["create"]()
-    told = study.get_trials()[:6]
-    assert [t.value for t in told] == pytest.approx([0.0, 0.1, None, 0.3, 0.4, 0.5])
-    assert [t.state.name for t in told] == ["COMPLETE"] * 2 + ["FAIL"] + ["COMPLETE"] * 3
+    past_trials = study.get_trials()[:6]
+    assert [t.value for t in past_trials] == pytest.approx([0.0, 0.1, None, 0.3, 0.4, 0.5])
+    assert [t.state.name for t in past_trials] == ["COMPLETE"] * 2 + ["FAIL"] + ["COMPLETE"] * 3
     asked = [script["suggest"](study.ask()) for _ in drawn[6:]]
     for params, wanted in zip(asked, drawn[6:], strict=True):
         assert dict(params) == pytest.approx(wanted)

@@ -1,4 +1,4 @@
-"""What all importers share: the store that they write to, and what a run becomes in it."""
+"""What all importers share: how runs are written to a store, and how the tool is recognised."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_latest_value_is_that_of_the_last_step(uri: str) -> None:
         assert math.isnan(run.data.metrics["loss"]) == math.isnan(latest)
 
 
-def test_unreadable_runs_are_left_out_and_nothing_is_made_of_nothing(uri: str) -> None:
+def test_unreadable_runs_are_left_out_and_create_no_experiment(uri: str) -> None:
     def fail() -> RunContent:
         raise AdvisorError("r1 is broken")
 
@@ -108,7 +108,7 @@ def test_unreadable_runs_are_left_out_and_nothing_is_made_of_nothing(uri: str) -
     assert set(stored(uri, "e")) == {"r0", "r2"}
 
 
-def test_names_and_values_that_no_store_takes(uri: str) -> None:
+def test_names_and_values_that_stores_reject(uri: str) -> None:
     params = {"a": {"b": [1, {"c": 2}], "d": None}, "half\ud800": "zero\0", "long": "x" * 9000, "deep": [[]] * 3000}
     import_runs(RunList([source_run("n\udc00me", POINTS, params=params)]), tracking_uri=uri)
     (run,) = read_experiment("e", tracking_uri=uri).runs
@@ -118,13 +118,13 @@ def test_names_and_values_that_no_store_takes(uri: str) -> None:
     assert len(run.params["long"]) == len(run.params["deep"]) == 5000
 
 
-def test_runs_of_one_name_in_one_experiment_are_told_apart(uri: str) -> None:
+def test_runs_with_the_same_name_get_different_ones(uri: str) -> None:
     two = [SourceRun("r", ("test", study), study, source_run("r", POINTS).read) for study in ("a", "b")]
     import_runs(RunList(two), tracking_uri=uri, experiment="all")
     assert set(stored(uri, "all")) == {"a/r", "b/r"}
 
 
-def test_an_import_that_was_cut_off_goes_on_as_it_began(uri: str, tmp_path: Path) -> None:
+def test_an_interrupted_import_continues_as_it_began(uri: str, tmp_path: Path) -> None:
     curves = Curves()
     curves.add("loss", 1, 0.5, 0)
     runs = [SourceRun(str(i), ("test", str(i)), "e", lambda: RunContent(curves.points())) for i in range(3)]
@@ -161,7 +161,7 @@ def test_facts_among_the_parameters(uri: str) -> None:
         (["a.jsonl", "a.json"], "jsonl"),
     ],
 )
-def test_kinds_are_told_by_their_files(tmp_path: Path, files: list[str], kind: str) -> None:
+def test_kinds_are_recognised_by_their_files(tmp_path: Path, files: list[str], kind: str) -> None:
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
