@@ -3,8 +3,8 @@
     python examples/train_lightning.py --learning-rate 0.05 --momentum 0.95
 
 Takes seconds on a CPU. The line that the advisor needs is marked with `# advisor`. The run is stored in `mlflow.db`, or in the
-store that MLFLOW_TRACKING_URI names; after a handful of runs with different hyperparameters, run `advisor analyze digits-lightning`.
-analyzes them.
+store that MLFLOW_TRACKING_URI names; after a handful of runs with different hyperparameters, run
+`advisor analyze digits-lightning`.
 """
 
 from __future__ import annotations

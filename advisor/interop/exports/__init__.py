@@ -30,5 +30,5 @@ def export(kind: str, spec: StudySpec, *, points: Trials | None = None, past: Se
         raise AdvisorError("there is no trial to export; ask for at least one with -n")
     from advisor.interop.exports.exporter import Export  # slow: loads the model
 
-    exporter: Exporter = import_module(f"advisor.interop.exports.{kind}")  # type: ignore[assignment]
+    exporter: Exporter = import_module(f"advisor.interop.exports.{kind}")
     return exporter.render(Export(spec, points, past))
