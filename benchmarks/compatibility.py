@@ -72,7 +72,7 @@ class Result:
 
 def cells() -> list[Cell]:
     """All combinations, those first that say most."""
-    optuna, ray = "tests/advisor/interop/importers/test_optuna.py", "tests/advisor/execution/test_engines.py"
+    optuna, ray = "tests/advisor/interop/importers/test_optuna.py", "tests/advisor/execution/engines/test_ray.py"
     lightning, transformers = "train_lightning.py digits-lightning", "train_transformers.py sums"
     return [
         *(Cell(f"store-{version}", mlflow=version) for version in MLFLOWS),

@@ -1,10 +1,9 @@
-"""Which batch size is worth its size? A sweep of the training throughput over batch sizes, on handwritten digits.
+"""Measures the training throughput over batch sizes, on handwritten digits, to find the largest useful one.
 
     python examples/probe_batch_size.py --maximum 512
 
-Takes seconds on a CPU. On a GPU, leave `maximum` out: the sweep ends where memory does. The model and the optimizer are afterwards
-as before, so that this can stand in front of a training. The study lands in `mlflow.db`, or in the store that MLFLOW_TRACKING_URI
-names.
+Takes seconds on a CPU. On a GPU, omit `maximum`: the sweep ends when memory is full. The sweep restores the model and the
+optimizer, so it can precede a training. The study is stored in `mlflow.db`, or in the store that MLFLOW_TRACKING_URI names.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from advisor_pytorch.probes import batch_size_sweep
 
 
 def main() -> None:
-    """Sweep, and say what follows."""
+    """Run the sweep and print its result."""
     parser = argparse.ArgumentParser(description="Measure the training throughput by batch size.")
     parser.add_argument("--maximum", type=int, default=512, help="largest batch size")
     parser.add_argument("--seconds-per-size", type=float, default=2.0)
     args = parser.parse_args()
-    torch.set_num_threads(1)  # so small a network gains nothing from more
+    torch.set_num_threads(1)  # more threads do not speed up such a small network
     torch.manual_seed(0)
     images, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)

@@ -2,9 +2,9 @@
 
     python examples/train_lightning.py --learning-rate 0.05 --momentum 0.95
 
-Takes seconds on a CPU. The line that the advisor needs is marked with `# advisor`. The run lands in `mlflow.db`, or in the
-store that MLFLOW_TRACKING_URI names; after a handful of runs with different hyperparameters, `advisor analyze digits-lightning`
-reads them.
+Takes seconds on a CPU. The line that the advisor needs is marked with `# advisor`. The run is stored in `mlflow.db`, or in the
+store that MLFLOW_TRACKING_URI names; after a handful of runs with different hyperparameters, run
+`advisor analyze digits-lightning`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from advisor_lightning import TuningCallback
 
 
 class Digits(pl.LightningModule):
-    """Two layers that name the digit in an image; what it is built with is the run's hyperparameters."""
+    """A network of two layers that classifies digits. Its arguments are the run's hyperparameters."""
 
     def __init__(self, params: dict[str, float]) -> None:
         super().__init__()
@@ -31,21 +31,21 @@ class Digits(pl.LightningModule):
         self.network = nn.Sequential(nn.Linear(64, width), nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, 10))
 
     def training_step(self, batch: list[torch.Tensor], _index: int) -> torch.Tensor:
-        """The loss of a batch."""
+        """Return the loss of a batch."""
         images, labels = batch
         logits = self.network(images)
         self.log("train/error", (logits.argmax(1) != labels).float().mean(), on_step=False, on_epoch=True)
         return nn.functional.cross_entropy(logits, labels)
 
     def validation_step(self, batch: list[torch.Tensor], _index: int) -> None:
-        """Share of wrong answers, and the loss."""
+        """Log error rate and loss."""
         images, labels = batch
         logits = self.network(images)
         self.log("val/error", (logits.argmax(1) != labels).float().mean())
         self.log("val/loss", nn.functional.cross_entropy(logits, labels))
 
     def configure_optimizers(self) -> dict[str, object]:
-        """Momentum with a cosine schedule over the whole training."""
+        """Return SGD with momentum and a cosine schedule over the whole training."""
         chosen = self.hparams
         optimizer = torch.optim.SGD(
             self.parameters(), chosen["learning_rate"], chosen["momentum"], weight_decay=chosen["weight_decay"]
@@ -55,7 +55,7 @@ class Digits(pl.LightningModule):
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The hyperparameters that a study may vary, and what it keeps."""
+    """Return the hyperparameters that a study may vary, and fixed settings."""
     parser = argparse.ArgumentParser(description="Train a small network on handwritten digits.")
     parser.add_argument("--learning-rate", type=float, default=0.05)
     parser.add_argument("--momentum", type=float, default=0.9)
@@ -68,7 +68,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def load() -> tuple[TensorDataset, TensorDataset]:
-    """1,347 images to train on and 450 to validate with: the same split for every trial, whatever its seed."""
+    """Return 1,347 training and 450 validation images; the split does not depend on the seed."""
     images, labels = load_digits(return_X_y=True)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
     x = torch.tensor(images, dtype=torch.float32)[order] / 16
@@ -79,10 +79,10 @@ def load() -> tuple[TensorDataset, TensorDataset]:
 def main() -> None:
     """Train one trial."""
     args = parse_arguments()
-    torch.set_num_threads(1)  # so small a network gains nothing from more
+    torch.set_num_threads(1)  # more threads do not speed up such a small network
     pl.seed_everything(args.seed)
     train, valid = load()
-    # Only what a study may vary belongs here: two trials that differ in their seed alone are the same trial twice.
+    # Only what a study may vary. The seed is none of it: trials that differ only in the seed are repeats.
     names = ("learning_rate", "momentum", "weight_decay", "batch_size", "width")
     module = Digits({name: getattr(args, name) for name in names})
     tuning = TuningCallback("val/error", experiment="digits-lightning")  # advisor

@@ -2,8 +2,8 @@
 
     python examples/train_plain_pytorch.py --learning-rate 0.05 --momentum 0.95
 
-Takes seconds on a CPU. The lines that the advisor needs are marked with `# advisor`. The run lands in `mlflow.db`, or in the
-store that MLFLOW_TRACKING_URI names; after a handful of runs with different hyperparameters, `advisor analyze digits` reads them.
+Takes seconds on a CPU. The lines that the advisor needs are marked with `# advisor`. The run is stored in `mlflow.db`, or in the
+store that MLFLOW_TRACKING_URI names; after a handful of runs with different hyperparameters, run `advisor analyze digits`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from advisor_pytorch import TuningLogger
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The hyperparameters that a study may vary."""
+    """Return the hyperparameters that a study may vary."""
     parser = argparse.ArgumentParser(description="Train a small network on handwritten digits.")
     parser.add_argument("--learning-rate", type=float, default=0.05)
     parser.add_argument("--momentum", type=float, default=0.9)
@@ -33,7 +33,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def load() -> tuple[TensorDataset, TensorDataset]:
-    """1,347 images to train on and 450 to validate with: the same split for every trial, whatever its seed."""
+    """Return 1,347 training and 450 validation images; the split does not depend on the seed."""
     images, labels = load_digits(return_X_y=True)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
     x = torch.tensor(images, dtype=torch.float32)[order] / 16
@@ -42,7 +42,7 @@ def load() -> tuple[TensorDataset, TensorDataset]:
 
 
 def build_model(width: int, dropout: float) -> nn.Module:
-    """Two hidden layers with layer normalisation."""
+    """Return a network with two hidden layers and layer normalisation."""
     return nn.Sequential(
         nn.Linear(64, width),
         nn.LayerNorm(width),
@@ -58,7 +58,7 @@ def build_model(width: int, dropout: float) -> nn.Module:
 
 @torch.no_grad()
 def evaluate(model: nn.Module, data: TensorDataset) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean loss and share of wrong answers, as tensors: nothing here has to wait for the device."""
+    """Return mean loss and error rate as tensors, so that nothing waits for the device."""
     model.eval()
     x, y = data.tensors
     logits = model(x)
@@ -69,7 +69,7 @@ def evaluate(model: nn.Module, data: TensorDataset) -> tuple[torch.Tensor, torch
 def main() -> None:
     """Train one trial."""
     args = parse_arguments()
-    torch.set_num_threads(1)  # so small a network gains nothing from more
+    torch.set_num_threads(1)  # more threads do not speed up such a small network
     torch.manual_seed(args.seed)
     train, valid = load()
     loader = DataLoader(train, batch_size=args.batch_size, shuffle=True, drop_last=True)
@@ -79,7 +79,7 @@ def main() -> None:
     )
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.max_train_steps)
 
-    # Only what a study may vary belongs into `params`: two trials that differ in their seed alone are the same trial twice.
+    # `params` holds only what a study may vary. The seed is none of it: trials that differ only in the seed are repeats.
     names = ("learning_rate", "momentum", "weight_decay", "batch_size", "width", "dropout")
     with TuningLogger(  # advisor
         model,
@@ -98,7 +98,7 @@ def main() -> None:
                 optimizer.step()
                 optimizer.zero_grad()
                 schedule.step()
-                log.step(loss)  # advisor: the loss as it is, no .item()
+                log.step(loss)  # advisor: pass the tensor, without .item()
                 if log.steps % 50 == 0 or log.steps == args.max_train_steps:
                     valid_loss, valid_error = evaluate(model, valid)
                     train_loss, train_error = evaluate(model, train)
@@ -113,7 +113,7 @@ def main() -> None:
                 if log.steps == args.max_train_steps:
                     break
     if log.best is None:
-        print("no evaluation gave a finite error")
+        print("no evaluation had a finite error")
     else:
         print(f"lowest validation error {log.best.value:.4f} at step {log.best.step}")
 

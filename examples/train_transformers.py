@@ -3,8 +3,8 @@
     python examples/train_transformers.py --learning-rate 0.003 --weight-decay 0.1
 
 The model starts from random weights, and the sums are made up: nothing is downloaded. Takes seconds on a CPU. The line that the
-advisor needs is marked with `# advisor`. The run lands in `mlflow.db`, or in the store that MLFLOW_TRACKING_URI names; after a
-handful of runs with different hyperparameters, `advisor analyze sums` reads them.
+advisor needs is marked with `# advisor`. The run is stored in `mlflow.db`, or in the store that MLFLOW_TRACKING_URI names; after a
+handful of runs with different hyperparameters, run `advisor analyze sums`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ALPHABET = "0123456789+=."
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The hyperparameters that a study may vary, and what it keeps."""
+    """Return the hyperparameters that a study may vary, and fixed settings."""
     parser = argparse.ArgumentParser(description="Train a tiny transformer on sums.")
     parser.add_argument("--learning-rate", type=float, default=0.003)
     parser.add_argument("--weight-decay", type=float, default=0.01)
@@ -34,7 +34,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def load() -> tuple[list[dict[str, torch.Tensor]], list[dict[str, torch.Tensor]]]:
-    """Sums such as `07+15=022.`, nine tenths of them to train on and the rest to validate with, whatever the trial's seed."""
+    """Return sums such as `07+15=022.`: 90 % for training, 10 % for validation; the split does not depend on the seed."""
     sums = [f"{a:02}+{b:02}={a + b:03}." for a in range(100) for b in range(100)]
     codes = torch.tensor([[ALPHABET.index(letter) for letter in line] for line in sums])
     codes = codes[torch.randperm(len(codes), generator=torch.Generator().manual_seed(0))]
@@ -43,7 +43,7 @@ def load() -> tuple[list[dict[str, torch.Tensor]], list[dict[str, torch.Tensor]]
 
 
 def build_model(dropout: float) -> GPT2LMHeadModel:
-    """One block of 32 units."""
+    """Return a transformer with one block of 32 units."""
     size = {"n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 16, "vocab_size": len(ALPHABET)}
     drop = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
     return GPT2LMHeadModel(GPT2Config(**size, **drop, bos_token_id=0, eos_token_id=0))
@@ -52,7 +52,7 @@ def build_model(dropout: float) -> GPT2LMHeadModel:
 def main() -> None:
     """Train one trial."""
     args = parse_arguments()
-    torch.set_num_threads(1)  # so small a network gains nothing from more
+    torch.set_num_threads(1)  # more threads do not speed up such a small network
     set_seed(args.seed)
     train, valid = load()
     tuning = TuningCallback("eval_loss", experiment="sums")  # advisor

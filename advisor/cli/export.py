@@ -1,4 +1,4 @@
-"""`advisor export`."""
+"""The command `advisor export`: writes a study in the format of another tool."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from advisor.cli.options import tracking_option
 from advisor.interop.exports import KINDS
 from advisor.interop.exports import export as render
-from advisor.interop.exports.content import Past
+from advisor.interop.exports.exporter import PastTrial
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import load
@@ -23,17 +23,17 @@ from advisor.tracking import read_study
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write.  [default: print it]")
-@click.option(
-    "--points", is_flag=True, help="Export the study's trials, as `advisor sample` draws them, instead of its space."
-)
+@click.option("--points", is_flag=True, help="Export the trials that `advisor sample` draws instead of the space.")
 @click.option(
     "-n",
     "--count",
     type=click.IntRange(min=1),
-    help="Number of trials.  [default: the study's number of trials, or 10]",
+    help="Number of these trials.  [default: the study's number of trials, or 10]",
 )
-@click.option("--skip", type=click.IntRange(min=0), default=0, help="Skip the first K trials.")
-@click.option("--experiment", metavar="NAME", help="MLflow experiment with the trials so far (Optuna only).")
+@click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first K of these trials.")
+@click.option(
+    "--experiment", metavar="NAME", help="For Optuna: enter the trials of this MLflow experiment as past trials."
+)
 @tracking_option
 def export(
     kind: str,
@@ -48,21 +48,21 @@ def export(
     """Write STUDY (a YAML file) in the format of another tool.
 
     \b
-    optuna    a script with the space, its forbidden regions, and the trials so far
+    optuna    a script with the space, its forbidden regions and the past trials
     ray       a Ray Tune space, as a Python module
     wandb     a Weights & Biases sweep, YAML
     hydra     a sweeper's configuration: hydra-optuna-sweeper, or with --points Hydra's own
     algoperf  tuning_search_space.json
 
-    If a tool cannot express part of the space (a condition, a reverse-log scale, a formula, a forbidden region), the export fails
-    and says so; --points exports the trials instead, which every tool can.
+    It is an error if the tool cannot express part of the space (a condition, a reverse-log scale, a formula, a forbidden region).
+    --points then exports the trials themselves, which every tool can run.
 
     \b
     advisor export optuna next/1-….yaml --experiment cifar --out study.py
     advisor export wandb next/1-….yaml --points -n 40 --out sweep.yaml
     """
     if not points and (count is not None or skip):
-        raise AdvisorError("-n and --skip select among the study's own trials; ask for these with --points")
+        raise AdvisorError("-n and --skip choose among the study's own trials; add --points to export these")
     spec = load(study)
     drawn = list(sample(spec, count or spec.trials or 10, skip=skip)) if points else None
     past = _past(spec, experiment, tracking_uri) if experiment is not None else []
@@ -79,17 +79,18 @@ def export(
         raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
 
 
-def _past(spec: StudySpec, experiment: str, tracking_uri: str | None) -> list[Past]:
-    """Return the finished trials of the experiment in the order of their start, and warn of those outside the space."""
+def _past(spec: StudySpec, experiment: str, tracking_uri: str | None) -> list[PastTrial]:
+    """Return the ended trials in the order of their start, and print how many were left out as outside the space."""
     study = read_study(experiment, tracking_uri=tracking_uri, spec=spec)
     sign = 1 if spec.objective.direction == "minimize" else -1
     ended = [t for t in study.trials if t.status not in ("running", "no_data")]
     inside = [t for t in ended if all(p.contains(t.params[n]) for n, p in spec.searched.items() if n in t.params)]
     if len(inside) < len(ended):
         click.echo(
-            f"advisor: {len(ended) - len(inside)} of {len(ended)} trials lie outside of the space: left out", err=True
+            f"advisor: {len(ended) - len(inside)} of {len(ended)} trials are outside the space and were left out",
+            err=True,
         )
     return [
-        Past(t.params, sign * float(study.costs[t.index]) if study.feasible[t.index] else None)
+        PastTrial(t.params, sign * float(study.costs[t.index]) if study.feasible[t.index] else None)
         for t in sorted(inside, key=lambda t: (t.started or 0, t.index))
     ]

@@ -1,4 +1,4 @@
-"""Counts the cases, and has errors raised where the command line would take them for a bug of its own and say so."""
+"""Counts the cases, and makes the command line raise unexpected errors instead of reporting them as a bug."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def count_the_cases(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow store without an experiment of its own, to be copied."""
+    """Return an MLflow store without experiments, to copy."""
     return stores.empty(tmp_path_factory.mktemp("store") / "empty.db")

@@ -1,9 +1,9 @@
-"""Fuzzing that is guided by which lines of the importers an input reaches: `make fuzz`, or with libFuzzer's options
+"""Fuzzes the importers guided by code coverage: `make fuzz`, or with libFuzzer's options
 
     python tests/fuzz/coverage_guided.py -max_total_time=300
 
-Needs `pip install atheris`. The first byte of an input says which file the rest of it is. An input that is neither read nor refused
-in one line ends the run and is left in the working folder as `crash-…`; the same command with its path repeats it.
+Needs `pip install atheris`. The first byte of an input selects the kind of file, the rest is its content. An input that is neither
+read nor refused in one line ends the run and is saved in the working folder as `crash-…`; pass its path to repeat it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ FILES = [
 """(kind, name, content of a valid one)."""
 
 
-def prepared(root: Path) -> list[Path]:
-    """A folder for each of `FILES`, with what lies beside it."""
+def make_folders(root: Path) -> list[Path]:
+    """Return a folder for each of `FILES`, with the files that belong to it."""
     folders = [root / str(number) for number in range(len(FILES))]
     for folder, (kind, name, content) in zip(folders, FILES, strict=True):
         for path, whole in {**BESIDE.get(kind, {}), name: content}.items():
@@ -50,9 +50,9 @@ def prepared(root: Path) -> list[Path]:
 
 
 def main() -> None:
-    """Fuzz until libFuzzer's options end it."""
+    """Fuzz until a libFuzzer option ends the run."""
     root = Path(tempfile.mkdtemp(prefix="fuzz-"))
-    folders = prepared(root / "files")
+    folders = make_folders(root / "files")
     corpus = root / "corpus"
     corpus.mkdir()
     for number, (*_, content) in enumerate(FILES):

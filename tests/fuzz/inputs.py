@@ -1,4 +1,4 @@
-"""Inputs as an attacker, a crash or a bad day would leave them: texts, damaged bytes, trees with one thing wrong."""
+"""Hostile and damaged inputs: texts, damaged bytes, trees with a wrong value."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ number = st.one_of(
     st.floats(),
 )
 value = st.one_of(text, number, st.booleans(), st.none(), _NESTED)
-"""Anything that a file of data can hold."""
+"""Any value that a data file can hold."""
 
 _TOKENS = [
     *(
@@ -123,7 +123,7 @@ _TOKENS = [
 
 @st.composite
 def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
-    """The file cut off, with bits turned, parts doubled or left out, or something else put in."""
+    """Return the file truncated, with flipped bits, or with parts repeated, removed or replaced."""
     data = bytearray(whole)
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(data)))
@@ -146,7 +146,7 @@ def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
 
 @st.composite
 def twisted(draw: st.DrawFn, whole: Any) -> Any:
-    """The tree with some of its values or keys replaced by others, of any type."""
+    """Return the tree with some values or keys replaced by others of any type."""
     tree = copy.deepcopy(whole)
     for _ in range(draw(st.integers(1, 3))):
         place, key = tree, None
@@ -169,5 +169,5 @@ def twisted(draw: st.DrawFn, whole: Any) -> Any:
 
 
 def as_json(tree: Any) -> bytes:
-    """JSON as Python writes it, half characters escaped."""
+    """Return JSON as Python writes it, with lone surrogates escaped."""
     return json.dumps(tree).encode()

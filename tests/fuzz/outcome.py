@@ -1,4 +1,4 @@
-"""What the advisor owes to any input: a verdict or one clear line, within a deadline, and nothing else touched or run."""
+"""Checks that any input gives a verdict or one clear line within a deadline, and that nothing else is touched or run."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from hypothesis import HealthCheck, settings
 from advisor.model.errors import AdvisorError
 
 FACTOR = float(os.environ.get("ADVISOR_FUZZ", "1"))
-"""How many times the usual number of cases; above 1 they are other ones each time."""
+"""Factor for the number of cases; other than 1, the cases differ from run to run."""
 DEADLINE_S = 120.0
-"""For a case that takes well below a second on an idle machine; others may be at work on this one."""
-LONGEST_LINE = 1500
-"""Characters of an error; what it is about may be as long as anybody likes."""
+"""Seconds per case. A case takes well below a second on an idle machine."""
+MAX_ERROR_CHARACTERS = 1500
+"""Maximum characters of an error, however long the names in the input are."""
 _TURNS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
-"""Marks that turn the direction of the text around them."""
+"""Marks that change the direction of text."""
 _cases = 0
 
 
 def cases(number: int) -> settings:
-    """So many cases of a property, the same ones each time; `ADVISOR_FUZZ` of them, others each time, in a long run."""
+    """Return settings for `number` cases of a property, times `FACTOR`."""
     return settings(
         max_examples=max(1, round(number * FACTOR)),
         derandomize=FACTOR == 1,
@@ -45,19 +45,19 @@ def cases(number: int) -> settings:
 
 
 def counted() -> int:
-    """Cases since the last call."""
+    """Return the number of cases since the last call."""
     global _cases
     number, _cases = _cases, 0
     return number
 
 
 class Hang(BaseException):
-    """A case took longer than its deadline; no handler of the product's may swallow that."""
+    """A case took longer than its deadline; no handler in the product may swallow this."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the command did."""
+    """Result of a command."""
 
     status: int
     out: str
@@ -65,9 +65,9 @@ class Outcome:
 
 
 def advisor(*words: str, folder: Path, writes: tuple[str, ...] = ()) -> Outcome:
-    """Run `advisor WORDS` in this process and hold it to what is owed to every input.
+    """Run `advisor WORDS` in this process and check the promises for every input.
 
-    Only what lies below one of the `writes`, relative to the `folder`, may change, and that not where the status is 2 either.
+    Only files below one of the `writes`, relative to the `folder`, may change, and none if the status is 2.
     """
     before = _tree(folder)
     with _guarded(folder), _streams() as read:
@@ -83,34 +83,34 @@ def advisor(*words: str, folder: Path, writes: tuple[str, ...] = ()) -> Outcome:
 
 
 def check_text(outcome: Outcome) -> None:
-    """A status that is promised, one line where it is 2, and nothing in it that a terminal would obey."""
+    """Check the status, that there is one line if it is 2, and that no control character reaches the terminal."""
     assert outcome.status in (0, 1, 2), outcome
     for char in outcome.out + outcome.err:
         bad = char not in "\n\t" and (unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") or char in _TURNS)
         assert not bad, f"U+{ord(char):04X} reaches the terminal"
-    said = [line for line in outcome.err.splitlines() if not line.startswith(("Note: ", "Importing as: "))]
+    lines = [line for line in outcome.err.splitlines() if not line.startswith(("Note: ", "Importing as: "))]
     if outcome.status == 2:
-        assert len(said) == 1, outcome.err
-        assert said[0].startswith("advisor: "), outcome.err
-        assert 12 < len(said[0]) <= LONGEST_LINE, outcome.err[:3000]
+        assert len(lines) == 1, outcome.err
+        assert lines[0].startswith("advisor: "), outcome.err
+        assert 12 < len(lines[0]) <= MAX_ERROR_CHARACTERS, outcome.err[:3000]
         for sign in ("Traceback", " object at 0x", "errors.pydantic.dev"):
             assert sign not in outcome.err, outcome.err
 
 
 def called(call: Callable[[], Any], *, folder: Path) -> Any:
-    """As `advisor`, of a part of it: the call's result, or None where it refused in one line."""
+    """Like `advisor` for a single call: return its result, or None if it raised AdvisorError."""
     with _guarded(folder):
         try:
             return call()
         except AdvisorError as error:
-            said = str(error)
-    assert said.strip(), "an error without words"
+            text = str(error)
+    assert text.strip(), "an error without words"
     return None
 
 
 @contextlib.contextmanager
 def place() -> Iterator[Path]:
-    """An empty folder for one case."""
+    """Yield an empty folder for one case."""
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
     try:
         yield folder
@@ -119,7 +119,7 @@ def place() -> Iterator[Path]:
 
 
 def _tree(folder: Path) -> dict[str, object]:
-    """What lies in the folder: the content of small files, size and time of large ones."""
+    """Return the folder's content: bytes of small files, mode and size of large ones."""
     found: dict[str, object] = {}
     for path in folder.rglob("*"):
         stat = path.lstat()
@@ -130,7 +130,7 @@ def _tree(folder: Path) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _streams() -> Iterator[Callable[[], tuple[str, str]]]:
-    """Standard output and error as a UTF-8 terminal has them: half characters cannot be written."""
+    """Capture standard output and error like a UTF-8 terminal, which rejects lone surrogates."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
 
     def read() -> tuple[str, str]:
@@ -175,7 +175,7 @@ sys.addaudithook(_hook)
 
 @contextlib.contextmanager
 def watched(folder: Path) -> Iterator[None]:
-    """Nothing but what a case may do is done within the block, or it fails at its end."""
+    """Fail at the end of the block if a case did anything that it must not."""
     global _cases  # noqa: PLW0603
     _cases += 1
     unraised = sys.unraisablehook

@@ -1,4 +1,4 @@
-"""A small valid input of every kind that `advisor import` takes, as trees and bytes that fuzzing starts from."""
+"""Small valid inputs of every kind of `advisor import`, as the trees and bytes that fuzzing starts from."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ JOURNAL = [
 
 
 def lines(rows: Any) -> bytes:
-    """A JSON object a line."""
+    """Return one JSON object per line."""
     return b"".join(json.dumps(row).encode() + b"\n" for row in (rows if isinstance(rows, list) else [rows]))
 
 
 @functools.cache
 def events() -> bytes:
-    """An event file of TensorBoard's, with scalars and hyperparameters."""
+    """Return an event file with scalars and hyperparameters."""
     from tensorboard.compat.proto.summary_pb2 import Summary
     from torch.utils.tensorboard import SummaryWriter
 
@@ -93,7 +93,7 @@ def events() -> bytes:
 
 
 def events_of(contents: list[bytes]) -> bytes:
-    """An event file with these records, whole by their checksums whatever they hold."""
+    """Return an event file with these records and valid checksums."""
     from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
     def record(content: bytes) -> bytes:
@@ -106,7 +106,7 @@ def events_of(contents: list[bytes]) -> bytes:
 
 @functools.cache
 def event_records() -> tuple[bytes, ...]:
-    """The contents of the records of `events`."""
+    """Return the records in `events`."""
     data, found, at = events(), [], 0
     while at < len(data):
         (length,) = struct.unpack_from("<Q", data, at)
@@ -116,7 +116,7 @@ def event_records() -> tuple[bytes, ...]:
 
 
 def records_of(contents: list[bytes]) -> bytes:
-    """A .wandb file with these records, whole by their checksums whatever they hold; together below one block of 32 KiB."""
+    """Return a .wandb file with these records, together less than a block of 32 KiB, and valid checksums."""
     import zlib
 
     framed = (struct.pack("<IHB", zlib.crc32(c, zlib.crc32(b"\1")), len(c), 1) + c for c in contents)
@@ -125,7 +125,7 @@ def records_of(contents: list[bytes]) -> bytes:
 
 @functools.cache
 def wandb_records() -> tuple[bytes, ...]:
-    """The contents of the records of a run of Weights & Biases."""
+    """Return the records of a W&B run."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     run, history, summary, ended = Record(), Record(), Record(), Record()
@@ -146,7 +146,7 @@ def wandb_records() -> tuple[bytes, ...]:
 
 @functools.cache
 def parquet() -> bytes:
-    """The CSV table as Parquet."""
+    """Return a table of metrics as Parquet."""
     import io
 
     import pyarrow as pa
@@ -165,7 +165,7 @@ def parquet() -> bytes:
 
 @functools.cache
 def database() -> bytes:
-    """An SQLite storage of Optuna's."""
+    """Return an SQLite storage of Optuna."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

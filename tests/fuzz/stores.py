@@ -24,7 +24,7 @@ Points = list[tuple[int, float, int]]
 
 
 def empty(path: Path) -> Path:
-    """A store as MLflow makes it."""
+    """Create a store as MLflow does."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     SqlAlchemyStore(f"sqlite:///{path}", str(path.parent / "artifacts")).engine.dispose()
@@ -194,12 +194,12 @@ fact = st.one_of(st.sampled_from(_JSON), st.sampled_from(_WORDS), text)
 
 @dataclass(frozen=True)
 class Odd:
-    """What is odd in a store; the rest follows from the seed."""
+    """Oddities of a store. The seed determines the rest."""
 
     seed: int
     runs: int
     metrics: Mapping[str, list[str]]
-    """Each with the kinds of its curves, one of which a run has."""
+    """Kinds of curves of each metric. Each run has one of them."""
     params: Mapping[str, list[str]]
     tags: Mapping[str, str]
     of_experiment: Mapping[str, str]
@@ -209,7 +209,7 @@ class Odd:
     experiment: str
     many_tags: bool
     raw: bool
-    """Whether a text is no UTF-8."""
+    """Whether some text is invalid UTF-8."""
 
 
 def _named(usual: tuple[str, ...], value: Any, most: int) -> Any:
@@ -252,7 +252,7 @@ odd = st.builds(
 
 
 def write(template: Path, folder: Path, what: Odd) -> Path:
-    """The store in the folder, with one experiment, `ID`."""
+    """Create a store in the folder with one experiment, `ID`."""
     path = folder / "mlflow.db"
     shutil.copy(template, path)
     rng = np.random.default_rng(what.seed)
@@ -320,5 +320,5 @@ def _texts(pairs: Any) -> list[tuple[str, str]]:
 
 
 def _stored(text: str) -> str:
-    """What can be stored as text at all."""
+    """Return text that can be stored."""
     return text.encode("utf-8", "replace").decode()

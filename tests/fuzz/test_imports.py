@@ -1,4 +1,4 @@
-"""Files of other tools: whatever is in them, runs or one clear line; nothing run, nothing written but the store."""
+"""Damaged files of other tools give runs or one clear line; no code is run and only the store is written."""
 
 from __future__ import annotations
 
@@ -15,48 +15,43 @@ from hypothesis import strategies as st
 from advisor.interop.importers import (
     algoperf,
     guess,
-    importing,
     lightning,
-    optuna,
     ray,
-    tables,
-    tabular,
     tensorboard,
     trainer_state,
     wandb,
 )
-from advisor.interop.importers.runs import Found
-from advisor.interop.importers.writer import Names
+from advisor.interop.importers.mlflow_runs import Names, new_run
+from advisor.interop.importers.optuna import OptunaStorage
+from advisor.interop.importers.runs import Importer
+from advisor.interop.importers.tables import TidyTables
+from advisor.interop.importers.tabular import Tabular
 from tests.fuzz import sources
 from tests.fuzz.inputs import as_json, damaged, text, twisted
 from tests.fuzz.outcome import advisor, called, cases, place
 
-Find = Callable[[Path], Any]
-FINDERS: dict[str, Find] = {
-    "csv": lambda path: tabular.find(path, "csv"),
-    "jsonl": lambda path: tabular.find(path, "jsonl"),
-    "wandb": wandb.find,
-    "lightning": lightning.find,
-    "ray": ray.find,
-    "trainer-state": trainer_state.find,
-    "algoperf": algoperf.find,
-    "tensorboard": tensorboard.find,
-    "optuna": lambda path: optuna.find(str(path)),
+IMPORTERS: dict[str, Importer] = {
+    "csv": Tabular("csv"),
+    "jsonl": Tabular("jsonl"),
+    "wandb": wandb,
+    "lightning": lightning,
+    "ray": ray,
+    "trainer-state": trainer_state,
+    "algoperf": algoperf,
+    "tensorboard": tensorboard,
+    "optuna": OptunaStorage(),
 }
 
 
 def read(kind: str, path: Path) -> None:
-    """All that an import does but for writing into the store."""
-    found = FINDERS[kind](path)
-    runs: list[Found] = found[0] if isinstance(found, tuple) else found
+    """Do everything that an import does except writing to the store."""
     names = Names()
-    for number, run in enumerate(runs):
-        content = run.read()
-        new = importing._new_run(run, content, names, {}, number, None)
+    for number, run in enumerate(IMPORTERS[kind].find(path).runs):
+        new = new_run(run, run.read(), names, number)
         for points in new.points.values():
             points.distinct()
         " ".join([new.name, *new.params, *new.params.values(), *new.tags.values(), *new.points, *new.source]).encode()
-    guess.kinds_of(str(path))
+    guess.find_kinds(str(path))
 
 
 def ask(kind: str, contents: dict[str, bytes], named: str = "") -> None:
@@ -170,21 +165,13 @@ def test_a_damaged_storage_of_optuna(content: bytes) -> None:
 @given(damaged(sources.TABLE), damaged(sources.POINTS), st.sampled_from([0, 1]))
 def test_damaged_tidy_tables(trials: bytes, points: bytes, which: int) -> None:
     def import_() -> None:
-        read_trials = tables._read_trials(
-            tables.Table(folder / "t.csv", dict.fromkeys(tables._TRIAL_COLUMNS, "text"), OPTIONAL)
-        )
-        curves = tables._Curves(tables.Table(folder / "c.csv", REQUIRED, {"time_s": "number"}), read_trials)
-        for trial in read_trials:
-            curves.content(trial)
+        for run in TidyTables(folder / "c.csv").find(folder / "t.csv").runs:
+            run.read()
 
     with place() as folder:
         (folder / "t.csv").write_bytes(trials if which else sources.TABLE)
         (folder / "c.csv").write_bytes(sources.POINTS if which else points)
         called(import_, folder=folder)
-
-
-OPTIONAL: Any = {"seed": "integer", "extra": "text"}
-REQUIRED: Any = {"study": "text", "trial": "text", "metric": "text", "step": "integer", "value": "number"}
 
 
 # --- through the command, into a real store ---------------------------------------------------------------------------------------
@@ -213,9 +200,9 @@ class _Evil:
         return Path.touch, (self.path,)
 
 
-@pytest.mark.parametrize("kind", sorted(FINDERS))
+@pytest.mark.parametrize("kind", sorted(IMPORTERS))
 def test_pickles_are_never_loaded(kind: str, tmp_path: Path) -> None:
-    """One lies under every name that an importer looks at, or that the tool gives to its pickles."""
+    """A pickle is put under every name that an importer reads, or that the tool gives to its pickles."""
     sources.wandb_records()  # loads the library, which makes folders for itself
     evil = pickle.dumps(_Evil(tmp_path / "canary"))
     (tmp_path / "canary").unlink(missing_ok=True)

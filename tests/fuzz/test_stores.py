@@ -35,7 +35,7 @@ OPTIONS = st.one_of(
 
 
 class _Page(HTMLParser):
-    """What a browser would run or fetch of a page."""
+    """Collects what a browser would run or fetch from a page."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Studies in the form of other tools' searches, one file per tool: spec in, text out."""
+"""Exports a study to the search formats of other tools, one module per tool."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from typing import TYPE_CHECKING
 from advisor.model.errors import AdvisorError
 
 if TYPE_CHECKING:
-    from advisor.interop.exports.content import Past, Trials
+    from advisor.interop.exports.exporter import Exporter, PastTrial, Trials
     from advisor.model.spec import StudySpec
 
 KINDS = ("optuna", "ray", "wandb", "hydra", "algoperf")
-"""The tools that a study can be exported to: a module each."""
+"""Tools to export to. Each is a module."""
 
 
-def export(kind: str, spec: StudySpec, *, points: Trials | None = None, past: Sequence[Past] = ()) -> str:
-    """The study in the form of a tool, one of `KINDS`.
+def export(kind: str, spec: StudySpec, *, points: Trials | None = None, past: Sequence[PastTrial] = ()) -> str:
+    """Return the study in the format of a tool, one of `KINDS`.
 
-    points: trials {parameter: value} to run, in place of the space (Optuna: ahead of what it draws from the space). past: trials so
-    far, which only Optuna takes. Raises AdvisorError for what the tool has no way to say.
+    points: trials {parameter: value} to run instead of the space (Optuna: before it draws from the space). past: trials so far,
+    which only Optuna accepts. Raises AdvisorError for what the tool cannot express.
     """
     if kind not in KINDS:
-        raise AdvisorError(f"there is no export {kind!r}; there are {', '.join(KINDS)}")
+        raise AdvisorError(f"there is no export {kind!r}; choose one of {', '.join(KINDS)}")
     if past and kind != "optuna":
-        raise AdvisorError(f"{kind} takes no results of other trials; of the exports only optuna does")
+        raise AdvisorError(f"{kind} does not accept results of past trials; only optuna does")
     if points is not None and not points:
         raise AdvisorError("there is no trial to export; ask for at least one with -n")
-    render = import_module(f"advisor.interop.exports.{kind}").render
-    text: str = render(spec, points, past) if kind == "optuna" else render(spec, points)
-    return text
+    from advisor.interop.exports.exporter import Export  # slow: loads the model
+
+    exporter: Exporter = import_module(f"advisor.interop.exports.{kind}")
+    return exporter.render(Export(spec, points, past))

@@ -1,4 +1,4 @@
-"""A script that makes an Optuna study: its define-by-run space says all that a study file can."""
+"""Writes a script that creates an Optuna study. Its define-by-run space expresses everything that a study file can."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from advisor.interop.exports.content import Past, Trials, constant, ends, line, reason, remarks
+from advisor.interop.exports.exporter import Export, bounds, comments, one_line, single_value, why_comment
 from advisor.model import formula
 from advisor.model.spec import Bounds, Parameter, Region, StudySpec
 
@@ -18,7 +18,7 @@ _SAMPLERS = {
 _CREATE = '''
 
 def create(storage=None):
-    """The study: new, or as it stands in `storage`."""
+    """Return the study from `storage`, or a new one."""
     study = optuna.create_study(
         study_name={name!r}, direction={direction!r}, storage=storage, load_if_exists=True,
         sampler=optuna.samplers.{sampler},
@@ -49,40 +49,41 @@ if __name__ == "__main__":
 '''
 
 
-def render(spec: StudySpec, points: Trials | None, past: Sequence[Past]) -> str:
-    """The script; `past` are its trials so far, `points` those that it runs first."""
-    return "\n".join(_lines(spec, points or (), past)) + "\n"
+def render(export: Export) -> str:
+    """Return the script. It enters the past trials into a new study, then runs the points first."""
+    return "\n".join(_lines(export)) + "\n"
 
 
-def _lines(spec: StudySpec, points: Trials, past: Sequence[Past]) -> Iterator[str]:
-    yield from (f"# {remark}" for remark in remarks(spec))
+def _lines(export: Export) -> Iterator[str]:
+    spec, points = export.spec, export.points or ()
+    yield from comments(spec)
     yield "import optuna"
     yield ""
-    yield "# The trials so far: what Optuna drew them by, and the objective; None for those that failed."
-    yield from _listed("PAST", [(_asked(spec, p.params), p.value) for p in past])
+    yield "# Past trials: what Optuna would have drawn, and the objective, None if the trial failed."
+    yield from _list("PAST", [(_drawn_params(spec, p.params), p.value) for p in export.past])
     yield "# Trials to run first."
-    yield from _listed("POINTS", [_asked(spec, params) for params in points])
+    yield from _list("POINTS", [_drawn_params(spec, params) for params in points])
     yield ""
     yield ""
     yield "def suggest(trial):"
-    yield '    """The hyperparameters of a trial."""'
+    yield '    """Return the hyperparameters of a trial."""'
     yield "    params = {}"
-    for name in _ordered(spec):
-        yield from _suggested(name, spec.parameters[name])
+    for name in _parents_first(spec):
+        yield from _suggestion(name, spec.parameters[name])
     for region in spec.forbidden:
-        yield from _forbidden(region)
+        yield from _rejection(region)
     yield "    return params"
     seed = spec.sampler.seed % 2**32
     yield _CREATE.format(
         name=spec.study,
         direction=spec.objective.direction,
         sampler=_SAMPLERS[spec.sampler.kind].format(seed=seed),
-        train=line(f"train with params and return {spec.objective.metric}"),
+        train=one_line(f"train with params and return {spec.objective.metric}"),
         trials=spec.trials or len(points) or None,
     ).rstrip("\n")
 
 
-def _listed(name: str, values: Sequence[Any]) -> Iterator[str]:
+def _list(name: str, values: Sequence[Any]) -> Iterator[str]:
     if not values:
         yield f"{name} = []"
         return
@@ -91,23 +92,21 @@ def _listed(name: str, values: Sequence[Any]) -> Iterator[str]:
     yield "]"
 
 
-def _ordered(spec: StudySpec) -> list[str]:
-    """The names such that each comes after those that it depends on."""
+def _parents_first(spec: StudySpec) -> list[str]:
+    """Return the names so that each comes after those that it depends on."""
     waiting, order = list(spec.parameters), list[str]()
     while waiting:
-        for name in waiting:
-            parameter = spec.parameters[name]
-            needed = set(parameter.when or {}) | (
-                formula.parse(parameter.formula).names if parameter.formula else set()
-            )
-            if needed <= set(order):
-                order.append(name)
-                waiting.remove(name)
-                break
+        name = next(name for name in waiting if _parents(spec.parameters[name]) <= set(order))
+        order.append(name)
+        waiting.remove(name)
     return order
 
 
-def _suggested(name: str, parameter: Parameter) -> Iterator[str]:
+def _parents(parameter: Parameter) -> set[str]:
+    return set(parameter.when or {}) | (set(formula.parse(parameter.formula).names) if parameter.formula else set())
+
+
+def _suggestion(name: str, parameter: Parameter) -> Iterator[str]:
     conditions = [f"params.get({parent!r}) == {wanted!r}" for parent, wanted in (parameter.when or {}).items()]
     if parameter.formula is not None:
         names = sorted(formula.parse(parameter.formula).names)
@@ -116,59 +115,61 @@ def _suggested(name: str, parameter: Parameter) -> Iterator[str]:
     if conditions:
         yield f"    if {' and '.join(conditions)}:"
         margin = "        "
-    yield f"{margin}params[{name!r}] = {_drawn(name, parameter)}{reason(parameter)}"
+    yield f"{margin}params[{name!r}] = {_expression(name, parameter)}{why_comment(parameter)}"
 
 
-def _drawn(name: str, parameter: Parameter) -> str:
+def _expression(name: str, parameter: Parameter) -> str:
     if parameter.formula is not None:
-        computed = _computed(parameter.formula)
+        computed = _python(parameter.formula)
         return f"round({computed})" if parameter.type == "int" else computed
-    if (only := constant(parameter)) is not None:
-        return repr(only)
+    if (value := single_value(parameter)) is not None:
+        return repr(value)
     if not parameter.numeric:
         return f"trial.suggest_categorical({name!r}, {list(parameter.options)!r})"
-    low, high = ends(parameter)
+    low, high = bounds(parameter)
     if parameter.scale == "reverse-log":
-        return f"1 - trial.suggest_float({_left(name)!r}, {round(1 - high, 15)!r}, {round(1 - low, 15)!r}, log=True)"
+        return (
+            f"1 - trial.suggest_float({_complement(name)!r}, {round(1 - high, 15)!r}, {round(1 - low, 15)!r}, log=True)"
+        )
     log = ", log=True" if parameter.scale == "log" else ""
     return f"trial.suggest_{parameter.type if parameter.type == 'int' else 'float'}({name!r}, {low!r}, {high!r}{log})"
 
 
-def _left(name: str) -> str:
-    """What Optuna draws for a hyperparameter on a reverse-log scale: what is left to one."""
+def _complement(name: str) -> str:
+    """Return the name of what Optuna draws for a hyperparameter on a reverse-log scale: its difference to one."""
     return f"1 - {name}"
 
 
-def _computed(text: str) -> str:
-    """The formula as Python: its names are looked up among the trial's hyperparameters."""
+def _python(text: str) -> str:
+    """Return the formula as Python code, with its names looked up in `params`."""
 
-    class _Looked(ast.NodeTransformer):
+    class _Lookup(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.expr:
             return ast.Subscript(ast.Name("params", ast.Load()), ast.Constant(node.id), ast.Load())
 
-    return ast.unparse(ast.fix_missing_locations(_Looked().visit(formula.parse(text).tree)))
+    return ast.unparse(ast.fix_missing_locations(_Lookup().visit(formula.parse(text).tree)))
 
 
-def _forbidden(region: Region) -> Iterator[str]:
-    holds = " and ".join(_within(f"params.get({name!r})", bounds) for name, bounds in region.where.items())
+def _rejection(region: Region) -> Iterator[str]:
+    holds = " and ".join(_is_within(f"params.get({name!r})", limits) for name, limits in region.where.items())
     yield f"    if {holds}:"
-    yield f"        raise optuna.TrialPruned({line('forbidden: ' + (region.why or 'no trial is drawn from here'))!r})"
+    yield f"        raise optuna.TrialPruned({one_line('forbidden: ' + (region.why or 'the study excludes this region'))!r})"
 
 
-def _within(value: str, bounds: Bounds) -> str:
-    if bounds.choices is not None:
-        return f"{value} in {bounds.choices!r}"
+def _is_within(value: str, limits: Bounds) -> str:
+    if limits.choices is not None:
+        return f"{value} in {limits.choices!r}"
     parts = [f"isinstance({value}, (int, float))"]
-    parts += [f"{value} >= {bounds.low!r}"] if bounds.low is not None else []
-    parts += [f"{value} <= {bounds.high!r}"] if bounds.high is not None else []
+    parts += [f"{value} >= {limits.low!r}"] if limits.low is not None else []
+    parts += [f"{value} <= {limits.high!r}"] if limits.high is not None else []
     return " and ".join(parts)
 
 
-def _asked(spec: StudySpec, params: Any) -> dict[str, Any]:
-    """Of a trial's hyperparameters what Optuna draws."""
-    found = {}
+def _drawn_params(spec: StudySpec, params: Any) -> dict[str, Any]:
+    """Return what Optuna would draw for a trial with these hyperparameters."""
+    drawn = {}
     for name, parameter in spec.searched.items():
         if name in params:
             reverse = parameter.scale == "reverse-log"
-            found[_left(name) if reverse else name] = round(1 - params[name], 15) if reverse else params[name]
-    return found
+            drawn[_complement(name) if reverse else name] = round(1 - params[name], 15) if reverse else params[name]
+    return drawn

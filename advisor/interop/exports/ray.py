@@ -1,46 +1,49 @@
-"""A Ray Tune search space as a Python module."""
+"""Writes a Ray Tune search space as a Python module."""
 
 from __future__ import annotations
 
-from advisor.interop.exports.content import Trials, constant, ends, reason, remarks, require_plain
-from advisor.model.spec import Parameter, StudySpec
+from advisor.interop.exports.exporter import Export, bounds, comments, require_plain, single_value, why_comment
+from advisor.model.spec import Parameter
 
 
-def render(spec: StudySpec, points: Trials | None) -> str:
-    """The module: `space`, `METRIC`, `MODE`, `NUM_SAMPLES`; with `points` each trial's hyperparameters are `config["trial"]`."""
-    lines = [f"# {remark}" for remark in remarks(spec)]
-    lines += [
+def render(export: Export) -> str:
+    """Return a module with `space`, `METRIC`, `MODE` and `NUM_SAMPLES`; with points, `config["trial"]` holds a trial."""
+    spec = export.spec
+    lines = [
+        *comments(spec),
         "from ray import tune",
         "",
         f"METRIC = {spec.objective.metric!r}",
         f"MODE = {'min' if spec.objective.direction == 'minimize' else 'max'!r}",
     ]
-    if points is not None:
+    if export.points is not None:
         lines += [
             "NUM_SAMPLES = 1",
-            '# Each trial finds its hyperparameters in config["trial"].',
+            '# The hyperparameters of a trial are in config["trial"].',
             'space = {"trial": tune.grid_search(',
             "    [",
+            *(f"        {dict(trial)!r}," for trial in export.points),
+            "    ]",
+            ")}",
         ]
-        lines += [f"        {dict(trial)!r}," for trial in points]
-        lines += ["    ]", ")}"]
-        return "\n".join(lines) + "\n"
-    require_plain(spec, "a Ray Tune space")
-    lines += [
-        f"NUM_SAMPLES = {spec.trials or 10}",
-        f"# Ray Tune draws at random by default; the study says {spec.sampler.kind}.",
-        "space = {",
-    ]
-    lines += [f"    {name!r}: {_domain(p)},{reason(p)}" for name, p in spec.parameters.items()]
-    return "\n".join([*lines, "}"]) + "\n"
+    else:
+        require_plain(spec, "a Ray Tune space")
+        lines += [
+            f"NUM_SAMPLES = {spec.trials or 10}",
+            f"# Ray Tune draws at random by default; the study's sampler is {spec.sampler.kind}.",
+            "space = {",
+            *(f"    {name!r}: {_domain(p)},{why_comment(p)}" for name, p in spec.parameters.items()),
+            "}",
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def _domain(parameter: Parameter) -> str:
-    if (only := constant(parameter)) is not None:
-        return repr(only)
+    if (value := single_value(parameter)) is not None:
+        return repr(value)
     if not parameter.numeric:
         return f"tune.choice({list(parameter.options)!r})"
-    low, high = ends(parameter)
-    if parameter.type == "int":  # the upper end of Ray's ranges of integers is left out
+    low, high = bounds(parameter)
+    if parameter.type == "int":  # Ray excludes the upper end of integer ranges
         return f"tune.{'lograndint' if parameter.scale == 'log' else 'randint'}({low!r}, {int(high) + 1!r})"
     return f"tune.{'loguniform' if parameter.scale == 'log' else 'uniform'}({low!r}, {high!r})"

@@ -1,44 +1,55 @@
-"""A Weights & Biases sweep as YAML."""
+"""Writes a Weights & Biases sweep as YAML."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import yaml
+from advisor.interop.exports.exporter import (
+    Export,
+    bounds,
+    comments,
+    one_line,
+    require_plain,
+    single_value,
+    why_comments,
+    with_comments,
+)
+from advisor.model.spec import Parameter
 
-from advisor.interop.exports.content import Trials, constant, ends, line, remarks, require_plain
-from advisor.model.spec import Parameter, StudySpec
 
-
-def render(spec: StudySpec, points: Trials | None) -> str:
-    """The sweep; with `points` it is a grid over `trial`, whose values are JSON objects of hyperparameters."""
-    goal = "minimize" if spec.objective.direction == "minimize" else "maximize"
-    sweep: dict[str, Any] = {"name": spec.study, "metric": {"name": spec.objective.metric, "goal": goal}}
-    lines = [f"# {remark}" for remark in remarks(spec)]
-    if points is not None:
-        lines.append("# Each run finds its hyperparameters in the JSON text of config.trial.")
-        sweep |= {"method": "grid", "parameters": {"trial": {"values": [json.dumps(dict(t)) for t in points]}}}
-    else:
-        require_plain(spec, "a W&B sweep")
-        method = "bayes" if spec.sampler.kind == "adaptive" else "random"
-        if spec.sampler.kind == "halton":
-            lines.append("# W&B has no quasi-random search: trials are drawn at random.")
-        for name, parameter in spec.parameters.items():
-            lines += [f"# {line(name)}: {line(parameter.why)}"] if parameter.why else []
-            if parameter.type == "int" and parameter.scale == "log":
-                lines.append(f"# {line(name)} arrives as a float of a whole number.")
-        sweep |= {"method": method, "parameters": {name: _domain(p) for name, p in spec.parameters.items()}}
-        sweep |= {"run_cap": spec.trials} if spec.trials is not None else {}
-    return "\n".join(lines) + "\n" + yaml.safe_dump(sweep, sort_keys=False, width=10**6)
+def render(export: Export) -> str:
+    """Return the sweep; with points it is a grid over `trial`, whose values are JSON objects of hyperparameters."""
+    spec = export.spec
+    sweep: dict[str, Any] = {
+        "name": spec.study,
+        "metric": {"name": spec.objective.metric, "goal": str(spec.objective.direction)},
+    }
+    lines = list(comments(spec))
+    if export.points is not None:
+        lines.append("# The hyperparameters of a run are in config.trial, as JSON text.")
+        values = [json.dumps(dict(trial)) for trial in export.points]
+        return with_comments(lines, {**sweep, "method": "grid", "parameters": {"trial": {"values": values}}})
+    require_plain(spec, "a W&B sweep")
+    if spec.sampler.kind == "halton":
+        lines.append("# W&B has no quasi-random search: trials are drawn at random.")
+    lines += why_comments(spec)
+    for name, parameter in spec.parameters.items():
+        if parameter.type == "int" and parameter.scale == "log":
+            lines.append(f"# {one_line(name)}: W&B passes this integer as a float.")
+    sweep["method"] = "bayes" if spec.sampler.kind == "adaptive" else "random"
+    sweep["parameters"] = {name: _domain(p) for name, p in spec.parameters.items()}
+    if spec.trials is not None:
+        sweep["run_cap"] = spec.trials
+    return with_comments(lines, sweep)
 
 
 def _domain(parameter: Parameter) -> dict[str, Any]:
-    if (only := constant(parameter)) is not None:
-        return {"value": only}
+    if (value := single_value(parameter)) is not None:
+        return {"value": value}
     if not parameter.numeric:
         return {"values": list(parameter.options)}
-    low, high = ends(parameter)
+    low, high = bounds(parameter)
     if parameter.type == "int" and parameter.scale == "log":
         return {"distribution": "q_log_uniform_values", "q": 1, "min": low, "max": high}
     kind = "int_uniform" if parameter.type == "int" else "log_uniform_values" if parameter.scale == "log" else "uniform"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 import hashlib
-import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import yaml
 
@@ -179,24 +177,6 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             yield from enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1)
     except OSError as error:
         raise unreadable(path, error) from None
-
-
-class Utf8(io.RawIOBase):
-    """A file's bytes with invalid UTF-8 replaced. Arrow prints a traceback for a bad row that is not UTF-8."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._decoder = file, codecs.getincrementaldecoder("utf-8")("replace")
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Return at most `size` bytes; a replacement takes three."""
-        text = ""
-        while not text and (raw := self._file.read(max(size // 3, 1) if size >= 0 else -1)):
-            text = self._decoder.decode(raw)
-        return text.encode()
 
 
 def flatten(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any]:

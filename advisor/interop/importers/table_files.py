@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -29,7 +30,9 @@ _MAX_CHUNK_BYTES = 1_000_000_000
 """Maximum unpacked size of one column in one row group."""
 _MAX_TEXT_BYTES = 64_000_000
 """Maximum decoded size of one text column of a batch; larger ones stay encoded as a dictionary."""
-_MAX_LINE_BYTES = 8 << 20
+_MAX_BAD_ROWS = 10_000
+"""Maximum rows of a CSV file that are skipped because they have a wrong number of cells."""
+_BLOCK_BYTES = 8 << 20
 _CELLS_PER_BATCH = 4_000_000
 _MAX_ROWS_PER_BATCH = 100_000
 
@@ -42,7 +45,7 @@ def is_lines(path: Path) -> bool:
 def column_names(path: Path) -> list[str]:
     """Return the names of the file's columns; of JSON lines, the keys in the first hundred rows."""
     if is_lines(path):
-        rows = islice(files.read_objects(path), 100)
+        rows = itertools.islice(files.read_objects(path), 100)
         return list(dict.fromkeys(key for row in rows for key in files.flatten(row, "/")))
     if path.suffix.lower() in PARQUET_SUFFIXES:
         return [str(name) for name in _parquet(path).schema_arrow.names]
@@ -63,7 +66,7 @@ def read_batches(path: Path, columns: Collection[str] = (), *, strict: bool = Fa
     """Yield the table as record batches. CSV cells are text; an empty one is null.
 
     Nested columns of Parquet are left out unless `columns` names them. Rows with a wrong number of cells are skipped, such as the
-    last one of a CSV file that is still being written, or an error if `strict`. Strict reading also accepts line breaks in quoted
+    last one of a CSV file that is still being written, unless `strict`. Strict reading also accepts line breaks in quoted
     cells. Raises AdvisorError for a damaged file and for one that exceeds the limits.
     """
     if path.suffix.lower() in PARQUET_SUFFIXES:
@@ -160,8 +163,13 @@ def _require_unique(path: Path, names: Sequence[str]) -> None:
 
 def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
     names, delimiter = _header(path)
+    bad_rows = itertools.count(1)
+
+    def skip_some(_row: Any) -> str:
+        return "skip" if next(bad_rows) <= _MAX_BAD_ROWS else "error"
+
     parse = pa.csv.ParseOptions(
-        delimiter=delimiter, newlines_in_values=strict, invalid_row_handler=None if strict else lambda _: "skip"
+        delimiter=delimiter, newlines_in_values=strict, invalid_row_handler=None if strict else skip_some
     )
     convert = pa.csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()),
@@ -169,14 +177,44 @@ def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
         strings_can_be_null=True,
         quoted_strings_can_be_null=not strict,
     )
-    read = pa.csv.ReadOptions(block_size=_MAX_LINE_BYTES, column_names=names, skip_rows=1)
+    for block in _csv_blocks(path, quoted_lines=strict):
+        read = pa.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names)
+        try:
+            # Arrow gets bytes: threads that read a Python file can hang or abort the process when it exits after an error.
+            table = pa.csv.read_csv(pa.BufferReader(block), read, parse, convert)
+        except (OSError, pa.ArrowException) as error:
+            if "Empty CSV" in str(error):  # only blank lines
+                continue
+            raise AdvisorError(f"{files.printable(path)} is not a CSV table: {error_line(error)}") from None
+        yield from table.combine_chunks().to_batches()
+
+
+def _csv_blocks(path: Path, *, quoted_lines: bool) -> Iterator[bytes]:
+    """Yield the lines below the header in blocks of valid UTF-8. Line breaks in quotes end no line if `quoted_lines`."""
     try:
-        with path.open("rb") as file, pa.csv.open_csv(files.Utf8(file), read, parse, convert) as reader:
-            yield from reader
-    except (OSError, pa.ArrowException) as error:
-        problem = error_line(error)
-        if "Empty CSV" in problem:  # nothing below the header
-            return
-        if "straddling" in problem:
-            problem = f"a row is longer than {_MAX_LINE_BYTES >> 20} MiB, or a quote is never closed"
-        raise AdvisorError(f"{files.printable(path)} is not a CSV table: {problem}") from None
+        with path.open("rb") as file:
+            file.readline(files.MAX_LINE_BYTES)
+            rest = b""
+            while block := file.read(_BLOCK_BYTES):
+                rest += block
+                end = _last_line_end(rest) if quoted_lines else rest.rfind(b"\n") + 1
+                if end:
+                    yield rest[:end].decode("utf-8", "replace").encode()
+                    rest = rest[end:]
+                if len(rest) > files.MAX_LINE_BYTES:
+                    limit = files.MAX_LINE_BYTES // 1_000_000
+                    raise AdvisorError(
+                        f"{files.printable(path)} has a line longer than {limit} MB, or an unclosed quote"
+                    )
+            if rest:
+                yield rest.decode("utf-8", "replace").encode()
+    except OSError as error:
+        raise files.unreadable(path, error) from None
+
+
+def _last_line_end(text: bytes) -> int:
+    """Return the position after the last line break outside quotes, or 0."""
+    characters = np.frombuffer(text, np.uint8)
+    is_quoted = np.logical_xor.accumulate(characters == ord('"'))
+    ends = np.flatnonzero((characters == ord("\n")) & ~is_quoted)
+    return int(ends[-1]) + 1 if len(ends) else 0

@@ -1,4 +1,4 @@
-"""What the tests of the importers share: a store, the command line, and what MLflow holds afterwards."""
+"""Fixtures of the importers' tests: a store, the command line, and checks of what MLflow holds afterwards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def uri(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> s
 
 @pytest.fixture
 def advisor(capsys: pytest.CaptureFixture[str], uri: str) -> Advisor:
-    """Runs the command line on the store: (exit status, standard output, standard error)."""
+    """Run the command line on the store; return (exit status, standard output, standard error)."""
 
     def run(*arguments: Any) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -42,7 +42,7 @@ def advisor(capsys: pytest.CaptureFixture[str], uri: str) -> Advisor:
 
 @pytest.fixture
 def imported(advisor: Advisor, uri: str, tmp_path: Path) -> Callable[..., Any]:
-    """Imports, compares point by point, imports again, which changes nothing, and analyses; gives the experiment as read."""
+    """Import, compare point by point, import again without a change, and analyze; return the experiment as read."""
 
     def run(
         arguments: list[Any], experiment: str, expected: Points, objective: str | None = None, last_bit: bool = True
@@ -59,8 +59,8 @@ def imported(advisor: Advisor, uri: str, tmp_path: Path) -> Callable[..., Any]:
         first = f"Imported 0 trials with 0 points, {already} there already. Experiments:"
         assert (status, out.splitlines()[0]) == (0, first)
         assert dump(uri) == before
-        given = ["--objective", objective] if objective else []
-        status, _, err = advisor("analyze", experiment, *given, "--out", tmp_path / "report", "--quiet")
+        options = ["--objective", objective] if objective else []
+        status, _, err = advisor("analyze", experiment, *options, "--out", tmp_path / "report", "--quiet")
         assert (status, err) == (0, "")
         findings = json.loads((tmp_path / "report/findings.json").read_text())
         assert findings["study"] == experiment
@@ -72,7 +72,7 @@ def imported(advisor: Advisor, uri: str, tmp_path: Path) -> Callable[..., Any]:
 
 @pytest.fixture
 def refused(advisor: Advisor, uri: str) -> Callable[..., str]:
-    """Imports what must not come in: one line, status 2, nothing written; gives the line."""
+    """Import what must be refused with one line, status 2 and nothing written; return the line."""
 
     def run(*arguments: Any) -> str:
         before = dump(uri)

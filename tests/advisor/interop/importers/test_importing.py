@@ -1,4 +1,4 @@
-"""What all importers share: the store that they write to, and what a run becomes in it."""
+"""What all importers share: how runs are written to a store, missing libraries and the help."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 from fault_servers import Postgres
 from imports import assert_same, dump, stored
 
-from advisor.interop.importers.guess import find_kinds
 from advisor.interop.importers.importing import import_runs
 from advisor.interop.importers.points import Curves
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
@@ -94,7 +93,7 @@ def test_the_latest_value_is_that_of_the_last_step(uri: str) -> None:
         assert math.isnan(run.data.metrics["loss"]) == math.isnan(latest)
 
 
-def test_unreadable_runs_are_left_out_and_nothing_is_made_of_nothing(uri: str) -> None:
+def test_unreadable_runs_are_left_out_and_create_no_experiment(uri: str) -> None:
     def fail() -> RunContent:
         raise AdvisorError("r1 is broken")
 
@@ -108,7 +107,7 @@ def test_unreadable_runs_are_left_out_and_nothing_is_made_of_nothing(uri: str) -
     assert set(stored(uri, "e")) == {"r0", "r2"}
 
 
-def test_names_and_values_that_no_store_takes(uri: str) -> None:
+def test_names_and_values_that_stores_reject(uri: str) -> None:
     params = {"a": {"b": [1, {"c": 2}], "d": None}, "half\ud800": "zero\0", "long": "x" * 9000, "deep": [[]] * 3000}
     import_runs(RunList([source_run("n\udc00me", POINTS, params=params)]), tracking_uri=uri)
     (run,) = read_experiment("e", tracking_uri=uri).runs
@@ -118,13 +117,13 @@ def test_names_and_values_that_no_store_takes(uri: str) -> None:
     assert len(run.params["long"]) == len(run.params["deep"]) == 5000
 
 
-def test_runs_of_one_name_in_one_experiment_are_told_apart(uri: str) -> None:
+def test_runs_with_the_same_name_get_different_ones(uri: str) -> None:
     two = [SourceRun("r", ("test", study), study, source_run("r", POINTS).read) for study in ("a", "b")]
     import_runs(RunList(two), tracking_uri=uri, experiment="all")
     assert set(stored(uri, "all")) == {"a/r", "b/r"}
 
 
-def test_an_import_that_was_cut_off_goes_on_as_it_began(uri: str, tmp_path: Path) -> None:
+def test_an_interrupted_import_continues_as_it_began(uri: str, tmp_path: Path) -> None:
     curves = Curves()
     curves.add("loss", 1, 0.5, 0)
     runs = [SourceRun(str(i), ("test", str(i)), "e", lambda: RunContent(curves.points())) for i in range(3)]
@@ -144,57 +143,6 @@ def test_facts_among_the_parameters(uri: str) -> None:
     assert (tags["r"]["advisor.max_train_steps"], tags["r"]["advisor.batch_size"]) == ("100", "32")
     assert "advisor.seed" not in tags["r"]  # two of them
     assert "advisor.max_train_steps" not in tags["s"]
-
-
-@pytest.mark.parametrize(
-    ("files", "kind"),
-    [
-        (["events.out.tfevents.1.h", "hparams.yaml"], "tensorboard"),
-        (["offline-run-1/run-1.wandb"], "wandb"),
-        (["version_0/metrics.csv", "version_0/events.out.tfevents.1.h"], "lightning"),
-        (["checkpoint-1/trainer_state.json", "runs/x/events.out.tfevents.1.h"], "trainer-state"),
-        (["t/params.json", "t/result.json", "t/events.out.tfevents.1.h"], "ray"),
-        (["study_0/w/trial_1/measurements.csv"], "algoperf"),
-        (["a.csv", "b.csv"], "csv"),
-        (["lr-1/log.csv", "lr-2/log.csv"], "csv"),
-        (["mlflow.db", "lightning_logs/metrics.csv"], "lightning"),
-        (["a.jsonl", "a.json"], "jsonl"),
-    ],
-)
-def test_kinds_are_told_by_their_files(tmp_path: Path, files: list[str], kind: str) -> None:
-    for name in files:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    assert find_kinds(str(tmp_path)) == [kind]
-
-
-def test_several_tools_in_a_folder_are_all_named(tmp_path: Path, advisor: Any) -> None:
-    for name, content in (
-        ("l/metrics.csv", "step,loss\n1,0.5\n"),
-        ("h/trainer_state.json", '{"log_history": [{"loss": 1}]}'),
-    ):
-        (tmp_path / "out" / name).parent.mkdir(parents=True)
-        (tmp_path / "out" / name).write_text(content)
-    status, out, err = advisor("import", tmp_path / "out")
-    assert (status, "Imported 1 trial with 1 point." in out) == (0, True)
-    assert err.splitlines() == [
-        "Importing as: advisor import trainer-state",
-        f"Note: the folder seems to hold runs of another kind, too: advisor import lightning {tmp_path / 'out'}",
-    ]
-
-
-def test_mlflows_own_store_needs_no_import(tmp_path: Path, refused: Any) -> None:
-    for name in ("mlflow.db", "mlruns/1/artifacts/curves.parquet"):
-        (tmp_path / "here" / name).parent.mkdir(parents=True)
-        (tmp_path / "here" / name).touch()
-    assert "needs no import" in refused("auto", tmp_path / "here")
-    assert "needs no import" in refused("auto", tmp_path / "here" / "mlflow.db")
-
-
-def test_a_path_that_is_not_there_is_no_unknown_command(advisor: Any) -> None:
-    status, _, err = advisor("import", "absent/runs")
-    assert (status, len(err.splitlines())) == (2, 1)
-    assert "absent/runs is neither there nor one of the kinds algoperf, auto, csv" in err
 
 
 def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, refused: Any, monkeypatch: Any) -> None:

@@ -115,7 +115,7 @@ def test_of_several_objectives_one_is_chosen(tmp_path: Path, advisor: Any, refus
     made.set_metric_names(["loss", "accuracy"])
     made.optimize(lambda trial: (trial.suggest_float("x", 0, 1), 2.0), n_trials=3)
     line = refused("optuna", path)
-    assert "has 2 objectives: loss (minimize), accuracy (maximize); choose the one to judge by with --objective" in line
+    assert "has 2 objectives: loss (minimize), accuracy (maximize); choose one with --objective" in line
     assert "has 2 objectives" in refused("optuna", path, "--objective", "7")
     assert advisor("import", "optuna", path, "--objective", "accuracy")[0] == 0
     assert read_experiment("many", tracking_uri=uri).tags["advisor.direction"] == "maximize"
@@ -126,7 +126,7 @@ def test_what_is_no_storage_is_refused_and_left_as_it_is(tmp_path: Path, refused
     assert "No such file" in refused("optuna", f"sqlite:///{tmp_path}/absent.db")
     assert not (tmp_path / "absent.db").exists()
     before = empty_store.read_bytes()
-    assert "holds no storage of Optuna's" in refused("optuna", empty_store)  # of MLflow, that is
+    assert "is not a storage of Optuna's" in refused("optuna", empty_store)  # of MLflow, that is
     assert empty_store.read_bytes() == before
     (tmp_path / "text.log").write_text("hello\n")
     assert "is not JSON" in refused("optuna", tmp_path / "text.log")
@@ -139,7 +139,7 @@ def test_what_is_no_storage_is_refused_and_left_as_it_is(tmp_path: Path, refused
     assert "secret" not in line
     where, path = storage("sqlite", tmp_path)
     study(where, trials=1)
-    assert "no study named 'x' in the storage; there are: digits" in refused("optuna", path, "--study", "x")
+    assert "no study named 'x' in the storage; its studies are: digits" in refused("optuna", path, "--study", "x")
 
 
 @pytest.mark.skipif(
@@ -149,7 +149,7 @@ def test_what_is_no_storage_is_refused_and_left_as_it_is(tmp_path: Path, refused
 def test_a_storage_in_postgresql(advisor: Any, refused: Any, uri: str) -> None:
     postgres = Postgres()
     try:
-        assert "holds no storage of Optuna's" in refused("optuna", postgres.uri)
+        assert "is not a storage of Optuna's" in refused("optuna", postgres.uri)
         made = study(postgres.uri, trials=6)
         assert advisor("import", postgres.uri)[1].startswith("Imported 6 trials")
         expected = {f"trial {t.number}": {"val/loss": sorted(t.intermediate_values.items())} for t in made.trials}

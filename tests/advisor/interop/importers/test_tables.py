@@ -153,7 +153,7 @@ def test_mlflow_reads_back_what_the_tables_hold(tmp_path: Path, kind: str) -> No
     check_stored(f"sqlite:///{tmp_path}/mlflow.db")
 
 
-def test_through_a_server_as_well_and_again_only_what_is_missing(tmp_path: Path, server: str) -> None:
+def test_a_server_gets_only_missing_runs_the_second_time(tmp_path: Path, server: str) -> None:
     from mlflow import MlflowClient
 
     assert run_import(tmp_path, uri=server).written == 6
@@ -162,16 +162,16 @@ def test_through_a_server_as_well_and_again_only_what_is_missing(tmp_path: Path,
     (id,) = [e.experiment_id for e in client.search_experiments() if e.name == "s/one"]
     unfinished = client.search_runs([id], "run_name = 't0'")[0]
     source = unfinished.data.tags[TAG_SOURCE]
-    client.set_tag(unfinished.info.run_id, TAG_SOURCE, UNFINISHED + source)  # as a cut-off import leaves it
+    client.set_tag(unfinished.info.run_id, TAG_SOURCE, UNFINISHED + source)  # as an interrupted import leaves it
     again = run_import(tmp_path, uri=server)
     assert (again.written, again.skipped) == (1, 5)
     check_stored(server)
 
 
 def test_what_was_imported_is_analysed_like_any_experiment(tmp_path: Path) -> None:
-    told = []
-    run_import(tmp_path, on_progress=lambda *p: told.append(p))
-    assert told[-1] == (6, 6)
+    progress = []
+    run_import(tmp_path, on_progress=lambda *p: progress.append(p))
+    assert progress[-1] == (6, 6)
     experiment = read_experiment("s/one", tracking_uri=str(tmp_path / "mlflow.db"))
     assert [r.name for r in experiment.runs] == ["t0", "t1", "t2"]  # the table's order
     assert experiment.tags["advisor.objective"] == "valid/loss"
@@ -181,7 +181,7 @@ def test_what_was_imported_is_analysed_like_any_experiment(tmp_path: Path) -> No
     np.testing.assert_allclose(points.times[points.runs == 0] - experiment.runs[0].started, [0, 1.5, 1.5, 2.0])
 
 
-def test_twice_is_once_and_deleted_runs_come_back(tmp_path: Path) -> None:
+def test_a_second_import_adds_only_deleted_runs(tmp_path: Path) -> None:
     from mlflow import MlflowClient
 
     first, second = run_import(tmp_path), run_import(tmp_path)
@@ -222,7 +222,7 @@ def test_an_import_that_was_killed_is_completed_by_repeating_it(tmp_path: Path) 
     np.testing.assert_array_equal(points.values, np.repeat(np.arange(600), 200) + np.tile(np.arange(200), 600) / 200)
 
 
-def test_names_that_mlflow_refuses_are_changed_and_said(tmp_path: Path) -> None:
+def test_names_that_mlflow_rejects_are_changed_with_a_warning(tmp_path: Path) -> None:
     rows = [trial("s", "t0", params={"lr@epoch": 1, "lr#epoch": 2, "../x": 3, "": 4})]
     paths = tables(
         tmp_path, trials=rows, curves=[("s", "t0", "loss (valid)", 0, 1.0, None), ("s", "none", "loss", 0, 1.0, None)]

@@ -42,13 +42,13 @@ def test_one_file_with_a_run_column(tmp_path: Path, imported: Any) -> None:
     assert experiment.runs[2].params == {"lr": "0.01", "optimizer": "adam"}
 
 
-def test_constant_columns_are_pointed_at(tmp_path: Path, advisor: Any) -> None:
+def test_constant_columns_get_a_note(tmp_path: Path, advisor: Any) -> None:
     path, _ = mixed(tmp_path)
     _, _, err = advisor("import", path)
     assert "Constant within each run and different between runs: if they are hyperparameters, pass --params lr." in err
 
 
-def test_one_file_a_run_with_parameters_beside(tmp_path: Path, imported: Any) -> None:
+def test_one_file_per_run_with_parameters_beside(tmp_path: Path, imported: Any) -> None:
     folder = tmp_path / "logs"
     (folder / "deep").mkdir(parents=True)
     expected: Points = {}
@@ -169,6 +169,6 @@ def test_a_column_of_epochs_makes_steps_epochs(tmp_path: Path, imported: Any) ->
     assert study.unit == "epoch"
     assert (study.at(1200), study.length(1), study.length(1200)) == ("epoch 1,200", "1 epoch", "1,200 epochs")
     assert any("is an epoch" in warning for warning in study.warnings)
-    said = [f.message + f.action for v in judge(study, load_rules()) for f in v.findings]
-    assert any("epoch" in text for text in said), said
-    assert not any(re.search(r"\d steps|step \d", text) for text in said), said
+    messages = [f.message + f.action for v in judge(study, load_rules()) for f in v.findings]
+    assert any("epoch" in text for text in messages), messages
+    assert not any(re.search(r"\d steps|step \d", text) for text in messages), messages

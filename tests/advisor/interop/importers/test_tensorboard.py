@@ -109,7 +109,7 @@ def test_a_file_that_is_being_written_gives_what_it_has(tmp_path: Path, advisor:
     event.write_bytes(event.read_bytes()[:-9])
     status, _, err = advisor("import", tmp_path / "runs")
     assert status == 0
-    assert "there it is cut off or damaged" in err
+    assert "is truncated or damaged at byte" in err
     assert stored(uri, "runs")["a"]["val/loss"] == loss(0.01)[:-1]
 
 
@@ -118,7 +118,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, refused: Any) -> None:
     assert "no event files" in refused("tensorboard", tmp_path / "empty")
     assert "No such file" in refused("tensorboard", tmp_path / "absent")
     (tmp_path / "text.csv").write_text("a,b\n")
-    assert "is no event file" in refused("tensorboard", tmp_path / "text.csv")
+    assert "is not an event file" in refused("tensorboard", tmp_path / "text.csv")
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     assert "cannot read" in refused("tensorboard", loop)

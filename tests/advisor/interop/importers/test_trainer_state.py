@@ -133,7 +133,7 @@ def test_hyperparameters_of_a_model_card(outputs: Path, tmp_path: Path, advisor:
 BAD = [
     ('{"log_history": [{"step": 1, "loss"', "is not JSON"),
     ("[]", "has no log_history"),
-    ('{"log_history": 3}', "is no list of entries"),
+    ('{"log_history": 3}', "is not a list of entries"),
     ('{"log_history": [{"step": 1.5, "loss": 1}]}', "the step '1.5' is not a whole number"),
     ('{"log_history": [{"step": 1e30, "loss": 1}]}', "is too large"),
     ("[" * 100_000, "is not JSON"),

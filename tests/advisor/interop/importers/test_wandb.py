@@ -77,7 +77,7 @@ def test_a_run_that_was_killed_gives_what_it_has(offline: Path, tmp_path: Path, 
     record.write_bytes(whole[: len(whole) // 2])
     status, _, err = advisor("import", tmp_path / folder.name)
     assert status == 0
-    assert "there it is cut off or damaged" in err
+    assert "is truncated or damaged at byte" in err
     half = stored(uri, "digits")["run-0"]["val/loss"]
     assert 5 < len(half) < 50
     assert half == falling(RATES[0], range(0, 100, 2))[: len(half)]
@@ -132,10 +132,10 @@ def test_exported_histories(tmp_path: Path, imported: Any, kind: str) -> None:
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path, refused: Any) -> None:
     (tmp_path / "run-x.wandb").write_bytes(b"nothing of the kind")
-    assert "is no file of wandb's records" in refused("wandb", tmp_path / "run-x.wandb")
+    assert "is not a file of wandb's records" in refused("wandb", tmp_path / "run-x.wandb")
     (tmp_path / "run-x.wandb").write_bytes(b":W&B\xe1\xbe\0" + b"\xff" * 100)
     assert "holds no run" in refused("wandb", tmp_path)
     (tmp_path / "run-x.wandb").write_bytes(b"")
-    assert "is no file of wandb's records" in refused("wandb", tmp_path)
+    assert "is not a file of wandb's records" in refused("wandb", tmp_path)
     (tmp_path / "none").mkdir()
     assert "file there" in refused("wandb", tmp_path / "none")
