@@ -47,7 +47,7 @@ def analyze(
     runs. rules: folders with rules of your own. settings: thresholds by rule, `{"space-boundary": {"best": 7}}`; default from
     `advisor.toml` or `pyproject.toml` at or above the working directory. only_this_round: trials of earlier rounds that lie in the
     study's space do not count as data for it. alone: nothing else happens in this program, no other threads and nothing that is
-    logged, so that copies of it may share the work and SQLite's file be read a quicker way.
+    logged, so that copies of it may share the work.
 
     Raises AdvisorError, in one line that says what to do, where the input does not allow an analysis. Nothing is written.
     """

@@ -32,6 +32,7 @@ from fault_servers import MariaDB, Postgres
 
 from advisor.interop.importers.writer import NewPoints, NewRun, open_writer
 from advisor.tracking.points import cache
+from advisor.tracking.stores import sqlite_columns
 from advisor.tracking.stores.client import quiet_mlflow
 from advisor.tracking.stores.reading import read_experiment
 
@@ -53,7 +54,7 @@ def main() -> None:
         print(f"{size.runs:,} runs x {size.metrics} metrics x {size.points} points = {rows:,} rows", end="")
         print(f" (written in {seconds:.1f} s); Python {platform.python_version()}, {os.cpu_count()} CPUs\n")
         print(f"{'way':42} {'s':>9} {'times SQL':>10}")
-        with by_rows_alone():
+        with by_rows():
             base, ours = timed(lambda: read_experiment("all", tracking_uri=uri))
             assert sum(len(p.steps) for p in ours.points.values()) == rows
             show("advisor, SQLite by SQL", base, base)
@@ -61,7 +62,7 @@ def main() -> None:
         if importlib.util.find_spec("adbc_driver_sqlite") is None:
             print('SQLite by columns: not measured, it needs: pip install "tuning-advisor[fast]"')
         else:
-            seconds, _ = timed(lambda: read_experiment("all", tracking_uri=uri, alone=True))
+            seconds, _ = timed(lambda: read_experiment("all", tracking_uri=uri))
             show("advisor, SQLite by columns", seconds, base)
             beside(uri, columns_of)
         some = min(SOME, size.runs)
@@ -113,16 +114,14 @@ def timed(what: Callable[[], Any]) -> tuple[float, Any]:
 
 
 @contextmanager
-def by_rows_alone() -> Iterator[None]:
-    """As where the driver that reads by columns is not installed."""
-    name = "adbc_driver_sqlite"
-    kept = {name: sys.modules.pop(name)} if name in sys.modules else {}
-    sys.modules[name] = None  # type: ignore[assignment]
+def by_rows() -> Iterator[None]:
+    """Read as if the driver that reads by columns were not installed."""
+    is_installed = sqlite_columns.is_installed
+    sqlite_columns.is_installed = lambda: False
     try:
         yield
     finally:
-        del sys.modules[name]
-        sys.modules.update(kept)
+        sqlite_columns.is_installed = is_installed
 
 
 SELECT = "SELECT run_uuid, key, step, value, timestamp FROM metrics"
@@ -146,17 +145,23 @@ def columns_of(path: str) -> None:
 
 
 def beside(uri: str, select: Callable[[str], None]) -> None:
-    """Print what our reading takes of the processor beside a bare SELECT by the same driver; medians of three."""
-    found = []
+    """Print the processor time of our reading and of a bare SELECT by the same driver; medians of three."""
+    rows = []
     for _ in range(3):
-        began = time.process_time()
-        read_experiment("all", tracking_uri=uri, alone=True)
-        read = time.process_time()
+        began = processor_s()
+        read_experiment("all", tracking_uri=uri)
+        read = processor_s()
         select(uri.removeprefix("sqlite:///"))
-        found.append((read - began, time.process_time() - read))
-    ours, bare = (statistics.median(column) for column in zip(*found, strict=True))
-    ratio = statistics.median(a / b for a, b in found)
+        rows.append((read - began, processor_s() - read))
+    ours, bare = (statistics.median(column) for column in zip(*rows, strict=True))
+    ratio = statistics.median(a / b for a, b in rows)
     print(f"{'':42} processor: {ours:.2f} s, bare SELECT by the same driver {bare:.2f} s, {ratio:.2f} times")
+
+
+def processor_s() -> float:
+    """Processor time of this process and of its children that have ended."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in usage)
 
 
 def beside_copy(uri: str) -> tuple[tuple[float, float], float]:
