@@ -34,6 +34,7 @@ from advisor.interop.importers.importing import open_writer
 from advisor.interop.importers.mlflow_runs import NewRun
 from advisor.interop.importers.points import Points
 from advisor.tracking.points import cache
+from advisor.tracking.stores import sqlite_columns
 from advisor.tracking.stores.client import quiet_mlflow
 from advisor.tracking.stores.reading import read_experiment
 
@@ -55,7 +56,7 @@ def main() -> None:
         print(f"{size.runs:,} runs x {size.metrics} metrics x {size.points} points = {rows:,} rows", end="")
         print(f" (written in {seconds:.1f} s); Python {platform.python_version()}, {os.cpu_count()} CPUs\n")
         print(f"{'way':42} {'s':>9} {'times SQL':>10}")
-        with by_rows_alone():
+        with by_rows():
             base, ours = timed(lambda: read_experiment("all", tracking_uri=uri))
             assert sum(len(p.steps) for p in ours.points.values()) == rows
             show("advisor, SQLite by SQL", base, base)
@@ -115,16 +116,14 @@ def timed(what: Callable[[], Any]) -> tuple[float, Any]:
 
 
 @contextmanager
-def by_rows_alone() -> Iterator[None]:
-    """As where the driver that reads by columns is not installed."""
-    name = "adbc_driver_sqlite"
-    kept = {name: sys.modules.pop(name)} if name in sys.modules else {}
-    sys.modules[name] = None  # type: ignore[assignment]
+def by_rows() -> Iterator[None]:
+    """Read as if the driver that reads by columns were not installed."""
+    is_installed = sqlite_columns.is_installed
+    sqlite_columns.is_installed = lambda: False
     try:
         yield
     finally:
-        del sys.modules[name]
-        sys.modules.update(kept)
+        sqlite_columns.is_installed = is_installed
 
 
 SELECT = "SELECT run_uuid, key, step, value, timestamp FROM metrics"
@@ -148,17 +147,23 @@ def columns_of(path: str) -> None:
 
 
 def beside(uri: str, select: Callable[[str], None]) -> None:
-    """Print what our reading takes of the processor beside a bare SELECT by the same driver; medians of three."""
-    found = []
+    """Print the processor time of our reading and of a bare SELECT by the same driver; medians of three."""
+    rows = []
     for _ in range(3):
-        began = time.process_time()
+        began = processor_s()
         read_experiment("all", tracking_uri=uri)
-        read = time.process_time()
+        read = processor_s()
         select(uri.removeprefix("sqlite:///"))
-        found.append((read - began, time.process_time() - read))
-    ours, bare = (statistics.median(column) for column in zip(*found, strict=True))
-    ratio = statistics.median(a / b for a, b in found)
+        rows.append((read - began, processor_s() - read))
+    ours, bare = (statistics.median(column) for column in zip(*rows, strict=True))
+    ratio = statistics.median(a / b for a, b in rows)
     print(f"{'':42} processor: {ours:.2f} s, bare SELECT by the same driver {bare:.2f} s, {ratio:.2f} times")
+
+
+def processor_s() -> float:
+    """Processor time of this process and of its children that have ended."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in usage)
 
 
 def beside_copy(uri: str) -> tuple[tuple[float, float], float]:

@@ -56,3 +56,8 @@ def same_by_sql_and_through_the_client(uri: str, odd_database: Path) -> Experime
     assert [run.name for run in some.runs] == ["first"]
     assert list_experiments(uri) == list_experiments(str(odd_database))
     return by_sql
+
+
+def trace(folder: Path) -> dict[str, bytes]:
+    """The contents of all files in a folder, by relative path."""
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else b"" for p in folder.rglob("*")}

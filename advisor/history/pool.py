@@ -83,7 +83,8 @@ def _marked(study: Study, trial: Trial, number: int | None) -> Trial:
 def _joined(curves: Sequence[Curve], *, fits: bool) -> CurveBlock:
     offsets = np.cumsum([0, *(len(c) for c in curves)]).astype(np.int64)
     columns = tuple(np.concatenate([getattr(c, name) for c in curves]) for name in ("steps", "values", "times"))
-    return CurveBlock(*spill.offload(columns, fits=fits), offsets)
+    steps, values, times = spill.offload(columns, fits=fits)
+    return CurveBlock(steps, values, times, offsets)
 
 
 # --- which trials count -----------------------------------------------------------------------------------------------------------

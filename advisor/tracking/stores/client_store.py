@@ -18,7 +18,7 @@ from advisor.tracking.points.sidecar import (
     read_sidecars,
     use_sidecars,
 )
-from advisor.tracking.runs import Experiment, Run
+from advisor.tracking.runs import Experiment, Points, Run
 from advisor.tracking.stores import bulk
 from advisor.tracking.stores.client import PATIENT, bad_filter, connect, quiet_mlflow
 from advisor.tracking.stores.location import Location
@@ -164,7 +164,7 @@ def _points(
     runs: list[_Run],
     kept: cache.Cache,
     on_progress: Callable[[int, int], None],
-) -> tuple[dict[str, collect.Points], tuple[str, ...]]:
+) -> tuple[dict[str, Points], tuple[str, ...]]:
     """Return the points by metric, and warnings: from the cache, else from sidecars, and the rest from the store."""
     sources = [run.sidecar() for run in runs]
     limit = max_curve_points(len(sources) - sources.count(None))

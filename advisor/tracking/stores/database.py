@@ -16,7 +16,7 @@ from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError
 from advisor.tracking.points import cache, collect
 from advisor.tracking.points.sidecar import SidecarSource, max_curve_points, read_sidecars, use_sidecars
-from advisor.tracking.runs import Experiment, Run
+from advisor.tracking.runs import Experiment, Points, Run
 from advisor.tracking.stores.filtering import matching_runs
 from advisor.tracking.stores.location import Location
 from advisor.tracking.stores.lookup import ExperimentEntry, choose
@@ -145,7 +145,7 @@ class _Reading:
         self._sources = _sidecar_sources(self.runs, [row[5] for row in rows], self._last_points)
         self._max_curve_points = max_curve_points(sum(source is not None for source in self._sources))
 
-    def points(self, kept: cache.Cache) -> tuple[dict[str, collect.Points], tuple[str, ...]]:
+    def points(self, kept: cache.Cache) -> tuple[dict[str, Points], tuple[str, ...]]:
         """Return the points by metric, and warnings."""
         collector = collect.Collector()
         known = kept.load(self._cache_keys(), collector)
@@ -166,8 +166,8 @@ class _Reading:
 
     def _cache_keys(self) -> list[str | None]:
         last: list[list[tuple[str, int, int, str]]] = [[] for _ in self.runs]
-        for run, metric, time, step, value in self._last_points:
-            last[run].append((metric, time, step, repr(value)))
+        for index, metric, time, step, value in self._last_points:
+            last[index].append((metric, time, step, repr(value)))
         revisions = dict(map(tuple, self._database.revisions(self._ids)))
         keys: list[str | None] = []
         for i, (run, source) in enumerate(zip(self.runs, self._sources, strict=True)):

@@ -18,7 +18,7 @@ import numpy as np
 
 from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.spec import Direction, StudySpec
-from advisor.model.study import CurveBlock, Study, Trial
+from advisor.model.study import CurveBlock, Signal, Study, Trial
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study import metric_names
 from advisor.tracking.study.curves import build_curves
@@ -80,7 +80,7 @@ def _require_results(experiment: str, metric: str, trials: tuple[Trial, ...], bl
         )
 
 
-def _signals(blocks: dict[str, CurveBlock], objective: str) -> dict[metric_names.Signal, str]:
+def _signals(blocks: dict[str, CurveBlock], objective: str) -> dict[Signal, str]:
     points = {metric: len(block.steps) for metric, block in blocks.items()}
     summaries = {metric for metric, block in blocks.items() if (np.diff(block.offsets) <= 1).all()}
     return metric_names.find_signals(blocks, objective, points, summaries)

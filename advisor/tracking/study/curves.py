@@ -63,8 +63,9 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: boo
     if (huge := np.abs(values) > HUGE).any():
         values = np.where(huge, np.copysign(np.inf, values), values)
     counts = np.bincount(trials, minlength=len(started))
-    columns = spill.offload((steps, values, times - started[trials]), fits=fits)
-    return CurveBlock(*columns, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)), stepless
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    steps, values, times = spill.offload((steps, values, times - started[trials]), fits=fits)
+    return CurveBlock(steps, values, times, offsets), stepless
 
 
 def _sort(points: Points, trial_of: IntArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from advisor import contract
@@ -79,8 +80,8 @@ def _add_stated_facts(
             known.setdefault("max_train_steps", str(steps))
         names = (name for name in sorted(trial, key=len) if is_batch_size(name))
         sizes = (size for name in names if (size := from_params.count(trial[name])) >= 1)
-        if (size := next(sizes, None)) is not None:
-            known.setdefault("batch_size", f"{size * from_params.micro_batches(trial):.0f}")
+        for micro_batch in islice(sizes, 1):
+            known.setdefault("batch_size", f"{micro_batch * from_params.micro_batches(trial):.0f}")
 
 
 def _seed(run: Run) -> int | None:

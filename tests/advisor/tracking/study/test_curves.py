@@ -1,0 +1,28 @@
+import pytest
+from small_experiments import experiment, points, run
+
+from advisor.tracking.study.assemble import assemble
+
+
+def test_points_are_sorted_and_the_last_one_of_a_step_counts():
+    study = assemble(
+        experiment(
+            [run(0, lr=1), run(1, lr=2)],
+            val__loss=points((1, 20, 5, 130), (0, 20, 2, 120), (0, 10, 9, 105), (0, 10, 1, 110)),
+        )
+    )
+    first = study.cost_curve(study.trials[0])
+    assert first.steps.tolist() == [10, 20]
+    assert first.values.tolist() == [1, 2]
+    assert first.times.tolist() == [10, 20]
+    assert study.cost_curve(study.trials[1]).values.tolist() == [5]
+
+
+@pytest.mark.parametrize(("first", "between"), [(0, 0), (1_700_000_000 * 10**9, 10**9), (-(2**63), 1)])
+def test_a_metric_without_usable_steps_keeps_the_order_of_logging(first, between):
+    """All at one step, or at times in nanoseconds."""
+    values = [(0, first + i * between, 3 - i, 110 + 10 * i) for i in range(3)]
+    study = assemble(experiment([run(0, lr=1)], val__loss=points(*values)))
+    assert study.cost_curve(study.trials[0]).values.tolist() == [3, 2, 1]
+    assert study.cost_curve(study.trials[0]).steps.tolist() == [0, 1, 2]
+    assert "without usable steps" in study.warnings[0]

@@ -1,0 +1,34 @@
+import math
+
+from small_experiments import experiment, points, run
+
+from advisor.tracking.study.assemble import assemble
+
+
+def test_seeds_and_facts_are_no_hyperparameters():
+    tags = {"advisor.seed": "7", "advisor.max_train_steps": "2"}
+    study = assemble(experiment([run(0, tags=tags, lr=1)], val__loss=points((0, 1, 1, 1), (0, 2, 1, 2))))
+    trial = study.trials[0]
+    assert (trial.seed, trial.fact("max_train_steps"), study.spec.max_train_steps) == (7, 2.0, 2)
+    assert math.isnan(trial.fact("nothing"))
+
+
+def test_parameters_state_steps_batch_size_and_objective():
+    settings = {
+        "max_steps": 20,
+        "per_device_train_batch_size": 8,
+        "gradient_accumulation_steps": 2,
+        "auto_batch_size": False,
+    }
+    study = assemble(
+        experiment(
+            [run(i, lr=i, monitor="val_f1", mode="min", trainer__seed=i, data_seed=9, **settings) for i in range(3)],
+            val_f1=points(*[(i, s, s + i, 100 + s) for i in range(3) for s in (10, 20)]),
+            val_acc=points(*[(i, s, s + i, 100 + s) for i in range(3) for s in (10, 20)]),
+        )
+    )
+    assert (study.spec.objective.metric, study.spec.objective.direction) == ("val_f1", "minimize")
+    assert "parameter" in study.inferred["objective"]
+    assert [t.fact("batch_size") for t in study.trials] == [16] * 3
+    assert [study.planned_steps(t) for t in study.trials] == [20] * 3
+    assert [t.seed for t in study.trials] == [0, 1, 2]
