@@ -130,7 +130,9 @@ class SpaceShrink(Rule):
                 all=len(having),
                 inside=part.inside,
             ),
-            action=say("Narrow {name} to {low} to {high}.", name=Name(name), low=Setting(low), high=Setting(high)),
+            action=say(
+                "Narrow the range of {name}: {low} to {high}.", name=Name(name), low=Setting(low), high=Setting(high)
+            ),
             severity="warning",
             confidence=(1 - p) * (0.9 if name in study.inferred else 1),
             subject=name,
