@@ -145,7 +145,7 @@ class SpaceShrink(Rule):
                     next_low=low,
                     next_high=high,
                 ),
-                FigureEvidence(rows=self._rows(study, tried, name, part, kept, p, len(having))),
+                FigureEvidence(rows=self._figures(study, tried, name, part, kept, p, len(having))),
             ),
             changes=(
                 SetRange(
@@ -158,7 +158,7 @@ class SpaceShrink(Rule):
             ),
         )
 
-    def _rows(
+    def _figures(
         self,
         study: Study,
         tried: settings.Settings,
