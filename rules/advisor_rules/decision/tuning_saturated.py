@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -14,39 +14,36 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, RunPlan
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Count as CountOf
+from advisor.model.message import Number, Objective, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats import best_of, difference
 
 
 class TuningSaturated(Rule):
-    """More tuning in this space has stopped paying: what further trials would gain is within the noise.
+    """More tuning in this space no longer pays: what further trials would gain is within the noise.
 
     ## What it looks at
-    The best result so far, and how many settings cannot be told from it, given how much results differ between seeds. If the best
-    of a random half of the trials hardly ever lies beyond noise behind the best of all, then as many trials again would hardly ever
-    bring more either. The later half of the trials, or the last round where trials name their study, must not have brought a gain
-    beyond noise.
+    The best result and the number of settings that cannot be distinguished from it, given the variation between seeds. If the best
+    of a random half of the trials is nearly always within noise of the best of all, as many trials again would hardly ever bring
+    more either. The later half of the trials, or the last round if trials name their study, must not have gained more than noise.
 
     ## Why it matters
-    Every study has a next trial that might be better. Once what it can bring is smaller than the luck of a seed, the time is better
+    The next trial might always be better. Once its expected gain is smaller than the variation between seeds, the time is better
     spent on another question.
 
     ## What to do
-    One last search, by a sampler that learns, where the good trials lie; after it, stop tuning these hyperparameters in this space.
-    Take the best setting, or the simplest or cheapest of those as good, look at the test set once, and ship it. Or change the
-    question: another architecture, more data, more steps, a hyperparameter that was fixed.
+    Run one last adaptive search where the good trials lie, then stop tuning these hyperparameters in this space. Take the best
+    setting, or the simplest or cheapest of those as good, evaluate it on the test set once, and ship it. Or change the question:
+    another architecture, more data, more steps, a hyperparameter that was fixed.
 
     ## How sure
-    Trials in random or quasi-random order are exchangeable, so the chance that as many trials again gain more than noise is at most
-    about that of all k settings within noise of the best lying in the same half: exact, about one in 2 to the power of k. One
-    setting ahead of all others is never enough, however many trials it took: the next such one may come with the next trial. Noise
-    is what one more run of the best setting may differ by. Simulated smooth responses of 1 to 6 hyperparameters, 10 to 50 trials,
-    60 studies a design: in 0 to 5 % it spoke although as many trials again did bring more than the noise. Where a sampler learned
-    from results, trials crowd around the best by themselves: the finding is then less sure.
-
-    *Example:* "24 of 50 settings are as good as the best one (0.942), within what seeds differ by (sd 0.002), and
-    the last 25 gained nothing beyond that: tuning these 3 hyperparameters in this space has stopped paying."
+    Trials in random or quasi-random order are exchangeable. So the probability that as many trials again gain more than noise is at
+    most about that of all k settings within noise of the best lying in the same half, about one in 2 to the power of k. A single
+    setting ahead of all others never suffices. Noise is the difference that one more run of the best setting can show. On simulated
+    smooth responses of 1 to 6 hyperparameters with 10 to 50 trials, the rule fired wrongly in 0 to 5 % of studies. If the sampler
+    learned from results, trials crowd around the best in any case, and the finding is less sure.
     """
 
     playbook: ClassVar[str] = "After exploration concludes"
@@ -60,95 +57,96 @@ class TuningSaturated(Rule):
     )
 
     fewest: Count = 10
-    """Settings below which a study has hardly begun; the playbook tunes a learning rate alone with as many."""
+    """Minimum number of settings; the playbook tunes a learning rate alone with as many."""
     false_alarms: Share = 0.05
-    """Largest chance that as many trials again bring a gain beyond noise; one minus it is the level of what is noise."""
+    """Maximum probability that as many trials again gain more than noise; one minus it is the level of the noise band."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the study."""
         tried = repeats.settings(study)
         if len(tried) < self.fewest or not study.searched:
             raise MissingData(
-                f"{len(tried)} settings ended with a result; it takes {self.fewest} to see what more would bring"
+                f"{len(tried)} settings ended with a result; at least {self.fewest} are needed to estimate further gains"
             )
         variance = repeats.trial_variance(tried)
         if variance is None:
             raise MissingData(
-                "no setting was run twice, with two seeds or folds, so what is a gain is unknown; repeat the best trial"
+                "no setting was run with two seeds or folds, so the variation between seeds is unknown; repeat the best trial"
             )
-        # A setting that was repeated is known by its mean; the lucky one of many single runs is not.
+        # A repeated setting is judged by its mean; the best of many single runs is probably a lucky one.
         best = min((s for s in tried if len(s.costs) > 1), key=lambda s: s.mean)
         costs = np.array([s.mean for s in tried])
         band = difference.prediction_margin(variance, len(best.costs), self.false_alarms)
         if costs.min() < best.mean - band:
             return
-        recent, before = _recent(tried), np.array([s.costs[0] for s in tried])
-        gain = _lead(before[~recent], before[recent])
-        alike = (
-            int(np.sum(costs[recent] <= best.mean + band))
-            if _rounds(tried) > 1
-            else int(np.sum(costs <= best.mean + band))
-        )
-        pool = int(recent.sum()) if _rounds(tried) > 1 else len(tried)
-        chance = best_of.chance_of_none(pool, math.ceil(pool / 2), alike)
-        if gain <= variance[0] and chance <= self.false_alarms and pool >= self.fewest:
-            finding = self._finding(study, best, variance[0], alike, pool, int(recent.sum()), gain, chance)
+        rounds = [s.trials[0].facts.get("study") for s in tried]
+        several = len(set(rounds)) > 1
+        recent = np.array([r == rounds[-1] for r in rounds]) if several else np.arange(len(tried)) >= len(tried) // 2
+        first = np.array([s.costs[0] for s in tried])
+        pool = costs[recent] if several else costs
+        gain = _lead(first[~recent], first[recent])
+        alike = int(np.sum(pool <= best.mean + band))
+        chance = best_of.chance_of_none(len(pool), math.ceil(len(pool) / 2), alike)
+        if gain <= variance[0] and chance <= self.false_alarms and len(pool) >= self.fewest:
+            counts = _Counts(alike, len(pool), int(recent.sum()))
+            finding = self._finding(study, best, variance[0], counts, gain, chance)
             yield sampler.weakened(finding) if sampler.learned(study) else finding
 
     def _finding(
-        self,
-        study: Study,
-        best: repeats.Setting,
-        sd: float,
-        alike: int,
-        pool: int,
-        recent: int,
-        gain: float,
-        chance: float,
+        self, study: Study, best: repeats.Setting, sd: float, counts: _Counts, gain: float, chance: float
     ) -> Finding:
-        value, noun = study.objective_value(best.mean), repeats.noun(repeats.settings(study))
-        many = f"{len(study.searched)} hyperparameter{'s' if len(study.searched) > 1 else ''}"
+        noun = repeats.noun(repeats.settings(study))
+        deviation = f"standard deviation between {noun}s"
         return self.finding(
-            f"{alike} of {pool} settings are as good as the best one ({value:.4g}), within what {noun}s differ by (sd "
-            f"{sd:.2g}), and the last {recent} gained nothing beyond that: tuning {many} in this space has stopped paying.",
-            action="Search once more where the good trials lie, look at the test set once, and ship; or change the question.",
+            say(
+                f"{{alike}} of {{pool}} settings differ from the best one, {{best}}, by no more than noise ({deviation}: {{sd}}). "
+                "The last {recent} settings gained no more than that. Further tuning of {searched} in this space no longer pays.",
+                alike=counts.alike,
+                pool=counts.pool,
+                best=Objective(study.objective_value(best.mean)),
+                sd=Number(sd, 2),
+                recent=counts.recent,
+                searched=CountOf(len(study.searched), "hyperparameter"),
+            ),
+            action="Search once more where the good trials lie, then evaluate the best setting on the test set and ship it.",
             severity="note",
             confidence=1 - chance,
             trials=best.trials[:1],
             evidence=(
                 FigureEvidence(
                     rows=(
-                        ("settings", f"{pool}, of which {alike} as good as the best"),
-                        (f"standard deviation between {noun}s", f"{sd:.3g}"),
-                        ("gain of the later trials", f"{max(gain, 0.0):.3g}"),
-                        ("chance that as many trials again gain more", f"{chance:.2g}, limit {self.false_alarms:g}"),
+                        (
+                            "settings",
+                            say("{pool}, {alike} of them as good as the best", pool=counts.pool, alike=counts.alike),
+                        ),
+                        (deviation, say("{sd}", sd=Number(sd))),
+                        ("gain of the later trials", say("{gain}", gain=Number(max(gain, 0.0)))),
+                        (
+                            "probability that as many trials again gain more",
+                            say("{p} (limit {limit})", p=Probability(chance), limit=Probability(self.false_alarms)),
+                        ),
                     )
                 ),
             ),
             changes=(
-                RunPlan(plan="exploit", why="Tuning has stopped paying: one last search where the good trials lie"),
+                RunPlan(plan="exploit", why="Further tuning no longer pays: one last search where the good trials lie"),
                 Advise(
-                    text="Stop tuning in this space: take the best setting, or the simplest of those as good, look at the test set "
-                    "once and ship it; or ask something else: another architecture, more steps, more data, a hyperparameter "
-                    "that was fixed."
+                    text="Stop tuning in this space. Take the best setting, or the simplest of those as good, evaluate it on the "
+                    "test set once and ship it; or change the question: another architecture, more steps, more data, a "
+                    "hyperparameter that was fixed."
                 ),
             ),
         )
 
 
-def _rounds(tried: Sequence[repeats.Setting]) -> int:
-    """How many studies the settings name as theirs."""
-    return len({s.trials[0].facts.get("study") for s in tried})
+class _Counts(NamedTuple):
+    """Numbers of settings: within noise of the best, compared, and recent."""
 
-
-def _recent(tried: Sequence[repeats.Setting]) -> np.ndarray:
-    """Which settings, in their order, are of the last round, else of the later half; shape (n,)."""
-    if _rounds(tried) > 1:
-        last = tried[-1].trials[0].facts.get("study")
-        return np.array([s.trials[0].facts.get("study") == last for s in tried])
-    return np.arange(len(tried)) >= len(tried) // 2
+    alike: int
+    pool: int
+    recent: int
 
 
 def _lead(before: FloatArray, recent: FloatArray) -> float:
-    """How much better the best of the recent costs is than the best before; negative where it is not."""
-    return float(before.min() - min(recent.min(), before.min())) if len(before) and len(recent) else 0.0
+    """Return how much the best recent cost improves on the best before; 0 if it does not."""
+    return max(float(before.min() - recent.min()), 0.0) if len(before) and len(recent) else 0.0

@@ -1,4 +1,4 @@
-"""Hyperparameters whose values a study compares, rather than tunes, and the settings tried with each value."""
+"""Hyperparameters whose values a study compares rather than tunes, and the settings tried with each value."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import numpy as np
 
 from advisor.computed.space import kinds
 from advisor.computed.space.settings import Settings
+from advisor.model.message import Message, Name, Setting, say
 from advisor.model.space import FloatArray, IntArray, Value, counts_training
 from advisor.model.study import Study, Trial
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The settings that have one hyperparameter, n of them, by their value of it."""
+    """The n settings that have one hyperparameter, grouped by its value."""
 
     name: str
     values: tuple[Value, ...]
@@ -26,12 +27,12 @@ class Compared:
     """Positions (n,) of the other searched numbers."""
     trials: tuple[tuple[Trial, ...], ...]
 
-    def said(self, group: int) -> str:
-        """The value in words: "depth = 3"."""
-        return f"{self.name} = {self.values[group]}"
+    def label(self, group: int) -> Message:
+        """The hyperparameter with its value: "depth = 3"."""
+        return say("{name} = {value}", name=Name(self.name), value=Setting(self.values[group]))
 
     def size(self, group: int) -> int:
-        """How many settings were tried with the value."""
+        """Number of settings with the value."""
         return int(np.sum(self.groups == group))
 
     def with_value(self, group: int) -> list[Trial]:
@@ -40,9 +41,9 @@ class Compared:
 
 
 def compared(study: Study, tried: Settings, *, levels: int) -> list[Compared]:
-    """The compared hyperparameters: choices and switches, and of at most `levels` values scientific or whole numbers.
+    """Return the compared hyperparameters: choices, switches, and scientific or whole numbers of at most `levels` values.
 
-    Whole numbers of the optimizer, of regularisation, the batch size and the training's length are tuned, not compared.
+    Whole numbers of the optimizer or a regulariser, the batch size and the length of training are tuned, not compared.
     """
     return [_settings(tried, name) for name in study.searched if _is_compared(study, tried, name, levels)]
 

@@ -1,4 +1,4 @@
-"""Trials that fail only where two hyperparameters come together: in a corner of the space, which no single threshold cuts off."""
+"""Corners of the search space, beyond a threshold of each of two hyperparameters, where trials fail."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from advisor.stats.outliers import Side
 
 SEED = 0
 PERMUTATIONS = 999
-_STEPS = 10
-"""Thresholds of an axis and side at most, evenly among the positions of its trials."""
+_MAX_STEPS = 10
+"""Maximum number of thresholds per axis and side, evenly among the positions of its trials."""
 _SIDES: tuple[Side, ...] = ("low", "high")
 
 
@@ -24,24 +24,24 @@ class Corner:
     axes: tuple[int, int]
     sides: tuple[Side, Side]
     edges: tuple[float, float]
-    """Positions of the failed trials nearest to the rest."""
+    """Positions of the failed trials nearest to the other trials."""
     inside: BoolArray
-    """Which trials lie in it, (n,)."""
+    """Shape (n,): which trials lie in the corner."""
     score: float
     """See `gained`."""
     p: float
-    """How often chance alone shows as much, adjusted for all pairs, sides and thresholds."""
+    """Probability of such a score by chance, corrected for all pairs, sides and thresholds."""
 
 
 def gained(inside: BoolArray, failed: BoolArray) -> float:
-    """Logarithm of the likelihood ratio of a region with a share of failures of its own: 0 where it has the same as the rest."""
+    """Return the log-likelihood ratio of a region with its own failure rate; 0 if its rate is that of the rest."""
     return float(_scores(inside[None, :], failed[None, :])[0, 0])
 
 
 def corner(positions: FloatArray, failed: BoolArray) -> Corner | None:
-    """The corner that tells failed from other trials best; None where there are fewer than two axes, or none or all failed.
+    """Return the corner that best separates failed trials from others; None with fewer than two axes, or if none or all failed.
 
-    positions: (n, d), NaN where a trial lacks the axis; failed: (n,). At least half of the trials in it failed.
+    positions: (n, d), NaN where a trial lacks the axis; failed: (n,). At least half of its trials failed.
     """
     d = positions.shape[1]
     if d < 2 or failed.all() or not failed.any():
@@ -71,16 +71,16 @@ def corner(positions: FloatArray, failed: BoolArray) -> Corner | None:
 
 
 def _beyond(at: FloatArray, side: Side) -> list[BoolArray]:
-    """Which trials lie beyond each of some thresholds of an axis, at positions (n,)."""
+    """Return masks of the trials, at positions (n,), beyond each threshold of an axis."""
     known = np.unique(at[np.isfinite(at)])
     if len(known) < 2:
         return []
-    chosen = known[np.unique(np.linspace(0, len(known) - 1, _STEPS + 2).round().astype(int))[1:-1]]
+    chosen = known[np.unique(np.linspace(0, len(known) - 1, _MAX_STEPS + 2).round().astype(int))[1:-1]]
     return [(at >= t if side == "high" else at <= t) for t in chosen]
 
 
 def _scores(inside: BoolArray, failed: BoolArray) -> FloatArray:
-    """`gained` of each region (r, n) with each row of labels (k, n), shape (r, k); 0 where less than half in it failed."""
+    """Return `gained` of each region (r, n) with each row of labels (k, n), shape (r, k); 0 if fewer than half in it failed."""
     total = inside.sum(1, keepdims=True).astype(float)
     bad = np.asarray(inside.astype(np.float32) @ failed.T.astype(np.float32), dtype=np.float64)
     n, m = inside.shape[1], failed.sum(1).astype(float)
@@ -92,7 +92,7 @@ def _scores(inside: BoolArray, failed: BoolArray) -> FloatArray:
 
 
 def _likelihood(bad: FloatArray, total: FloatArray) -> FloatArray:
-    """Logarithm of the largest likelihood of `bad` failures among `total`."""
+    """Return the maximum log-likelihood of `bad` failures among `total`."""
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(total > 0, bad / total, 0.0)
         terms = bad * np.log(share) + (total - bad) * np.log1p(-share)

@@ -1,87 +1,219 @@
-"""Parts of the range of one hyperparameter in which trials fail, and what cuts them off."""
+"""Regions of the search space where trials fail, and the changes that exclude them."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from advisor.computed.space import settings
 from advisor.computed.stability import instability
-from advisor.model.change import Advise, Change, FixParameter, SetRange
+from advisor.model.change import Advise, Change, FixParameter, Forbid, Reparametrise, SetRange
 from advisor.model.evidence import AxisEvidence, Line
+from advisor.model.finding import Side
+from advisor.model.message import Item, Message, Name, Number, Setting, say
+from advisor.model.space import as_number, is_learning_rate, words_of
+from advisor.model.spec import Bounds, Region
 from advisor.model.study import Study
+from advisor.model.words import capital
 from advisor.stats import boundaries, outliers
-from advisor_rules.space import _joint_failures
+from advisor.stats.boundaries import tidy
+from advisor_rules.space import _corners
+
+JOINT = 0.15
+"""Share of the false alarms for corners, and again for lr / (1 - momentum); single thresholds get the rest."""
 
 
-def clear(study: Study, false_alarms: float) -> list[tuple[str, outliers.Region]]:
-    """The regions that chance does not explain, by hyperparameter, clearest first; none that holds the best trial."""
+@dataclass(frozen=True)
+class Cut:
+    """A region where trials fail, and what excludes it from the next study."""
+
+    subject: str
+    which: Message
+    """The trials that failed there: "8 of the 9 settings with lr of 0.1 or more"."""
+    action: Message
+    changes: tuple[Change, ...]
+    p: float
+    """Probability of so clear a region by chance."""
+    side: Side | None = None
+    evidence: tuple[AxisEvidence, ...] = ()
+
+
+def cut(study: Study, false_alarms: float) -> Cut | None:
+    """Return the region that best separates failed from other trials; None if chance explains every region.
+
+    A region in two hyperparameters must explain more than the best single threshold. The best trial lies in no region.
+    """
     tried = settings.read(study)
-    if not tried.numeric or tried.failed.all():
-        return []
-    names, best = list(tried.numeric), int(np.nanargmin(tried.costs))
-    level = false_alarms * (1 if len(names) == 1 else 1 - 2 * _joint_failures.SHARE)
-    positions = np.stack(list(tried.numeric.values()), axis=1)
-    out: list[tuple[str, outliers.Region]] = []
-    for region in outliers.regions(positions, tried.failed):
-        u = positions[best, region.axis]
-        held = u >= region.edge if region.side == "high" else u <= region.edge
-        clear = region.p <= level and 2 * region.failed >= region.total and math.isfinite(region.inside)
-        if clear and not held and names[region.axis] not in [n for n, _ in out]:
-            out.append((names[region.axis], region))
-    return out
-
-
-def cut(
-    study: Study, found: list[tuple[str, outliers.Region]]
-) -> tuple[str, tuple[Change, ...], tuple[AxisEvidence, ...]]:
-    """What to say of the clearest region, the changes that cut it off, and what shows it; empty without one."""
-    if not found:
-        return "", (), ()
-    name, region = found[0]
-    domain = study.spec.parameters[name]
-    assert domain.low is not None
-    assert domain.high is not None
-    edge = domain.from_unit(region.edge)
-    bound = boundaries.tidy(float(domain.from_unit((region.edge + region.inside) / 2)), domain)
-    if domain.type == "int":
-        bound = float(domain.from_unit(region.inside))
-    low, high = (domain.low, bound) if region.side == "high" else (bound, domain.high)
-    more = "more" if region.side == "high" else "less"
-    said = f"{region.failed} of the {region.total} settings with {name} of {edge:.3g} or {more}"
-    why = f"Cut {name} off at {bound:g}, because {said} failed"
-    changes: list[Change] = []
-    if low < high:
-        changes.append(SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why))
-    else:
-        changes.append(FixParameter(parameter=name, value=domain.from_unit(region.inside), why=why))
-    if len(found) > 1:
-        both = f"{name} and {found[1][0]}"
-        changes.append(
-            Advise(text=f"Consider searching a combination of {both} in place of one: failures depend on both.")
-        )
-    shown = AxisEvidence(
-        parameter=name,
-        caption=f"{said[0].upper()}{said[1:]} failed.",
-        lines=(Line(value=float(edge), label="failures from here on"),),
-        next_low=low if low < high else None,
-        next_high=high if low < high else None,
-    )
-    return f", among them {said}", tuple(changes), (shown,)
+    if tried.failed.all():
+        return None
+    single = _thresholds(tried, false_alarms)
+    one = _cut_off(study, single) if single else None
+    joint = _joint(study, tried, max((_gained(tried, *found) for found in single), default=0.0), false_alarms)
+    return one if joint is None else replace(joint, evidence=one.evidence if one is not None else ())
 
 
 def lower_rates(study: Study, unstable: bool) -> tuple[Change, ...]:
-    """Where every learning rate failed, and not by crashing, the two decades below."""
+    """Return the change to the two decades below all learning rates that were tried, if every trial failed unstable."""
     rates = instability.learning_rates(study)
     if rates is None or not unstable or not np.isfinite(rates[1]).any():
         return ()
     lowest = float(np.nanmin(rates[1]))
-    why = f"Search {rates[0]} below {lowest:.3g}, the lowest that was tried, because every trial failed"
+    why = f"Every trial failed; {Number(lowest)} is the lowest {Name(rates[0])} that was tried"
     return (SetRange(parameter=rates[0], low=lowest / 100, high=lowest, scale="log", why=why),)
 
 
-def told_by_one(study: Study, found: list[tuple[str, outliers.Region]]) -> float:
-    """How much the best single threshold tells failed from other trials; 0 without one."""
-    tried = settings.read(study)
-    return max((_joint_failures.gained_by(tried, *one) for one in found), default=0.0)
+def _which(failed: int, total: int, place: Item) -> Message:
+    if failed < total:
+        return say("{failed} of the {total} settings with {place}", failed=failed, total=total, place=place)
+    settings_there = "the only setting" if total == 1 else say("all {total} settings", total=total)
+    return say("{settings} with {place}", settings=settings_there, place=place)
+
+
+def _beyond(name: str, edge: float, side: Side) -> Message:
+    return say(f"{{name}} of {{edge}} or {'more' if side == 'high' else 'less'}", name=Name(name), edge=Number(edge))
+
+
+# --- one threshold ----------------------------------------------------------------------------------------------------------------
+
+
+def _thresholds(tried: settings.Settings, false_alarms: float) -> list[tuple[str, outliers.Region]]:
+    """Return the regions that chance does not explain, one per hyperparameter, clearest first."""
+    if not tried.numeric:
+        return []
+    names, best = list(tried.numeric), int(np.nanargmin(tried.costs))
+    level = false_alarms * (1 if len(names) == 1 else 1 - 2 * JOINT)
+    positions = np.stack(list(tried.numeric.values()), axis=1)
+    clearest: dict[str, outliers.Region] = {}
+    for region in outliers.regions(positions, tried.failed):
+        u = positions[best, region.axis]
+        holds_best = u >= region.edge if region.side == "high" else u <= region.edge
+        clear = region.p <= level and 2 * region.failed >= region.total and math.isfinite(region.inside)
+        if clear and not holds_best:
+            clearest.setdefault(names[region.axis], region)
+    return list(clearest.items())
+
+
+def _gained(tried: settings.Settings, name: str, region: outliers.Region) -> float:
+    at = tried.numeric[name]
+    return _corners.gained(at >= region.edge if region.side == "high" else at <= region.edge, tried.failed)
+
+
+def _cut_off(study: Study, found: list[tuple[str, outliers.Region]]) -> Cut:
+    """Return the cut between the last good and the first failed trial of the clearest region."""
+    name, region = found[0]
+    domain = study.spec.parameters[name]
+    assert domain.low is not None
+    assert domain.high is not None
+    edge = float(domain.from_unit(region.edge))
+    bound = boundaries.tidy(float(domain.from_unit((region.edge + region.inside) / 2)), domain)
+    if domain.type == "int":
+        bound = float(domain.from_unit(region.inside))
+    low, high = (domain.low, bound) if region.side == "high" else (bound, domain.high)
+    which = _which(region.failed, region.total, _beyond(name, edge, region.side))
+    why = capital(f"{which} failed")
+    change: Change
+    if low < high:
+        change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why)
+        action = say(
+            "Narrow the range of {name}: {low} to {high}.", name=Name(name), low=Setting(low), high=Setting(high)
+        )
+    else:
+        value = domain.from_unit(region.inside)
+        change = FixParameter(parameter=name, value=value, why=why)
+        action = say("Fix {name} at {value}.", name=Name(name), value=Setting(value))
+    shown = AxisEvidence(
+        parameter=name,
+        caption=say("These trials failed: {which}.", which=which),
+        lines=(Line(value=edge, label="failures from here on"),),
+        next_low=low if low < high else None,
+        next_high=high if low < high else None,
+    )
+    more = [Advise(text=_combination(name, other)) for other, _ in found[1:2]]
+    return Cut(name, which, action, (change, *more), region.p, region.side, (shown,))
+
+
+def _combination(one: str, other: str) -> str:
+    return f"Consider searching a combination of {Name(one)} and {Name(other)} instead of one: failures depend on both."
+
+
+# --- two hyperparameters together -------------------------------------------------------------------------------------------------
+
+
+def _joint(study: Study, tried: settings.Settings, alone: float, level: float) -> Cut | None:
+    """Return the region in two hyperparameters that separates failed trials better than the best single threshold.
+
+    alone: what a single threshold gains (`_corners.gained`); level: how often chance may show a region. Each fitted threshold costs
+    the logarithm of the number of trials.
+    """
+    if len(tried.numeric) < 2 or not tried.failed.any():
+        return None
+    found = [_rate_and_momentum(tried, level), _corner(study, tried, level)]
+    better = [f for f in found if f is not None and f[0] > alone - math.log(len(tried))]
+    return max(better, key=lambda f: f[0])[1] if better else None
+
+
+def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, Cut] | None:
+    """Return (score, cut) at a high effective learning rate, lr / (1 - momentum): the step length once momentum has built up."""
+    rate = next((n for n in tried.numeric if is_learning_rate(n)), None)
+    momentum = next((n for n in tried.numeric if "momentum" in words_of(n)), None)
+    if rate is None or momentum is None:
+        return None
+    first = [group[0].params for group in tried.trials]
+    steps = np.array([as_number(p.get(rate)) / (1 - as_number(p.get(momentum))) for p in first])
+    if not (np.isfinite(steps).all() and (steps > 0).all()):
+        return None
+    logs = np.log(steps)
+    regions = outliers.regions(logs[:, None], tried.failed, sides=(("high",),))
+    region = next(
+        (r for r in regions if r.p <= JOINT * level and math.isfinite(r.inside) and 2 * r.failed >= r.total), None
+    )
+    if region is None or logs[int(np.nanargmin(tried.costs))] >= region.edge:
+        return None
+    score = _corners.gained(logs >= region.edge, tried.failed) - math.log(len(tried))
+    high = float(f"{math.exp((region.edge + region.inside) / 2):.3g}")
+    low = float(f"{steps[~tried.failed].min():.3g}")
+    if not low < high:
+        return None
+    return score, _search_combination(rate, momentum, region, low, high)
+
+
+def _search_combination(rate: str, momentum: str, region: outliers.Region, low: float, high: float) -> Cut:
+    over, name = f"{_in_formula(rate)} / (1 - {_in_formula(momentum)})", f"effective_{rate}"
+    which = _which(region.failed, region.total, _beyond(over, math.exp(region.edge), "high"))
+    change = Reparametrise(
+        parameter=rate,
+        by=name,
+        formula=f"{_in_formula(name)} * (1 - {_in_formula(momentum)})",
+        equals=over,
+        low=low,
+        high=high,
+        scale="log",
+        why=f"{capital(str(which))} failed, so we search {over} instead of {rate}, up to {Setting(high)}",
+    )
+    action = say("Search {over} instead of {rate}, up to {high}.", over=Name(over), rate=Name(rate), high=Setting(high))
+    return Cut(f"{rate} × {momentum}", which, action, (change,), region.p)
+
+
+def _in_formula(name: str) -> str:
+    return name if name.isidentifier() else f"{{{name}}}"
+
+
+def _corner(study: Study, tried: settings.Settings, level: float) -> tuple[float, Cut] | None:
+    """Return (score, cut) of the clearest corner of two hyperparameters."""
+    names = list(tried.numeric)
+    found = _corners.corner(np.stack(list(tried.numeric.values()), axis=1), tried.failed)
+    if found is None or found.p > JOINT * level or found.inside[int(np.nanargmin(tried.costs))]:
+        return None
+    where, places = {}, []
+    for axis, side, position in zip(found.axes, found.sides, found.edges, strict=True):
+        domain = study.spec.parameters[names[axis]]
+        edge = tidy(as_number(domain.from_unit(position)), domain)
+        where[names[axis]] = Bounds(low=edge) if side == "high" else Bounds(high=edge)
+        places.append(_beyond(names[axis], edge, side))
+    place = say("{first} and {second}", first=places[0], second=places[1])
+    which = _which(int((found.inside & tried.failed).sum()), int(found.inside.sum()), place)
+    change = Forbid(region=Region(where=where, why=capital(f"{which} failed")))
+    action = say("Draw no trials with {place}.", place=place)
+    return found.score - 2 * math.log(len(tried)), Cut(" × ".join(where), which, action, (change,), found.p)

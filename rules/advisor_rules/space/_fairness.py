@@ -1,4 +1,4 @@
-"""Groups that are compared by their best: whether one of them had a worse chance to show what it can do."""
+"""Tests of whether groups that are compared by their best trials were tuned equally well."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from advisor.stats import best_of, boundaries
 from advisor.stats.outliers import Side
 
 DOUBT = 0.1
-"""Probability below which a group's best value is taken not to lie at an end."""
+"""Maximum probability at which a group's best value counts as not at an end."""
 SEED = 0
 _SHUFFLES = 999
-_FEWEST = 5
-"""Points with a result below which a group of its own shows no crowding."""
+_MIN_POINTS = 5
+"""Minimum points with a result for a test of crowding within a group."""
 _MATERIAL = 0.2
-"""Share of the rest that must lie beyond a group's own range for the rest to go on there."""
+"""Minimum share of the other points that must lie beyond the end of a group's range."""
 
 
 class Elsewhere(NamedTuple):
-    """A group whose range of an axis ends where the rest goes on, and that may well be better beyond that end."""
+    """A group whose range of an axis ends before that of the others and that may be better beyond that end."""
 
     group: int
     axis: int
@@ -31,13 +31,13 @@ class Elsewhere(NamedTuple):
     end: float
     """Position of that end."""
     beyond: int
-    """Points of the rest beyond it."""
+    """Number of other points beyond it."""
     span: float
     """Length of the group's own range, in positions."""
     probability: float
-    """That the group's best value lies at that end of its range, given its own points."""
+    """Probability that the group's best value lies at that end of its range, given its own points."""
     p: float
-    """How often the rest alone would go on as far by chance were all sampled alike, adjusted for looking at all groups and axes."""
+    """Probability of so many others beyond the end if all were sampled alike, corrected for all groups and axes."""
 
 
 def elsewhere(
@@ -50,12 +50,12 @@ def elsewhere(
     level: float,
     comparable: bool = True,
 ) -> list[Elsewhere]:
-    """Groups that were tried in too small a part of an axis, surest first.
+    """Return the groups that were tried in too small a part of an axis, surest first.
 
-    groups: (n,) labels; numeric: positions (n,) on each axis, NaN without one; costs: (n,), NaN where a trial failed. That none of
-    a group's points is among the outermost ones is tested exactly, however they were sampled, as long as it was alike. Then the
-    group must be best at that end with probability `certainty`; or, where an axis is `comparable` between groups, it lost to a
-    trial beyond that end and its own points leave open whether it is best there.
+    groups: (n,) labels; numeric: positions (n,) on each axis, NaN without one; costs: (n,), NaN if a trial failed. The test that
+    none of a group's points is among the outermost ones is exact for any sampling that is the same for all groups. Then the group
+    must be best at that end with probability `certainty`. If an axis is `comparable` between groups, it is enough that the group
+    lost to a trial beyond that end and that its own points do not rule out that it is best there.
     """
     found: list[Elsewhere] = []
     labels = np.unique(groups).tolist()
@@ -73,9 +73,8 @@ def elsewhere(
             u, low = numeric[axis], end.side == "low"
             probability = own[axis].low if low else own[axis].high
             lost = comparable and (u[best] < end.at if low else u[best] > end.at)
-            p = (
-                end.p * looks * (1 if probability >= certainty else 2)
-            )  # the surer of two ends is one, either of them two
+            # At most one of two ends can reach `certainty`; otherwise both count.
+            p = end.p * looks * (1 if probability >= certainty else 2)
             if p <= level and probability >= (DOUBT if lost else certainty):
                 span = float(np.nanmax(u[mine]) - np.nanmin(u[mine]))
                 found.append(Elsewhere(group, axis, end.side, end.at, end.beyond, span, probability, p))
@@ -90,7 +89,7 @@ class _End(NamedTuple):
 
 
 def _ends(own: FloatArray, rest: FloatArray) -> list[_End]:
-    """Ends of a group's positions (m,) beyond which a material share of the rest's (k,) lies, with the chance of that."""
+    """Return the ends of a group's positions (m,) beyond which a material share of the others (k,) lies, with its probability."""
     own, rest = own[np.isfinite(own)], rest[np.isfinite(rest)]
     if len(np.unique(own)) < 2:
         return []
@@ -106,7 +105,7 @@ def _ends(own: FloatArray, rest: FloatArray) -> list[_End]:
 
 
 def _stretched(positions: FloatArray) -> FloatArray:
-    """Positions (n,) as shares of the range that they span themselves."""
+    """Return positions (n,) as shares of the range that they span."""
     known = positions[np.isfinite(positions)]
     if not len(known) or np.ptp(known) == 0:
         return np.full(len(positions), np.nan)
@@ -116,10 +115,10 @@ def _stretched(positions: FloatArray) -> FloatArray:
 def cut_short(
     groups: IntArray, numeric: list[FloatArray], costs: FloatArray, *, edge: float, certainty: float, level: float
 ) -> list[tuple[int, boundaries.Crowded]]:
-    """Groups that lost while their own good points crowd an end of an axis, surest first; arguments as for `elsewhere`.
+    """Return the groups that lost while their own good points crowd an end of an axis, surest first; arguments as for `elsewhere`.
 
-    Only where the good points of the group that won do not lie as far out: the range suits it, and not the other. The chance is
-    adjusted for looking at all groups that lost.
+    The good points of the winning group must not lie as far out, so that the range suits the winner only. The p-value is corrected
+    for the number of groups that lost.
     """
     fine = np.isfinite(costs)
     labels = np.unique(groups).tolist()
@@ -130,7 +129,7 @@ def cut_short(
     if not any(_varied(u) for u in own):
         return []
     theirs = boundaries.responses(own, [], boundaries.scores(costs[won]), edge)
-    lost = [g for g in labels if not won[groups == g].any() and fine[groups == g].sum() >= _FEWEST]
+    lost = [g for g in labels if not won[groups == g].any() and fine[groups == g].sum() >= _MIN_POINTS]
     found = []
     for group in lost:
         mine = groups == group
@@ -149,9 +148,9 @@ def cut_short(
 
 
 def _leans_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: Side) -> float:
-    """P-value that the good points of one group lie further towards this side than those of the other: labels are shuffled.
+    """Return the p-value that the good points of one group lie further towards this side than the other's, by shuffled labels.
 
-    Points are told by their ranks within their own group, so that one group may be better as a whole.
+    Points are ranked within their own group, so it does not matter which group is better as a whole.
     """
     having = np.isfinite(positions)
     if not (one & having).any() or not (other & having).any():
@@ -170,23 +169,23 @@ def _varied(positions: FloatArray) -> bool:
 
 
 class Outnumbered(NamedTuple):
-    """A group that had so few trials that the best one's lead over it may be the lead of more trials."""
+    """A group with so few trials that the winner may lead only because it had more."""
 
     group: int
     best: int
     """The group with the best trial."""
     few: int
-    """Trials of the group that did not fail."""
+    """Successful trials of the group."""
     many: int
-    """Those of the best group."""
+    """Successful trials of the best group."""
     chance: float
-    """How likely the best group's lead were with as many trials as the other had."""
+    """Probability that the best group leads with as few trials as the other had."""
     p: float
-    """How often a group gets so few by chance where both are tried as often, adjusted for looking at all groups."""
+    """Probability of so few trials if both are tried equally often, corrected for all groups."""
 
 
 def outnumbered(groups: IntArray, costs: FloatArray, *, certainty: float, level: float) -> list[Outnumbered]:
-    """Groups with too few trials to be compared with the group of the best one, least sure lead first; as for `elsewhere`."""
+    """Return the groups with too few trials to compare with the best group, least sure lead first; arguments as for `elsewhere`."""
     fine = np.isfinite(costs)
     labels = np.unique(groups)
     if len(labels) < 2 or not fine.any():

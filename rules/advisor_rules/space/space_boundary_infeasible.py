@@ -14,32 +14,32 @@ from advisor.engine.rule import Factor, Rule, Settled, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.space import Domain, to_scale
+from advisor.model.message import Count, Message, Name, Number, Percent, Probability, Setting, say
+from advisor.model.space import Domain
 from advisor.model.study import Study
 from advisor.stats import outliers
+from advisor_rules.space import _rows
 
 
 class SpaceBoundaryInfeasible(Rule):
-    """The best trial sits right next to a threshold beyond which nearly all trials fail.
+    """The best trial lies right next to a threshold beyond which nearly all trials fail.
 
     ## What it looks at
-    For every searched number, and for both sides of it (of a learning rate the high side only): a threshold beyond which nearly all
-    trials diverged, crashed or got nowhere, and whether the best trial lies close to it on this side, or is the next one to it.
+    Both sides of every searched number, but only the high side of a learning rate. The rule looks for a threshold beyond which
+    nearly all trials diverged, crashed or learned nothing, with the best trial close to it or next to it.
 
     ## Why it matters
-    It is not a range that is too narrow: widening it finds only more failures. What makes trials fail there keeps the study from
-    better values. For a learning rate this is instability, and `stability-edge` says what to do: the same cause, so this finding
-    then is a note. For other hyperparameters it may be memory, numerical range or a bug.
+    The range is not too narrow: widening it only adds failures. Whatever makes trials fail there keeps the study from better
+    values. For a learning rate the cause is instability, which `stability-edge` treats, so this finding is then a note. For other
+    hyperparameters it may be memory, numerical range or a bug.
 
     ## What to do
-    Find out why trials fail beyond the threshold and mend it, then search there. Until then, end the range at the threshold.
+    Find and fix the cause of the failures beyond the threshold, then search there. Until then, end the range at the threshold.
 
     ## How sure
-    Failed, best and other trials are rearranged over the values that were tried; the p-value is how often some hyperparameter then
-    shows as many failures beyond a threshold with the best trial next to it. Confidence is one minus it. 300 simulated studies, in
-    which failures had nothing to do with the space, gave 5 % or less.
-
-    *Example:* "The best trial has beta2 = 0.998, next to 0.9992, from where 6 of 6 trials failed."
+    Failed, best and other trials are permuted over the values that were tried. The p-value is the probability that some
+    hyperparameter then shows as many failures beyond a threshold with the best trial next to it; confidence is one minus it. Of 300
+    simulated studies in which failures were random, at most 5 % raised a finding.
     """
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
@@ -48,40 +48,40 @@ class SpaceBoundaryInfeasible(Rule):
     before_exploitation: ClassVar[Settled | None] = "not-fired"
 
     purity: Share = 0.8
-    """Share of the trials beyond the threshold that must have failed: nearly all."""
+    """Minimum share of the trials beyond the threshold that must have failed."""
     factor: Factor = 4.0
-    """On a log scale: how far below the threshold, as a factor, the best trial may lie; two of the doublings that probes take."""
+    """Maximum factor between the best trial and the threshold on a log scale: two of the doublings that probes use."""
     reach: Share = 0.15
-    """On a linear scale: the same as a share of the range."""
+    """Maximum distance of the best trial from the threshold on a linear scale, as a share of the range."""
     false_alarms: Share = 0.05
-    """How often, per study, chance alone may raise a finding."""
+    """Maximum share of studies in which chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per hyperparameter."""
         tried = settings.read(study)
         names = list(tried.numeric)
         if not names:
-            raise MissingData("no trial varied a number; log the hyperparameters that the study searches")
+            raise MissingData("no numeric hyperparameter was varied; log the ones that the study searches")
         if not len(tried) or tried.failed.all():
-            raise MissingData("no trial has ended with a result; run some that do")
+            raise MissingData("no trial has ended with a result")
         if not tried.failed.any():
             return
-        found = instability.learning_rates(study)
+        rates = instability.learning_rates(study)
         sides: tuple[tuple[outliers.Side, ...], ...] = tuple(
-            ("high",) if found and n == found[0] else ("low", "high") for n in names
+            ("high",) if rates and n == rates[0] else ("low", "high") for n in names
         )
         near = np.array([self._near(study.spec.parameters[n]) for n in names])
         best = int(np.nanargmin(tried.costs))
         positions = np.stack(list(tried.numeric.values()), axis=1)
-        told: set[str] = set()
+        reported: set[str] = set()
         for region in outliers.regions(positions, tried.failed, purity=self.purity, best=best, near=near, sides=sides):
             name = names[region.axis]
-            if region.p <= self.false_alarms and name not in told:
-                told.add(name)
-                yield self._finding(study, tried, name, region, found is not None and name == found[0])
+            if region.p <= self.false_alarms and name not in reported:
+                reported.add(name)
+                yield self._finding(study, tried, name, region, rates is not None and name == rates[0])
 
     def _near(self, domain: Domain) -> tuple[float, float]:
-        """Distances in the unit range: close to the threshold, and the farthest that the next trial may be."""
+        """Return distances in the unit range: the maximum for any trial, and for the trial next to the threshold."""
         if domain.scale == "linear" or domain.low is None or domain.high is None:
             return self.reach, 2 * self.reach
         ends = to_scale(np.array([domain.low, domain.high]), domain.scale)
@@ -95,20 +95,28 @@ class SpaceBoundaryInfeasible(Rule):
         assert domain.low is not None
         assert domain.high is not None
         best = tried.trials[int(np.nanargmin(tried.costs))][0]
-        edge = domain.from_unit(region.edge)
-        end = float(domain.from_unit(region.inside))
-        beyond = f"{edge:.3g}, from where {region.failed} of {region.total} settings failed"
+        edge, end = float(domain.from_unit(region.edge)), float(domain.from_unit(region.inside))
+        failures = _failures(name, region, edge)
         if is_rate:
-            action = "Make training stable at higher learning rates first; stability-edge says how."
+            action = say("Make training stable at higher learning rates first; stability-edge says how.")
         else:
-            action = f"Find out why trials fail at {name} of {edge:.3g} and mend it before searching there."
+            action = say(
+                "Find and fix what makes trials fail at {name} of {edge} before you search there.",
+                name=Name(name),
+                edge=Number(edge),
+            )
         low, high = (domain.low, end) if region.side == "high" else (end, domain.high)
-        changes: list[Change] = [] if is_rate else [Advise(text=action)]
+        changes: list[Change] = [] if is_rate else [Advise(text=str(action))]
         if not is_rate and low < high:
-            why = f"Trials fail beyond {end:.3g}; the range ends there until the cause is mended"
+            why = f"Trials fail beyond {Number(end)}. We end the range there until the cause is fixed"
             changes.append(SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why))
         return self.finding(
-            f"The best trial has {name} = {best.params[name]:.3g}, next to {beyond}.",
+            say(
+                "The best trial has {name} = {value}, next to a threshold. {failures}",
+                name=Name(name),
+                value=Setting(best.params[name]),
+                failures=failures,
+            ),
             action=action,
             severity="note" if is_rate else "warning",
             confidence=1 - region.p,
@@ -118,17 +126,33 @@ class SpaceBoundaryInfeasible(Rule):
             evidence=(
                 AxisEvidence(
                     parameter=name,
-                    caption=f"The best trial lies next to {beyond}.",
+                    caption=failures,
                     trials=(best.id,),
-                    lines=(Line(value=float(edge), label="failures from here on"),),
+                    lines=(Line(value=edge, label="failures from here on"),),
                 ),
                 FigureEvidence(
                     rows=(
-                        ("settings tried", f"{len(tried)}, of which {int(tried.failed.sum())} failed"),
-                        ("failed beyond the threshold", f"{region.failed} of {region.total}, limit {self.purity:.0%}"),
-                        ("chance of the same", f"{region.p:.2g}, limit {self.false_alarms:g}"),
+                        _rows.tried_row(tried),
+                        (
+                            "failed beyond the threshold",
+                            _rows.limited(Percent(region.failed / region.total), Percent(self.purity)),
+                        ),
+                        (
+                            "probability of this by chance",
+                            _rows.limited(Probability(region.p), Probability(self.false_alarms)),
+                        ),
                     )
                 ),
             ),
             changes=changes,
         )
+
+
+def _failures(name: str, region: outliers.Region, edge: float) -> Message:
+    return say(
+        f"Of {{total}} with {{name}} of {{edge}} or {'more' if region.side == 'high' else 'less'}, {{failed}} failed.",
+        total=Count(region.total, "setting"),
+        name=Name(name),
+        edge=Number(edge),
+        failed=region.failed,
+    )

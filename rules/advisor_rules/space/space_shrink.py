@@ -130,7 +130,9 @@ class SpaceShrink(Rule):
                 all=len(having),
                 inside=part.inside,
             ),
-            action=say("Narrow {name} to {low} to {high}.", name=Name(name), low=Setting(low), high=Setting(high)),
+            action=say(
+                "Narrow the range of {name}: {low} to {high}.", name=Name(name), low=Setting(low), high=Setting(high)
+            ),
             severity="warning",
             confidence=(1 - p) * (0.9 if name in study.inferred else 1),
             subject=name,
@@ -143,7 +145,7 @@ class SpaceShrink(Rule):
                     next_low=low,
                     next_high=high,
                 ),
-                FigureEvidence(rows=self._rows(study, tried, name, part, kept, p, len(having))),
+                FigureEvidence(rows=self._figures(study, tried, name, part, kept, p, len(having))),
             ),
             changes=(
                 SetRange(
@@ -156,7 +158,7 @@ class SpaceShrink(Rule):
             ),
         )
 
-    def _rows(
+    def _figures(
         self,
         study: Study,
         tried: settings.Settings,

@@ -13,43 +13,42 @@ from advisor.engine.rule import Rule, Share
 from advisor.model.change import Change, FixParameter, SetField
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Count, Name, Setting, say
 from advisor.model.space import BoolArray, FloatArray, as_number, counts_training
 from advisor.model.study import Study
 
 
 class SpaceTunedSteps(Rule):
-    """The length of the training differs between the trials of one study.
+    """The length of training differs between the trials of one study.
 
     ## What it looks at
-    Hyperparameters that count the steps, epochs, iterations or tokens of a training, and the number of steps that each trial noted.
-    A length that only follows the batch size, so that every trial sees as many examples, is not tuned.
+    Hyperparameters that count the steps, epochs, iterations or tokens of training, and the number of steps that each trial logged.
+    A length that follows the batch size, so that every trial sees as many examples, is not tuned.
 
     ## Why it matters
-    Longer trainings are nearly always better and always dearer, so tuning their length finds the upper end of its range; and trials
-    of different lengths cannot be compared: a learning rate and its schedule that are best for a short training are not for a long
-    one.
+    Longer training nearly always gives better results at a higher cost, so tuning the length finds the upper end of its range.
+    Trials of different lengths cannot be compared: the best learning rate and schedule depend on the length.
 
     ## What to do
-    Fix the length, at the best trial's. Change it from one study to the next, by what `step-position`, `curve-still-improving` and
-    `curve-saturated` say of it.
+    Fix the length at the best trial's. Change it only between studies, as `step-position`, `curve-still-improving` and
+    `curve-saturated` advise.
 
     ## How sure
-    The lengths stand in the log: confidence is 1. It is a note where the lengths differ by less than a tenth or only one trial's
-    differs, which may be a test run.
-
-    *Example:* "7 trials trained for 2 different lengths (num_iterations 3,200 to 4,578), so they cannot be compared."
+    The lengths are logged, so confidence is 1. The finding is a note if the lengths differ by less than a tenth, or if only one
+    trial differs, which may be a test run.
     """
 
     playbook: ClassVar[str] = "Deciding how long to train when training is not compute-bound"
     goal: ClassVar[Goal] = "sampling"
 
     rounding: Share = 0.02
-    """Share by which length times batch size may differ and still be the same number of examples: epochs get rounded to steps."""
+    """Maximum difference in length times batch size, as a share, at which trials see equally many examples: epochs are rounded to
+    steps."""
     small: Share = 0.1
     """Difference below which the finding is a note, as a share of the longest training."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per hyperparameter that is a length; without any, one about the lengths that trials noted."""
+        """Yield one finding per hyperparameter that is a length; without any, one about the lengths that trials logged."""
         batches = np.array([kinds.batch_size(t) for t in study.trials])
         named = [name for name in study.spec.parameters if counts_training(name)]
         for name in named:
@@ -59,18 +58,18 @@ class SpaceTunedSteps(Rule):
                 yield self._finding(study, name, lengths)
         if named:
             return
-        noted = np.array([t.fact("max_train_steps") for t in study.trials])
-        if self._tuned(noted[study.ended], batches[study.ended]):
-            yield self._finding(study, None, noted)
-        elif not np.isfinite(noted).any() and _ends_differ(study, self.small):
+        logged = np.array([t.fact("max_train_steps") for t in study.trials])
+        if self._tuned(logged[study.ended], batches[study.ended]):
+            yield self._finding(study, None, logged)
+        elif not np.isfinite(logged).any() and _ends_differ(study, self.small):
             raise MissingData(
-                "trials end at different steps and none says how long it was to train; log its length as max_train_steps"
+                "trials end at different steps and none logged its planned length; log it as max_train_steps"
             )
 
     def _tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:
-        """Whether lengths (n,) differ, and not only so that length times batch size stays the same."""
+        """Return whether lengths (n,) differ although length times batch size does not stay the same."""
         examples = (lengths * batches)[np.isfinite(lengths)]
-        follows = len(examples) > 0 and np.ptp(examples) <= self.rounding * examples.max()  # false where one is NaN
+        follows = len(examples) > 0 and np.ptp(examples) <= self.rounding * examples.max()  # False if any is NaN
         return len(np.unique(lengths[np.isfinite(lengths)])) > 1 and not follows
 
     def _finding(self, study: Study, name: str | None, lengths: FloatArray) -> Finding:
@@ -78,29 +77,48 @@ class SpaceTunedSteps(Rule):
         stray = counts.sum() - counts.max() == 1 and counts.max() > 3
         small = stray or values[0] >= (1 - self.small) * values[-1]
         best = next((float(lengths[t.index]) for t in study.ranked() if math.isfinite(lengths[t.index])), values[-1])
-        what, span = name or "max_train_steps", f"{values[0]:,g} to {values[-1]:,g}"
-        said = f"trained for {len(values)} different lengths ({what} {span})"
-        caption = "Trainings of different lengths cannot be compared."
-        rows = tuple((f"{what} {v:,g}", f"{c} trials") for v, c in list(zip(values, counts, strict=True))[:12])
-        axis = (AxisEvidence(parameter=name, caption=caption),) if name else ()
+        what = Name(name or "max_train_steps")
+        low, high, length = (Setting(float(x)) for x in (values[0], values[-1], best))
+        lengths_differ = say(
+            "{count} trained for {different} different lengths: {what} {low} to {high}.",
+            count=Count(int(counts.sum()), "trial"),
+            different=len(values),
+            what=what,
+            low=low,
+            high=high,
+        )
+        rows = tuple(
+            (f"{what} {Setting(float(v))}", say("{count}", count=Count(int(c), "trial")))
+            for v, c in list(zip(values, counts, strict=True))[:12]
+        )
+        axis = (
+            (AxisEvidence(parameter=name, caption=say("Trials of different lengths cannot be compared.")),)
+            if name
+            else ()
+        )
+        why = f"{lengths_differ} We use the best trial's length"
         return self.finding(
-            f"{counts.sum()} trials {said}, so they cannot be compared.",
-            action=f"Fix {what} at {best:,g}, as in the best trial; change it only from one study to the next.",
+            say("{lengths_differ} Their results cannot be compared.", lengths_differ=lengths_differ),
+            action=say(
+                "Fix {what} at {length}, the best trial's, and change it only between studies.",
+                what=what,
+                length=length,
+            ),
             severity="note" if small else "warning",
             confidence=1.0,
-            subject=what,
+            subject=what.text,
             trials=[t for t in study.trials if study.ended[t.index] and math.isfinite(lengths[t.index])],
             evidence=(*axis, FigureEvidence(rows=rows)),
-            changes=_fixed(study, name, lengths == best, best, f"Trials {said}; this is the best trial's length"),
+            changes=_fixed(study, name, lengths == best, best, why),
         )
 
 
 def _fixed(study: Study, name: str | None, alike: BoolArray, length: float, why: str) -> tuple[Change, ...]:
-    """Fix the length, and the study's number of steps at what the trials of that length planned or reached."""
+    """Return the changes that fix the length, and the number of steps that trials of that length planned or reached."""
     trials = [t for t in study.trials if alike[t.index]]
-    noted = [s for t in trials if (s := t.fact("max_train_steps")) >= 1]
+    planned = [s for t in trials if (s := t.fact("max_train_steps")) >= 1]
     reached = [int(c.steps[-1]) for t in trials if len(c := study.cost_curve(t)) > 1]
-    steps = int(np.median(noted or reached or [0]))
+    steps = int(np.median(planned or reached or [0]))
     changes: list[Change] = [SetField(field="max_train_steps", value=steps, why=why)] if steps >= 1 else []
     if name is not None:
         whole = study.spec.parameters[name].type == "int" or length.is_integer()
@@ -109,6 +127,6 @@ def _fixed(study: Study, name: str | None, alike: BoolArray, length: float, why:
 
 
 def _ends_differ(study: Study, small: float) -> bool:
-    """Whether the last evaluations of complete trials lie further apart than a share `small` of the longest."""
+    """Return whether the last steps of complete trials differ by more than a share `small` of the longest."""
     ends = [int(c.steps[-1]) for t in study.trials if t.status == "complete" and len(c := study.cost_curve(t))]
     return bool(ends) and min(ends) < (1 - small) * max(ends)

@@ -14,44 +14,41 @@ from advisor.engine.rule import Count, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, SetField
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Message, Name, Number, Objective, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats import best_of
+from advisor_rules.space import _rows
 
-FEWER = "Search fewer hyperparameters or narrower ranges where more trials cannot be afforded."
+FEWER = "Search fewer hyperparameters or narrower ranges if you cannot afford more trials."
 
 
 class SpaceUndersampled(Rule):
-    """Too few trials lie in the good region: other draws from the same space would have found another best result.
+    """Too few trials lie in the good region: other trials from the same space would give another best result.
 
     ## What it looks at
-    How much worse the best of a random half of the trials is on average than the best of all. That takes no random draws: each
-    trial is the best of a half with a chance that follows from its rank. It counts where it is more than results differ between
-    seeds, and more than a tenth of what the best third of the trials differ by: the last doubling of the trials then still moved
-    the best within the good region. Trials that failed count as the worst, repeats of a setting as one.
+    How much worse the best of a random half of the trials is, on average, than the best of all. It is computed exactly from the
+    ranks of the trials. The rule fires if this loss exceeds both the variation between seeds and a tenth of the difference within
+    the best third of the trials: then the last doubling of the trials still improved the best result. Failed trials count as the
+    worst; repeats of a setting count once.
 
     ## Why it matters
-    If the best trial is one of a kind, nobody knows how much better the best of the space is, and which of its values are good may
-    be chance. Two such studies do not agree, and what they compare is luck.
+    If no other trial is nearly as good as the best one, its values may be good by chance, and the best of the space may be much
+    better. Two such studies disagree, and a comparison of their results is a comparison of luck.
 
     ## What to do
-    Sample more points of the same space: as many as it takes, by what each doubling gained so far, until one more gains little,
-    four times as many at most. Or search fewer hyperparameters, or narrower ranges, with the same number of trials.
+    Sample more trials from the same space: twice or four times as many, until another doubling is expected to gain little. Or
+    search fewer hyperparameters or narrower ranges with as many trials.
 
     ## How sure
-    Confidence is the probability that other studies of as many trials in the same space would lose as much by halving, from the
-    gaps between neighbours in rank. Simulated tails of four shapes, 6 to 64 trials: for a loss at the limit it was above 0.9 in 9
-    to 14 %, and the interval held the loss in 75 to 87 %. Where all settings are equally good, the best is but the luckiest:
-    unless repeats show what seeds do, results must go with a hyperparameter, or be spread as noise is not, or by more than seeds
-    ever do. Of 200 simulated studies a design whose settings are equally good, 5 to 200 trials of 1 to 8 hyperparameters, also
-    with ties and failures, 0 to 5 % raised a finding, 7 % of 5 trials with the largest noise.
-    On random windows of three dense grids whose best was known, it spoke in 99 % of those of 6 to 12 trials that came nowhere near
-    it, and in 2 % of those of 50 to 100 with eight settings within noise of it; but where nothing told how far seeds differ, also
-    in 32 % of those in which as many trials again would have gained less than half of that. Where a sampler learned from results,
-    later trials crowd around the best: a note, and less sure.
-
-    *Example:* "Half of the 50 trials would have ended 0.0627 (0.0307 to 0.213) short of the best valid/loss (0.3418) on average,
-    and no other trial comes as close to it: too few in the good region of 8 hyperparameters."
+    Confidence is the probability that studies of the same size in the same space lose more than the threshold, from the gaps
+    between neighbouring ranks. In simulations with a true loss at the threshold, it exceeded 0.9 in 9 to 14 % of studies.
+    If all settings are equally good, the best is just the luckiest. So without repeats, results must depend on a hyperparameter, or
+    vary more than noise does. Of 200 simulated studies with equally good settings, 0 to 5 % raised a finding, and 7 % with 5 trials
+    and the largest noise. In random windows of dense grids, the rule fired in 99 % of studies of 6 to 12 trials far from the
+    optimum, and in 2 % of studies of 50 to 100 trials with eight settings near it; without a measure of noise, it also fired in
+    32 % of studies that twice as many trials would hardly have improved. A sampler that learned from
+    results makes it a note.
     """
 
     playbook: ClassVar[str] = "How many trials are needed to get good results with quasi-random search?"
@@ -66,32 +63,28 @@ class SpaceUndersampled(Rule):
     )
 
     little: Share = 0.1
-    """Share of what the best third of the trials differ by that half of the trials may lose. On windows of dense grids this told
-    those without a setting as good as the best of the grid from those with eight or more."""
+    """Loss from halving that is acceptable, as a share of the difference within the best third of the trials. On windows of dense
+    grids it separated studies without a setting near the optimum from those with eight or more."""
     little_of_all: Share = 0.02
-    """The same as a share of the best trial's lead over the median one, for studies whose best third is all alike."""
+    """The same as a share of the best trial's lead over the median, for studies whose best third is all alike."""
     seed_noise: Share = 0.1
-    """Largest standard deviation between seeds that is likely where none was measured, as a share of the result: three times the
-    largest among the better half of 278 settings that were repeated."""
+    """Maximum plausible standard deviation between seeds if none was measured, as a share of the result: three times the largest
+    in the better half of 278 repeated settings."""
     enough_for_one: Count = 10
-    """Trials from which a single hyperparameter is read off its axis: the playbook tunes a learning rate alone with fewer."""
+    """Number of trials that always suffices for a single hyperparameter; the playbook tunes a learning rate alone with fewer."""
     most: Count = 4
-    """How many times as many trials to ask for at most."""
+    """Maximum factor on the number of trials."""
     certainty: Share = 0.9
-    """Probability from which it is said."""
+    """Minimum confidence of a finding."""
     false_alarms: Share = 0.05
-    """How often chance alone may raise a finding in a study whose settings are equally good."""
+    """Maximum share of studies with equally good settings in which chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the study."""
         tried = settings.read(study)
-        fine = int((~tried.failed).sum())
         if not study.searched:
             raise MissingData("no hyperparameter was varied; log the ones that the study searches")
-        if len(tried) < 5 or fine < 3:
-            raise MissingData(
-                f"{len(tried)} distinct settings ended, {fine} of them with a result; it takes 5, and 3 with a result"
-            )
+        tried.require(5, 3)
         if len(study.searched) == 1 and len(tried) >= self.enough_for_one:
             return
         halves, (seeds, known) = best_of.halving(tried.costs), noise.of_seeds(study)
@@ -108,40 +101,56 @@ class SpaceUndersampled(Rule):
     def _finding(
         self, study: Study, tried: settings.Settings, halves: best_of.Halving, limit: float, sure: float
     ) -> Finding:
-        n, metric, count = len(tried), study.spec.objective.metric, len(study.searched)
+        n, count = len(tried), len(study.searched)
         best = float(np.nanmin(tried.costs))
         near = np.flatnonzero(tried.costs <= best + halves.loss)
-        many = f"{len(near)} trials come" if len(near) > 1 else "no other trial comes"
-        axes = f"{count} hyperparameters" if count > 1 else next(iter(study.searched))
         low, high = halves.interval(0.95)
-        lost = f"{halves.loss:.3g} ({low:.3g} to {high:.3g})"
-        short = f"would have ended {lost} short of the best {metric} ({study.objective_value(best):.4g}) on average"
+        loss = say(
+            "With half of the {n} trials, the best {metric} would be {loss} worse on average (80 % interval {low} to {high})",
+            n=n,
+            metric=Name(study.spec.objective.metric),
+            loss=Number(halves.loss),
+            low=Number(low),
+            high=Number(high),
+        )
         trials = n * self._times(halves, limit)
-        why = f"The best of half of the {n} trials would have been {lost} worse on average"
-        means = {k: study.objective_value(best_of.expected_best(tried.costs, k)) for k in (n // 4, n // 2, n) if k}
+        more = SetField(field="trials", value=trials, why=str(loss))
         return self.finding(
-            f"Half of the {n} trials {short}, and {many} as close to it: too few in the good region of {axes}.",
-            action=f"Run {trials} trials in the next study{', or search fewer hyperparameters' if count > 1 else ''}.",
+            say(
+                "{loss}. Only {near} within that distance of {best}: too few for the good region of {axes}.",
+                loss=loss,
+                near=say("{near} trials lie", near=len(near)) if len(near) > 1 else "the best trial lies",
+                best=Objective(study.objective_value(best)),
+                axes=say("{count} hyperparameters", count=count) if count > 1 else Name(next(iter(study.searched))),
+            ),
+            action=say(
+                f"Run {{trials}} trials in the next study{', or search fewer hyperparameters' if count > 1 else ''}.",
+                trials=trials,
+            ),
             severity="warning",
             confidence=sure,
             trials=[t for i in near for t in tried.trials[i][:1]],
-            evidence=(
-                FigureEvidence(
-                    rows=(
-                        ("settings tried", f"{n}, of which {int(tried.failed.sum())} failed"),
-                        *((f"mean of the best of {k}", f"{v:.4g}") for k, v in means.items()),
-                        ("short of the best with half of the trials", f"{halves.loss:.3g}, limit {limit:.3g}"),
-                        ("where that lies in four of five studies", f"{low:.3g} to {high:.3g}"),
-                        ("trials as close to the best", str(len(near))),
-                        ("gain of another doubling, extrapolated", f"{halves.loss * halves.fade:.2g}"),
-                    )
-                ),
-            ),
-            changes=(SetField(field="trials", value=trials, why=why), *([Advise(text=FEWER)] if count > 1 else [])),
+            evidence=(FigureEvidence(rows=self._figures(study, tried, halves, limit, len(near))),),
+            changes=(more, *([Advise(text=FEWER)] if count > 1 else [])),
+        )
+
+    def _figures(
+        self, study: Study, tried: settings.Settings, halves: best_of.Halving, limit: float, near: int
+    ) -> tuple[tuple[str, Message], ...]:
+        n, loss = len(tried), Number(halves.loss)
+        means = {k: study.objective_value(best_of.expected_best(tried.costs, k)) for k in (n // 4, n // 2, n) if k}
+        low, high = map(Number, halves.interval(0.95))
+        return (
+            _rows.tried_row(tried),
+            *((f"mean of the best of {k}", say("{best}", best=Objective(v))) for k, v in means.items()),
+            ("loss with half of the trials", _rows.limited(loss, Number(limit))),
+            ("80 % interval of the loss", say("{low} to {high}", low=low, high=high)),
+            ("trials as close to the best", say("{near}", near=near)),
+            ("expected gain of another doubling", say("{gain}", gain=Number(halves.loss * halves.fade, 2))),
         )
 
     def _times(self, halves: best_of.Halving, limit: float) -> int:
-        """How many times as many trials it takes until a doubling gains no more than the limit: 2, 4, ..., `most`."""
+        """Return the factor on the number of trials at which a doubling gains no more than the limit: 2, 4, ..., `most`."""
         times, gain = 2, halves.loss * halves.fade
         while gain * halves.fade > limit and 2 * times <= self.most:
             times, gain = 2 * times, gain * halves.fade
@@ -149,7 +158,7 @@ class SpaceUndersampled(Rule):
 
 
 def _lead(costs: FloatArray, share: float) -> float:
-    """How far the best is ahead of the trial after this share of all, failed ones last, but of a trial with a result."""
+    """Return how far the best trial leads the one at this share of the ranking; failed trials rank last and do not count."""
     ordered = np.sort(costs)  # NaN last
     fine = int(np.isfinite(ordered).sum())
     with np.errstate(over="ignore"):

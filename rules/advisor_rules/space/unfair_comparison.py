@@ -11,77 +11,70 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetField, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Count as CountOf
+from advisor.model.message import Message, Name, Number, Percent, Probability, Setting, say
 from advisor.model.space import Domain
 from advisor.model.study import Study
 from advisor.stats import boundaries
-from advisor_rules.space import _compared_values, _fairness
+from advisor_rules.space import _compared_values, _fairness, _rows
 
 
 class UnfairComparison(Rule):
     """Values of a scientific hyperparameter are compared, but the others were tuned less well for one of them.
 
     ## What it looks at
-    Hyperparameters whose values a study compares: those with the role *scientific*, choices, switches, and whole numbers of few
-    values that are none of the optimizer's. For each value: did the range in which another hyperparameter was tried end where the
-    others' went on, and is the value best at that end, or did it lose to a trial beyond? And did it get so many fewer trials that
-    did not fail that, with as few, the winner might not have won? And did a value lose while its own best trials crowd an end of a
-    range that all share?
+    Hyperparameters whose values a study compares: scientific ones, choices, switches, and whole numbers of few values that do not
+    belong to the optimizer. For each value the rule asks three questions. Does its range of another hyperparameter end before that
+    of the other values, and is it best at that end, or did it lose to a trial beyond? Did it get so few successful trials that the
+    winner might not lead with as few? Did it lose while its own best trials crowd an end of a shared range?
 
     ## Why it matters
-    Values are compared by their best trial. One whose good region was not searched, or that had fewer draws, loses for that reason
-    and not for what it is; and one that wins all the same could win by more.
+    Values are compared by their best trials. A value whose good region was not searched, or that had fewer trials, loses for that
+    reason and not because it is worse.
 
     ## What to do
-    Run the study again with the same range of every other hyperparameter, wide enough for each value, and as many trials.
+    Run the study again with the same range of every other hyperparameter, wide enough for each value, and as many trials for each.
 
     ## How sure
-    That one value's range ends early is tested exactly against the same sampling for all, whatever that was; that it got few
-    trials, by a binomial test; that its best crowd an end where the winner's do not, as in `space-boundary`; all adjusted for all
-    values and hyperparameters looked at. Where all crowd one end it is that rule's matter. Confidence is one minus the p-value,
-    halfway weighted by the probability that it matters: that the value's best setting lies at the end, or that the lead is one of
-    numbers.
-    Of 100 simulated studies a design of 24 trials, in which all values were sampled alike, 2 % raised a finding where results were
-    noise, 5 to 7 % where the learning rate had a best value or made trials fail, nearly all of them that a value got few trials.
-    Ranges that differ on purpose, as of the learning rates of two optimizers, raise one only where the best lies at the
-    end. A sampler that learns (TPE) does leave values out: it raised one in 0 to 58 %, which is true of those studies, and a note.
-
-    *Example:* "depth = 3 was only tried with learning_rate of 0.0215 or more, and is best at that end; 6 of 12 other settings lie
-    below."
+    An early end of a range is tested exactly against equal sampling, a small number of trials by a binomial test, and crowding as
+    in `space-boundary`; all are corrected for the values and hyperparameters examined. If all values crowd the same end, only
+    `space-boundary` fires. Confidence is one minus the p-value, reduced by the probability that the disadvantage made no
+    difference. Of 100 simulated studies of 24 trials with equal sampling, 2 % raised a finding if results were noise, and 5 to 7 %
+    if the learning rate mattered, nearly all for a small number of trials. A sampler that learns from results does neglect some
+    values: it raised a finding in 0 to 58 % of studies, as a note.
     """
 
     playbook: ClassVar[str] = "Striking a balance between informative and affordable experiments"
     goal: ClassVar[Goal] = "sampling"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
-            rules=(
-                "space-insensitive",
-                "space-interaction",
-            ),
+            rules=("space-insensitive", "space-interaction"),
             shares="subject",
-            because="Its values were not tuned equally well, so what it does is not known yet.",
+            because="Its values were not tuned equally well, so its effect is not known yet.",
         ),
     )
 
     levels: Count = 5
-    """Most distinct values of a whole number that count as compared with each other rather than tuned."""
+    """Maximum number of distinct values at which a whole number counts as compared rather than tuned."""
     edge: Share = 0.1
     """Share of a value's own range of another hyperparameter that counts as its end."""
     certainty: Share = 0.9
-    """Probability from which the best is taken to lie at that end, and the winner to lead with fewer trials too."""
+    """Minimum probability that the best lies at that end, or that the winner also leads with fewer trials."""
     false_alarms: Share = 0.05
-    """How often, per compared hyperparameter, chance alone may raise a finding."""
+    """Maximum probability, per compared hyperparameter, that chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per compared hyperparameter and kind of disadvantage, about the value that has most of it."""
         tried = settings.read(study)
         comparisons = _compared_values.compared(study, tried, levels=self.levels)
-        if comparisons and (~tried.failed).sum() < 3:
-            raise MissingData(f"{int((~tried.failed).sum())} settings ended with a result; it takes 3 to compare any")
+        if comparisons and tried.successes < 3:
+            raise MissingData(f"{tried.successes} settings ended with a result; at least 3 are needed")
         weakened = bool(comparisons) and sampler.learned(study)
         for these in comparisons:
+            numeric = list(these.numeric.values())
             ends = _fairness.elsewhere(
                 these.groups,
-                list(these.numeric.values()),
+                numeric,
                 these.costs,
                 edge=self.edge,
                 certainty=self.certainty,
@@ -91,11 +84,11 @@ class UnfairComparison(Rule):
             few = _fairness.outnumbered(these.groups, these.costs, certainty=self.certainty, level=self.false_alarms)
             own = _fairness.cut_short(
                 these.groups,
-                list(these.numeric.values()),
+                numeric,
                 these.costs,
                 edge=self.edge,
                 certainty=self.certainty,
-                level=self.false_alarms / 2,  # of three questions, this one uses its chance up
+                level=self.false_alarms / 2,  # simulated studies raise more false alarms here
             )
             found = [self._elsewhere(study, these, e) for e in ends[:1]]
             found += [self._cut_short(study, these, *o) for o in own[:1] if not ends]
@@ -103,17 +96,33 @@ class UnfairComparison(Rule):
             yield from (sampler.weakened(f) if weakened else f for f in found)
 
     def _elsewhere(self, study: Study, these: _compared_values.Compared, end: _fairness.Elsewhere) -> Finding:
-        axis, who, size = list(these.numeric)[end.axis], these.said(end.group), these.size(end.group)
+        axis, who, size = list(these.numeric)[end.axis], these.label(end.group), these.size(end.group)
         at, rest = float(study.spec.parameters[axis].from_unit(end.end)), len(these.groups) - size
-        more, other = ("less", "above") if end.side == "high" else ("more", "below")
-        best = "is best at that end" if end.probability >= self.certainty else f"lost to a trial {other}"
+        more, beyond = ("less", "higher") if end.side == "high" else ("more", "lower")
+        best = "is best at that end" if end.probability >= self.certainty else f"lost to a trial with a {beyond} value"
         # As dense over the range of all as it was over its own, for every value.
         trials = math.ceil(len(these.values) * size / max(end.span, 0.25))
-        alone = f"{who} was only tried with {axis} of {at:.3g} or {more}"
-        shown = tuple(t.id for t in these.with_value(end.group))
+        tried = say(
+            f"{{who}} was tried only with {{axis}} of {{at}} or {more} and {best}",
+            who=who,
+            axis=Name(axis),
+            at=Number(at),
+        )
+        names = {"name": Name(these.name), "axis": Name(axis)}
+        advice = say("Sample {axis} in one range for every value of {name}.", **names)
         return self.finding(
-            f"{alone} and {best}; {end.beyond} of {rest} other settings lie {other}.",
-            action=f"Compare again with one range of {axis} for every value of {these.name}, in {trials} trials.",
+            say(
+                f"{{tried}}. {{count}} of {{rest}} other settings have a {beyond} {{axis}}.",
+                tried=tried,
+                count=end.beyond,
+                rest=rest,
+                axis=Name(axis),
+            ),
+            action=say(
+                "Compare the values of {name} again with one range of {axis} in {trials} trials.",
+                trials=trials,
+                **names,
+            ),
             severity="warning",
             confidence=(1 - end.p) * (1 + end.probability) / 2,
             subject=these.name,
@@ -121,34 +130,35 @@ class UnfairComparison(Rule):
             evidence=(
                 AxisEvidence(
                     parameter=axis,
-                    caption=f"{who} was tried in a part of {axis} only.",
-                    trials=shown,
+                    caption=say("{who} was tried in only a part of the range of {axis}.", who=who, axis=Name(axis)),
+                    trials=tuple(t.id for t in these.with_value(end.group)),
                     lines=(Line(value=at, label=f"end of the range of {who}"),),
                 ),
                 FigureEvidence(
                     rows=(
-                        ("settings", f"{size} of {who}, {rest} others"),
-                        (
-                            "chance that a range ends so early, all sampled alike",
-                            f"{end.p:.2g}, limit {self.false_alarms:g}",
-                        ),
-                        ("probability that its best lies at that end", f"{end.probability:.2f}"),
+                        ("settings", say("{size} of {who}, {rest} others", size=size, who=who, rest=rest)),
+                        ("probability of so early an end, if all are sampled alike", self._chance(end.p)),
+                        ("probability that its best lies at that end", _probability(end.probability)),
                     )
                 ),
             ),
-            changes=_again(trials, alone, f"Sample {axis} in one range for every value of {these.name}."),
+            changes=_repeat(trials, tried, advice),
         )
 
     def _cut_short(
         self, study: Study, these: _compared_values.Compared, group: int, end: boundaries.Crowded
     ) -> Finding:
-        axis, who = list(these.numeric)[end.axis], these.said(group)
+        axis, who = list(these.numeric)[end.axis], these.label(group)
         domain, shown = study.spec.parameters[axis], these.with_value(group)
-        at, where = (domain.high, "highest") if end.side == "high" else (domain.low, "lowest")
-        said = f"{who} lost, but is best at the {where} {axis} it was tried with, and still improves towards {at:g}"
+        lost = say(
+            f"{{who}} lost, but is best at the {end.side}est {{axis}} that was tried and still improves towards {{at}}",
+            who=who,
+            axis=Name(axis),
+            at=Setting(domain.high if end.side == "high" else domain.low),
+        )
         return self.finding(
-            f"{said}.",
-            action=f"Widen {axis} on its {end.side} side before {who} is given up.",
+            say("{lost}.", lost=lost),
+            action=say(f"Search {end.side}er values of {{axis}} before you drop {{who}}.", axis=Name(axis), who=who),
             severity="warning",
             confidence=(1 - end.p) * end.probability,
             subject=these.name,
@@ -157,28 +167,48 @@ class UnfairComparison(Rule):
             evidence=(
                 AxisEvidence(
                     parameter=axis,
-                    caption=f"With {who}, better trials lie towards the {end.side} end of {axis}.",
+                    caption=say(
+                        f"With {{who}}, better trials lie towards the {end.side} end of {{axis}}.",
+                        who=who,
+                        axis=Name(axis),
+                    ),
                     trials=tuple(t.id for t in shown),
                 ),
                 FigureEvidence(
                     rows=(
-                        ("chance that its trials crowd an end as much", f"{end.p:.2g}, limit {self.false_alarms:g}"),
+                        ("probability of such crowding by chance", self._chance(end.p)),
                         (
                             "probability that its best lies at that end",
-                            f"{end.probability:.2f}, limit {self.certainty:g}",
+                            _rows.limited(_probability(end.probability), Probability(self.certainty)),
                         ),
                     )
                 ),
             ),
-            changes=_wider(axis, domain, end, said),
+            changes=_widen(axis, domain, end, str(lost)),
         )
 
     def _outnumbered(self, these: _compared_values.Compared, few: _fairness.Outnumbered) -> Finding:
-        who, winner, trials = these.said(few.group), these.said(few.best), len(these.values) * few.many
-        counts = f"{who} had {few.few} settings that did not fail and {winner} had {few.many}"
+        who, winner, trials = these.label(few.group), these.label(few.best), len(these.values) * few.many
+        counts = say(
+            "{who} had {few} and {winner} had {many}",
+            who=who,
+            few=CountOf(few.few, "successful setting"),
+            winner=winner,
+            many=few.many,
+        )
+        advice = say("Give every value of {name} as many trials.", name=Name(these.name))
         return self.finding(
-            f"{counts}; with as few, {winner} would have led with {few.chance:.0%} probability.",
-            action=f"Compare again with as many trials for every value of {these.name}, {trials} in all.",
+            say(
+                "{counts}. With as few, {winner} would lead with {chance} probability.",
+                counts=counts,
+                winner=winner,
+                chance=Percent(few.chance),
+            ),
+            action=say(
+                "Compare the values of {name} again with equally many trials each, {trials} in all.",
+                name=Name(these.name),
+                trials=trials,
+            ),
             severity="warning" if few.chance < 0.5 else "note",
             confidence=(1 - few.p) * (1 - few.chance / 2),
             subject=these.name,
@@ -186,21 +216,36 @@ class UnfairComparison(Rule):
             evidence=(
                 FigureEvidence(
                     rows=(
-                        ("settings that did not fail", f"{few.few} of {who}, {few.many} of {winner}"),
-                        ("chance of so few, both tried as often", f"{few.p:.2g}, limit {self.false_alarms:g}"),
-                        ("probability of the lead with as few", f"{few.chance:.2f}, limit {self.certainty:g}"),
+                        (
+                            "successful settings",
+                            say(
+                                "{few} of {who}, {many} of {winner}", few=few.few, who=who, many=few.many, winner=winner
+                            ),
+                        ),
+                        ("probability of so few, if both are tried equally often", self._chance(few.p)),
+                        (
+                            "probability of the lead with as few",
+                            _rows.limited(_probability(few.chance), Probability(self.certainty)),
+                        ),
                     )
                 ),
             ),
-            changes=_again(trials, counts, f"Give every value of {these.name} as many trials."),
+            changes=_repeat(trials, counts, advice),
         )
 
+    def _chance(self, p: float) -> Message:
+        return _rows.limited(Probability(p), Probability(self.false_alarms))
 
-def _wider(axis: str, domain: Domain, end: boundaries.Crowded, why: str) -> tuple[Change, ...]:
-    """As far as where the best lies at an end and no turn is in sight."""
+
+def _probability(value: float) -> Message:
+    return say("{value}", value=Probability(value))
+
+
+def _widen(axis: str, domain: Domain, end: boundaries.Crowded, why: str) -> tuple[Change, ...]:
+    """Return the change that widens the range by the maximum step, because no turn of the response is in sight."""
     new = boundaries.widen(axis, domain, end.side, math.inf)
     return () if new is None else (SetRange(parameter=axis, low=new[0], high=new[1], scale=domain.scale, why=why),)
 
 
-def _again(trials: int, why: str, advice: str) -> tuple[Change, ...]:
-    return SetField(field="trials", value=trials, why=why), Advise(text=advice)
+def _repeat(trials: int, why: Message, advice: Message) -> tuple[Change, ...]:
+    return SetField(field="trials", value=trials, why=str(why)), Advise(text=str(advice))

@@ -27,18 +27,18 @@ def flat(n=40, noise=0.01, seed=0):
 AGAIN = [0.99, 1.0, 1.01, 1.005]
 
 
+def example():
+    """Forty settings that differ by noise only."""
+    return tuned(flat(), AGAIN)
+
+
 def test_settings_that_are_all_alike_have_stopped_paying():
-    found = verdict("tuning-saturated", tuned(flat(), AGAIN)).findings[0]
-    assert "settings are as good as the best one" in found.message
-    assert (
-        "the last 20 gained nothing beyond that: tuning 1 hyperparameter in this space has stopped paying"
-        in found.message
-    )
+    found = verdict("tuning-saturated", example()).findings[0]
+    assert "The last 20 settings" in found.message
     assert found.confidence > 0.95
     search, change = found.changes
     assert (search.kind, search.plan) == ("plan", "exploit")
     assert isinstance(change, Advise)
-    assert change.text.startswith("Stop tuning in this space")
 
 
 def test_quiet_while_results_still_get_better():
@@ -72,12 +72,12 @@ def test_a_sampler_that_learned_makes_it_less_sure():
     again = costs.min() + np.array([0.01, 0.02, 0.03, 0.0])
     found = verdict("tuning-saturated", tuned(costs, again, positions=np.array(x)[:, None])).findings[0]
     assert found.confidence <= 0.8
-    assert any("crowd by themselves" in v for e in found.evidence for _, v in e.rows)
+    assert any("adaptive" in v for e in found.evidence for _, v in e.rows)
 
 
 def test_cannot_tell_without_repeats_or_with_few_trials():
     assert "repeat the best trial" in verdict("tuning-saturated", tuned(flat())).reason
-    assert "it takes 10" in verdict("tuning-saturated", tuned(flat(5), AGAIN)).reason
+    assert "at least 10 are needed" in verdict("tuning-saturated", tuned(flat(5), AGAIN)).reason
 
 
 @pytest.mark.parametrize(("axes", "count", "noise"), [(1, 16, 0.003), (2, 16, 0.03), (2, 100, 0.003), (4, 50, 0.03)])

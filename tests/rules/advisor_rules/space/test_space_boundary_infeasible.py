@@ -20,6 +20,14 @@ def sweep(name: str, best: int, failing: int, total: int = 14, low: bool = False
     return make_study(params, {"val/loss": curves}, status=["complete"] * fine + ["diverged"] * failing)
 
 
+def example() -> Any:
+    """The best beta2 lies next to values at which trials fail."""
+    values = np.linspace(0.9, 0.999, 14)
+    curves = [[3.0, 2 - 0.1 * i] for i in range(11)] + [[3.0, np.nan]] * 3
+    status = ["complete"] * 11 + ["diverged"] * 3
+    return make_study([{"beta2": float(v)} for v in values], {"val/loss": curves}, status=status)
+
+
 @pytest.mark.parametrize("low", [False, True])
 def test_fires_and_keeps_the_range_off_the_region(low: bool) -> None:
     study = sweep("x", 10, 3, low=low)

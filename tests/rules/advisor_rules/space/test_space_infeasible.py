@@ -27,6 +27,11 @@ def sweep(failing: int, total: int = 12, kind: str = "diverged") -> Any:
     return make_study(params, {"val/loss": curves}, status=["complete"] * fine + [kind] * failing, space=LR)
 
 
+def example() -> Any:
+    """The highest four of twelve learning rates diverge."""
+    return sweep(4)
+
+
 @pytest.mark.parametrize("kind", ["diverged", "infeasible"])
 def test_fires_and_cuts_the_region_off(kind: str) -> None:
     study = sweep(4, kind=kind)
@@ -144,7 +149,7 @@ def test_running_out_of_memory_is_told_apart() -> None:
         tags=[{"error": "out of memory: tried to allocate 2 GiB"} if i < 10 else {} for i in range(12)],
     )
     (finding,) = verdict("space-infeasible", study).findings
-    assert str(finding.message) == "6 of 12 trials failed (1 crashed, 5 ran out of memory)."
+    assert str(finding.message) == "6 of 12 trials failed (1 crashed and 5 ran out of memory)."
     assert "memory" in finding.action
 
 

@@ -23,8 +23,13 @@ def study(lengths: Any, name: str = "max_steps", **more: Any) -> Any:
     return make_study(params, {"val/loss": [3.0 - n / 1000 + np.zeros(n // 100) for n in lengths]}, **more)
 
 
+def example() -> Any:
+    """Five trials of three lengths."""
+    return study([1000, 1000, 2000, 2000, 500])
+
+
 def test_fires_and_fixes_it_at_the_best_trials_length() -> None:
-    made = study([1000, 1000, 2000, 2000, 500])
+    made = example()
     (finding,) = verdict(RULE, made).findings
     assert (finding.subject, finding.severity, finding.confidence) == ("max_steps", "warning", 1.0)
     spec = made.spec
