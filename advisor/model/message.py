@@ -165,6 +165,12 @@ def listed(items: Iterable[Item], limit: int = 3) -> Message:
     return Message(tuple(part for part in parts if part != ""))
 
 
+def joined(items: Iterable[Item], separator: str = ", ") -> Message:
+    """All items in order, equal ones too, with the separator between them: one value a trial in a row of figures."""
+    parts = [part for item in items for part in (separator, item)]
+    return Message(tuple(parts[1:]))
+
+
 def _typed(value: Item | float) -> Item:
     if isinstance(value, bool):
         raise TypeError("a message has no truth values")
