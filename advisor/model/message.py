@@ -180,8 +180,11 @@ def _typed(value: Item | float) -> Item:
 
 
 def message_of(value: Any) -> Any:
-    """A sentence without typed values as a message; anything else as it is."""
-    return Message((value,) if value else ()) if isinstance(value, str) else value
+    """Text or a single typed value as a message; anything else as it is."""
+    if isinstance(value, str):
+        return Message((value,) if value else ())
+    single = (int, float, Name, Code, Number, Objective, Setting, Percent, Probability, Count)
+    return Message((_typed(value),)) if isinstance(value, single) else value
 
 
 MessageField = Annotated[

@@ -71,7 +71,7 @@ class BatchChanged(Rule):
         """`names`: the earlier and the later study; `tuned`: the number of learning rates of each."""
         before, after = tuned
         message = say(
-            "From study {earlier} to {later}, {changes}. {after} {were} tried there, after {before} before.",
+            "From study {earlier} to {later}, {changes}. Only {after} {were} tried there, after {before} before.",
             earlier=Name(names[0]),
             later=Name(names[1]),
             changes=joined(changes, " and "),
@@ -94,7 +94,7 @@ class BatchChanged(Rule):
                     rows=(
                         ("changes", joined(changes)),
                         ("learning rates tried before and after", say("{n} and {m}", n=before, m=after)),
-                        ("minimum of a tuned round", say("{n}", n=self.settings)),
+                        ("minimum of a tuned round", self.settings),
                     )
                 ),
             ),

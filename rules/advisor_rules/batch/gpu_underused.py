@@ -103,7 +103,7 @@ class GpuUnderused(Rule):
                                 "{share} ± {error}", share=Percent(1 - middle.value, 1), error=Percent(middle.error, 1)
                             ),
                         ),
-                        ("largest share of the memory used", say("{m}", m=Percent(memory) if known else "not logged")),
+                        ("largest share of the memory used", Percent(memory) if known else "not logged"),
                         (
                             "limit",
                             say(

@@ -95,8 +95,8 @@ class GradAccumulation(Rule):
             evidence=(
                 FigureEvidence(
                     rows=(
-                        ("micro-batches a step", say("{n}", n=Number(parts))),
-                        ("examples at once", say("{n}", n=Number(at_once) if sized else "unknown")),
+                        ("micro-batches a step", Number(parts)),
+                        ("examples at once", Number(at_once) if sized else "unknown"),
                         (
                             "largest share of the device's memory",
                             say("{peak}", peak=Percent(peak) if known else "not logged"),

@@ -106,7 +106,7 @@ class HostSync(Rule):
                             "idle with data there, share of the time",
                             say("{share} ± {error}", share=Percent(idle.value, 1), error=Percent(idle.error, 1)),
                         ),
-                        ("waiting for data, share of the time", say("{w}", w=Percent(middle.waited.value, 1))),
+                        ("waiting for data, share of the time", Percent(middle.waited.value, 1)),
                         (
                             "limit",
                             say(

@@ -101,7 +101,7 @@ class InputBound(Rule):
                             "share of the time spent waiting",
                             say("{share} ± {error}", share=Percent(waited.value, 1), error=Percent(waited.error, 1)),
                         ),
-                        ("share of it in the longest tenth of the waits", say("{b}", b=Percent(middle.bursts))),
+                        ("share of it in the longest tenth of the waits", Percent(middle.bursts)),
                         (
                             "limit",
                             say(

@@ -131,7 +131,7 @@ def late_trials(
 
 
 def evidence(
-    placed: Sequence[BestStep], caption: Message, lines: Mapping[str, float], rows: Sequence[tuple[str, Message]]
+    placed: Sequence[BestStep], caption: Message, lines: Mapping[str, float], rows: Sequence[tuple[str, Item]]
 ) -> tuple[Evidence, ...]:
     """The histogram of the best steps, with these shares of training marked, and figures that end with `rows`."""
     at = np.array([p.place for p in placed])
@@ -146,7 +146,7 @@ def evidence(
             counts=tuple(counts.tolist()),
             lines=tuple(Line(value=value, label=label) for label, value in lines.items()),
         ),
-        FigureEvidence(rows=(("good trials", say("{n}", n=len(at))), ("best steps, share of training", places), *rows)),
+        FigureEvidence(rows=(("good trials", len(at)), ("best steps, share of training", places), *rows)),
     )
 
 

@@ -11,7 +11,7 @@ from advisor.model.change import Advise, SetSchedule
 from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count as Counted
-from advisor.model.message import Message, Name, Probability, joined, say
+from advisor.model.message import Item, Message, Name, Probability, joined, say
 from advisor.model.study import Study
 from advisor_rules.steps._metric_reaction import reaction
 
@@ -73,7 +73,7 @@ class ScheduleAdHoc(Rule):
             metric=Name(reacts.metric),
         )
         hits = say("{hits} of {falls}", hits=reacts.hits, falls=reacts.falls)
-        rows = (("falls that came after this wait", hits), ("p-value", say("{p}", p=Probability(reacts.p))))
+        rows = (("falls that came after this wait", hits), ("p-value", Probability(reacts.p)))
         yield self._finding(study, good, [s for s in free if len(s.falls())], how, 1 - reacts.p, rows)
 
     def _finding(
@@ -83,7 +83,7 @@ class ScheduleAdHoc(Rule):
         which: list[schedules.Schedule],
         how: Message,
         confidence: float,
-        rows: tuple[tuple[str, Message], ...] = (),
+        rows: tuple[tuple[str, Item], ...] = (),
     ) -> Finding:
         many = say("{many} of the {good} good trials", many=len(which), good=len(good))
         metric = study.signals.get("learning_rate")

@@ -83,9 +83,9 @@ class ScheduleConstant(Rule):
                 *_curves(study, [t.id for t in trials]),
                 FigureEvidence(
                     rows=(
-                        ("good trials judged", say("{n}", n=len(judged))),
+                        ("good trials judged", len(judged)),
                         ("noted schedules", joined(sorted({s.noted or "none" for s in judged}))),
-                        ("round of the study", say("{n}", n=study.spec.round)),
+                        ("round of the study", study.spec.round),
                     )
                 ),
             ),

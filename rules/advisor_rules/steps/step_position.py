@@ -178,7 +178,7 @@ class StepPosition(Rule):
             share=Percent(self.consistent),
         )
         lines = {f"first {self.early:.0%}": self.early, f"last {self.late:.0%}": 1 - self.late}
-        test = (("p-value of as many best steps there (exact)", say("{p}", p=Probability(p))), ("thresholds", limits))
+        test = (("p-value of as many best steps there (exact)", Probability(p)), ("thresholds", limits))
         return _best_steps.evidence(placed, caption, lines, (*test, *rows))
 
 
