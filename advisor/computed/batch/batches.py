@@ -1,4 +1,4 @@
-"""How many examples go through the model at once, in training and in evaluations."""
+"""The number of examples that go through the model at once, in training and in evaluations."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _EVALUATION = {"eval", "evaluation", "valid", "validation", "val"}
 
 
 def accumulates(name: str) -> bool:
-    """Whether a hyperparameter of this name says over how many batches gradients are accumulated."""
+    """Whether a hyperparameter of this name is the number of batches over which gradients are accumulated."""
     return bool(_ACCUMULATION & set(words_of(name)))
 
 
 def micro_batches(trial: Trial) -> float:
-    """Over how many batches the trial accumulated a gradient, as it noted, else as its hyperparameters say; 1 if neither does."""
+    """Batches over which the trial accumulated a gradient, as noted or as a hyperparameter; 1 if unknown."""
     noted = trial.fact("micro_batches")
     if noted >= 1:
         return noted
-    said = [as_number(v) for n, v in trial.params.items() if accumulates(n)]
-    return next((n for n in said if n >= 1 and n.is_integer()), 1.0)
+    values = [as_number(v) for n, v in trial.params.items() if accumulates(n)]
+    return next((n for n in values if n >= 1 and n.is_integer()), 1.0)
 
 
 def at_once(trial: Trial) -> float:
@@ -33,12 +33,12 @@ def at_once(trial: Trial) -> float:
 
 
 def evaluated_at_once(trial: Trial) -> float:
-    """Examples of one batch of the evaluations on one rank, as noted, else as its hyperparameters say; NaN if unknown."""
+    """Examples of one evaluation batch on one rank, as noted or as a hyperparameter; NaN if unknown."""
     noted = trial.fact("eval_batch_size")
     if noted > 0:
         return noted
-    said = [as_number(v) for n, v in trial.params.items() if _is_of_evaluation(set(words_of(n)))]
-    return next((n for n in said if n > 0), math.nan)
+    values = [as_number(v) for n, v in trial.params.items() if _is_of_evaluation(set(words_of(n)))]
+    return next((n for n in values if n > 0), math.nan)
 
 
 def _is_of_evaluation(words: set[str]) -> bool:

@@ -1,4 +1,4 @@
-"""How much training it took trials of different batch sizes to reach the same target."""
+"""The training that trials of different batch sizes need to reach the same target."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from advisor.computed import computed
 from advisor.computed.space import kinds
 from advisor.model.finding import MissingData
 from advisor.model.space import FloatArray, Value, as_number, counts_training, is_learning_rate, words_of
@@ -17,9 +18,10 @@ from advisor.stats.steps_to_target import Statistic
 
 Unit = Literal["steps", "epochs", "examples"]
 
-_FEW_STEPS = 200
-"""Steps within which no training ends: where no metric has more, and nothing says that they are steps, they are epochs."""
-_HALF = 0.5
+_MAX_EPOCHS = 200
+"""Maximum number of epochs: the axis of a study with more counts steps, unless its trials say otherwise."""
+_MIN_GAIN = 0.5
+"""Minimum gain of a batch size that sets the target, as a share of the best one's."""
 _COUNTS: dict[str, Unit] = {
     "epoch": "epochs",
     "epochs": "epochs",
@@ -33,12 +35,12 @@ _COUNTS: dict[str, Unit] = {
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The trials of one batch size: how much training they needed to the target."""
+    """The trials of one batch size and the training that they needed to the target."""
 
     size: float
     trials: tuple[Trial, ...]
     needed: FloatArray
-    """Epochs or examples; shape (n,): of each repeat of the best setting, or of each setting; infinite where never reached."""
+    """Epochs or examples of each repeat of the best setting, or of each setting; shape (n,), infinite if never reached."""
     seconds: float
     """Median time to the target; NaN if unknown."""
 
@@ -51,9 +53,9 @@ class Race:
     """Smallest batch size first."""
     unit: Literal["epochs", "examples"]
     target: float
-    """Value of the objective; NaN where the objective itself counts what it took."""
+    """Value of the objective; NaN if the objective itself counts the training to a target."""
     statistic: Statistic
-    """What stands for a group: the median of repeats, or the least of settings."""
+    """The statistic of a group: the median of repeats, or the least of settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +64,21 @@ class _Setting:
     trials: tuple[Trial, ...]
 
 
+@computed
 def race(study: Study, share: float) -> Race:
-    """The race of the study's batch sizes to a target that all of them reach; raises MissingData where there is none.
+    """The race of the study's batch sizes to a target that all of them reach. Raises MissingData if there is none.
 
-    The target is a `share` of what the least good size gained: towards the end of a plateau chance decides when it is reached.
+    The target is a `share` of what the least good size gained: near the end of a plateau chance decides when it is reached.
     """
     settings = _settings(study)
     if len({s.size for s in settings}) < 2:
         raise MissingData(
-            "fewer than two batch sizes have trials with a result; this compares how long each trains to a target"
+            "fewer than two batch sizes have trials with a result; the rule compares how long each trains to a target"
         )
     if _same_rate(study, settings):
         raise MissingData(
-            "every batch size was trained with the same learning rate; how long one takes says something only with a rate tuned "
-            "for it"
+            "every batch size was trained with the same learning rate; batch sizes compare only with a learning rate tuned for "
+            "each"
         )
     unit = counts_to_target(study.spec.objective.metric)
     if unit is not None:
@@ -91,24 +94,24 @@ def race(study: Study, share: float) -> Race:
     chosen, statistic = _chosen(settings, {t: _reached(c, target)[0] for t, c in curves.items()})
     groups = []
     for size, group in chosen.items():
-        found = [[_reached(curves[t.index], target) for t in s.trials] for s in group]
+        reached = [[_reached(curves[t.index], target) for t in s.trials] for s in group]
         times = _factor(axis, size)
-        needed = [[steps * times for steps, _ in f] for f in found]
+        needed = [[steps * times for steps, _ in r] for r in reached]
         values = needed[0] if statistic == "median" else [_median(n) for n in needed]
-        seconds = [s for f in found for _, s in f if math.isfinite(s)]
+        seconds = [s for r in reached for _, s in r if math.isfinite(s)]
         trials = tuple(t for s in group for t in s.trials)
         groups.append(Group(size, trials, np.array(values), float(np.median(seconds)) if seconds else math.nan))
     return Race(tuple(groups), "epochs" if axis == "epochs" else "examples", target, statistic)
 
 
 def counts_to_target(metric: str) -> Unit | None:
-    """What a metric of this name counts, if it is how much training it took to a target: epochs_to_target; else None."""
+    """The unit of a metric that counts the training to a target, such as epochs_to_target; None for other metrics."""
     words = words_of(metric)
     return next((_COUNTS[w] for w in words if w in _COUNTS), None) if "target" in words else None
 
 
 def axis_of(study: Study) -> Unit:
-    """What the steps of the study's curves count: optimizer steps, unless the trials say or show that they are something else."""
+    """The unit of the axis of the study's curves: optimizer steps, unless the trials note or show another one."""
     if study.unit == "epoch":
         return "epochs"
     ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
@@ -123,7 +126,7 @@ def axis_of(study: Study) -> Unit:
     if len({size for size, _ in sizes}) > 1 and len(whole) == len(sizes) and all(whole):
         return "examples"
     longest = max((int(b.steps.max()) for b in study.metrics.values() if len(b.steps)), default=0)
-    return "epochs" if longest <= _FEW_STEPS else "steps"
+    return "epochs" if longest <= _MAX_EPOCHS else "steps"
 
 
 def each_epoch(study: Study) -> bool:
@@ -160,7 +163,7 @@ def _same_rate(study: Study, settings: Sequence[_Setting]) -> bool:
 
 
 def _counted(study: Study, settings: Sequence[_Setting], unit: Unit) -> Race:
-    """Of an objective that counts what it took: every value of it is a repeat."""
+    """The race for an objective that counts the training to a target: each of its values is a repeat."""
     values = {t.index: study.metric(t, study.spec.objective.metric).finite.values for s in settings for t in s.trials}
     chosen, statistic = _chosen(settings, {t: _median(v) for t, v in values.items()}, values)
     groups = []
@@ -174,7 +177,7 @@ def _counted(study: Study, settings: Sequence[_Setting], unit: Unit) -> Race:
 def _chosen(
     settings: Sequence[_Setting], needed: dict[int, float], values: dict[int, FloatArray] | None = None
 ) -> tuple[dict[float, list[_Setting]], Statistic]:
-    """By batch size the settings to compare: the best one where each size has one with repeats, else all of them."""
+    """The settings to compare by batch size: the best one if each size has one with repeats, otherwise all of them."""
     by_size: dict[float, list[_Setting]] = {}
     for setting in settings:
         by_size.setdefault(setting.size, []).append(setting)
@@ -190,9 +193,9 @@ def _chosen(
 
 
 def _target(settings: Sequence[_Setting], curves: dict[int, Curve], share: float) -> float:
-    """The cost that is `share` of the way from where training starts to what the least good batch size reaches.
+    """The cost at `share` of the way from the start of training to the result of the least good batch size.
 
-    Sizes that gained less than half of what the best one gained do not set it.
+    Sizes that gained less than half of what the best one gained do not count.
     """
     starts = [float(c.values[0]) for c in curves.values() if len(c)]
     best: dict[float, float] = {}
@@ -200,12 +203,12 @@ def _target(settings: Sequence[_Setting], curves: dict[int, Curve], share: float
         reached = _median([float(curves[t.index].values.min()) for t in s.trials])
         best[s.size] = min(reached, best.get(s.size, math.inf))
     start = float(np.median(starts))
-    least = [cost for cost in best.values() if start - cost >= _HALF * (start - min(best.values()))]
+    least = [cost for cost in best.values() if start - cost >= _MIN_GAIN * (start - min(best.values()))]
     return start - share * (start - max(least))
 
 
 def _reached(curve: Curve, target: float) -> tuple[float, float]:
-    """(steps, seconds) at which a cost curve first reaches the target, between evaluations in a straight line; infinite, NaN."""
+    """Return (steps, seconds) at which a cost curve first reaches the target, interpolated linearly; (inf, NaN) if never."""
     below = np.flatnonzero(curve.values <= target)
     if not len(below):
         return math.inf, math.nan

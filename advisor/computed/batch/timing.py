@@ -1,4 +1,4 @@
-"""Where the time of training steps goes: computing, waiting for data, and what neither explains."""
+"""The time of training steps: computing, waiting for data, and the rest."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
+from advisor.computed import computed
 from advisor.model.space import FloatArray, IntArray
 from advisor.model.study import Study, Trial
 from advisor.stats.ratios import Ratio, ratio
 
-FEWEST = 20
-"""Logged steps, after the first ones, below which a share of their time is not told."""
+MIN_STEPS = 20
+"""Minimum logged steps, after the first ones, that show the shares of their time."""
 FIRST = 10
-"""First logged steps that are left out: workers start, kernels are compiled."""
-MOST_TRIALS = 64
-"""Trials to look at, at most: the time of a step hardly depends on what a study varies."""
+"""First logged steps to leave out: workers start, kernels are compiled."""
+MAX_TRIALS = 64
+"""Maximum trials to look at: the time of a step hardly depends on what a study varies."""
 INPUT = 0.25
-"""Share of the time lost to waiting for data from which on training is input-bound. Small networks on a CPU, with their data in
-memory and without workers, spend up to 18 % so."""
+"""Maximum share of the time lost to waiting for data. Small networks on a CPU, with data in memory and no workers, reach 0.18."""
 HOST = 0.2
-"""Share of the time in which the device idles, though its data is there, from which on the host holds it up. Ours."""
+"""Maximum share of the time in which the device idles although its data is there. Ours."""
 _PAUSE = 3.0
-"""Times the median step from which on a step holds something else, such as an evaluation."""
+"""Maximum length of a step, in median steps; a longer one contains something else, such as an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,33 +37,33 @@ class StepTimes:
     seconds: float
     """Mean time of a step."""
     waited: Ratio
-    """Share of it lost to waiting for data; on a GPU without what it computed meanwhile."""
+    """Share of it lost to waiting for data; on a GPU, only the waiting during which it did not compute."""
     bursts: float
-    """Share of the waiting that the longest tenth of the waits brings: near 0.1 where each step waits alike."""
+    """Share of the waiting in the longest tenth of the waits: near 0.1 if all steps wait alike."""
     blocked: Ratio | None
-    """Share of it in which a GPU neither computed nor was waited for; None where computing was not timed on a GPU."""
+    """Share of it in which a GPU neither computed nor waited for data; None if its computing was not timed."""
 
 
+@computed
 def read(study: Study, trial: Trial) -> StepTimes | None:
-    """The times of the trial's steps; None where they, or the waits, were not logged often enough."""
+    """The times of the trial's steps; None if they, or the waits, were not logged often enough."""
     step, wait = study.curve(trial, "step_time").finite, study.curve(trial, "data_wait").finite
     steps = np.intersect1d(step.steps, wait.steps, assume_unique=True)
-    computed = study.curve(trial, "compute_time").finite
-    timed = on_gpu(trial) and len(computed) >= FEWEST
+    compute = study.curve(trial, "compute_time").finite
+    timed = on_gpu(trial) and len(compute) >= MIN_STEPS
     if timed:
-        steps = np.intersect1d(steps, computed.steps, assume_unique=True)
-    if len(steps) < FIRST + FEWEST:
+        steps = np.intersect1d(steps, compute.steps, assume_unique=True)
+    if len(steps) < FIRST + MIN_STEPS:
         return None
-    weights = np.diff(steps, prepend=steps[:1] - 1)[FIRST:].astype(
-        np.float64
-    )  # a window's mean stands for all of its steps
+    # A window's mean counts for all of its steps.
+    weights = np.diff(steps, prepend=steps[:1] - 1)[FIRST:].astype(np.float64)
     steps = steps[FIRST:]
     whole, waited = _at(steps, step.steps, step.values), _at(steps, wait.steps, wait.values)
     if not whole.sum() > 0:
         return None
     blocked = None
     if timed:
-        idle = np.maximum(whole - _at(steps, computed.steps, computed.values), 0.0)
+        idle = np.maximum(whole - _at(steps, compute.steps, compute.values), 0.0)
         waited = np.minimum(waited, idle)
         usual = whole <= _PAUSE * np.median(whole)
         blocked = ratio((idle - waited)[usual], whole[usual], weights[usual])
@@ -79,13 +79,13 @@ def read(study: Study, trial: Trial) -> StepTimes | None:
 
 
 def of_study(study: Study) -> list[StepTimes]:
-    """The step times of the ended trials, in their order; at most `MOST_TRIALS`."""
-    ended = [t for t in study.trials if study.ended[t.index]][:MOST_TRIALS]
+    """The step times of at most `MAX_TRIALS` ended trials, in their order."""
+    ended = [t for t in study.trials if study.ended[t.index]][:MAX_TRIALS]
     return [times for t in ended if (times := read(study, t)) is not None]
 
 
 def mostly(ratios: Sequence[Ratio], limit: float, false_alarms: float) -> list[int]:
-    """Which of the ratios surely exceed the limit, where these are more than half of them; otherwise none."""
+    """The indices of the ratios that exceed the limit at level `false_alarms`, if they are the majority; otherwise none."""
     sure = [i for i, r in enumerate(ratios) if r.chance_above(limit) >= 1 - false_alarms]
     return sure if 2 * len(sure) > len(ratios) else []
 
@@ -102,12 +102,12 @@ def memory_used(study: Study, trial: Trial) -> float:
 
 
 def loader(trial: Trial) -> dict[str, Any]:
-    """What the trial noted of its training loader, see `advisor.contract.TAG_LOADER`; empty if nothing."""
+    """The noted facts of the trial's training loader, see `advisor.contract.TAG_LOADER`; possibly empty."""
     try:
-        found = json.loads(trial.facts.get("loader", "{}"))
+        facts = json.loads(trial.facts.get("loader", "{}"))
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return facts if isinstance(facts, dict) else {}
 
 
 def _at(steps: IntArray, known: IntArray, values: FloatArray) -> FloatArray:

@@ -62,7 +62,7 @@ def read(study: Study, trial: Trial) -> Clipping | None:
     return Clipping(trial, math.nan, 0.0, 0) if known else None
 
 
-def of(study: Study, trial: Trial) -> Clipping | None:
+def read_threshold(study: Study, trial: Trial) -> Clipping | None:
     """As `read`, but also for a trial of which only the threshold is known; its share is NaN."""
     limit = threshold(trial)
     return read(study, trial) or (Clipping(trial, limit, math.nan, 0) if math.isfinite(limit) else None)

@@ -16,9 +16,9 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Study, Trial
 from advisor.stats import jumps
 
-FEWEST_EARLY = 3
+MIN_EARLY = 3
 """Minimum points early in training that can show a rise: the first and two after it."""
-_FEWEST_BEFORE = 5
+_MIN_BEFORE = 5
 """Minimum points before a divergence that show that the loss had fallen."""
 _LASTING = 10
 """Steps that a rise at the start must last; the default of `stability-early`."""
@@ -78,7 +78,7 @@ def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     if not curves:
         return None
     end = instability.early_end(study, trial)
-    judged = [(n, c) for n, c in curves if _count(c, end) >= FEWEST_EARLY and _should_fall(study, n)]
+    judged = [(n, c) for n, c in curves if _count(c, end) >= MIN_EARLY and _should_fall(study, n)]
     metric, curve = (judged or curves)[0]
     finite = curve.finite
     subject, sign = _subject(study, metric), _sign(study, metric)
@@ -89,7 +89,7 @@ def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
         event = say("started at {first} and is not finite from {place} on", first=Number(first, 4), place=study.at(at))
         return Blowup(trial, metric, early, 0.0, math.inf, at, event, first, subject=subject)
     dense = _count(curve, min(end, instability.PROBE_STEPS))
-    quiet = Blowup(trial, metric, dense if dense >= FEWEST_EARLY else 0, subject=subject)
+    quiet = Blowup(trial, metric, dense if dense >= MIN_EARLY else 0, subject=subject)
     if not judged:
         return quiet
     steps = min(lasting, max(int(end - finite.steps[0]) // 5, 1))
@@ -210,7 +210,7 @@ def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
         return None
     for metric, curve in instability.loss_curves(study, trial):
         before = curve.finite.values[curve.finite.steps < at]
-        if len(before) >= _FEWEST_BEFORE and float(np.median(before[-3:])) < before[0]:
+        if len(before) >= _MIN_BEFORE and float(np.median(before[-3:])) < before[0]:
             event = say("is not finite from {place} on, after it had improved", place=study.at(at))
             return Blowup(trial, metric, len(curve), 0.0, math.inf, at, event, subject=_subject(study, metric))
     return None

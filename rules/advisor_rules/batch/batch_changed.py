@@ -12,48 +12,47 @@ from advisor.engine.rule import Count, Rule
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Count as Counted
+from advisor.model.message import Message, Name, joined, say
 from advisor.model.space import Value, as_number, is_learning_rate
 from advisor.model.study import Study, Trial
+from advisor.model.words import setting
 
 
 class BatchChanged(Rule):
     """The batch size, the optimizer or the model changed from one study to the next, and the learning rate was not tuned again.
 
     ## What it looks at
-    The trials of several studies that are rounds of one, by the study that they noted, in the order in which they began: what batch
-    size, optimizer and model all trials of a round share, and how many learning rates each round tried. A change counts where the
-    round before it had tuned the learning rate and the round after it did not. Batch sizes that differ within one round are left to
-    `space-tuned-batch`.
+    The trials of several studies that are rounds of one, in the order in which they began: the batch size, optimizer and model that
+    all trials of a round share, and the number of learning rates that each round tried. A change counts if the round before it
+    tuned the learning rate and the round after it did not. `space-tuned-batch` covers batch sizes that differ within one round.
 
     ## Why it matters
-    Which learning rate, momentum and regularisation are best depends on the batch size, and on optimizer and model even more. With
-    those of the round before, the new round shows how badly they suit, not what the change is worth.
+    The best learning rate, momentum and regularisation depend on the batch size, and even more on the optimizer and model. With the
+    old values, the new round shows how badly they fit, not the effect of the change.
 
     ## What to do
-    Tune the optimizer's hyperparameters and the regularisation again, at the new batch size, optimizer or model, before anything is
-    concluded from that round. Choose the batch size early, by throughput, and leave it.
+    Tune the optimizer's hyperparameters and the regularisation again for the new batch size, optimizer or model before you draw
+    conclusions from that round. Choose the batch size early, by throughput, and keep it.
 
     ## How sure
-    It is a count, not an estimate: confidence 0.9. What was not noted, such as a change of the data, is not seen.
-
-    *Example:* "From study mnist to mnist-round-2 the batch size changed from 64 to 512, but of the learning rate only 1 value was
-    tried there, after 12 before."
+    It is a count, not an estimate: confidence 0.9. The rule does not see changes that were not noted, such as other data.
     """
 
     playbook: ClassVar[str] = "Changing the batch size requires re-tuning most hyperparameters"
     goal: ClassVar[Goal] = "sampling"
 
     settings: Count = 3
-    """Learning rates from which a round counts as tuned: fewer cannot show a best one with a worse one on each side."""
+    """Minimum number of learning rates of a tuned round: fewer cannot show a best one with a worse one on each side."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per round that changed something and tuned nothing again."""
+        """Yield one finding for each round that changed something and tuned nothing again."""
         rounds = _rounds(study)
         if len(rounds) < 2:
-            parent = f"; of {study.spec.parent}, which it follows, no trial is among them" if study.spec.parent else ""
+            parent = f", and none is of its parent {study.spec.parent}" if study.spec.parent else ""
             raise MissingData(
-                f"the trials are of one study{parent}; to compare rounds, log them into one experiment and note each one's "
-                "study, as the advisor's training hook does"
+                f"the trials are of one study{parent}; to compare rounds, log them into one experiment and note the study of each "
+                "trial, as the advisor's training hook does"
             )
         for (before, earlier), (after, later) in pairwise(rounds.items()):
             changes = _changed(earlier, later)
@@ -62,32 +61,49 @@ class BatchChanged(Rule):
                 yield self._finding(study, (before, after), changes, tuned, later)
 
     def _finding(
-        self, study: Study, names: tuple[str, str], changes: list[str], tuned: tuple[int, int], later: list[Trial]
+        self,
+        study: Study,
+        names: tuple[str, str],
+        changes: list[Message],
+        tuned: tuple[int, int],
+        later: list[Trial],
     ) -> Finding:
-        values = f"only {tuned[1]} value{'s were' if tuned[1] > 1 else ' was'} tried there, after {tuned[0]} before"
-        said = f"From study {names[0]} to {names[1]} {' and '.join(changes)}, but of the learning rate {values}"
-        tip = f"Tune the learning rate, the optimizer's other hyperparameters and the regularisation again for {names[1]}."
+        """`names`: the earlier and the later study; `tuned`: the number of learning rates of each."""
+        before, after = tuned
+        message = say(
+            "From study {earlier} to {later}, {changes}. Only {after} {were} tried there, after {before} before.",
+            earlier=Name(names[0]),
+            later=Name(names[1]),
+            changes=joined(changes, " and "),
+            after=Counted(after, "learning rate"),
+            were="was" if after == 1 else "were",
+            before=before,
+        )
+        action = say(
+            "Tune the learning rate, the optimizer's other hyperparameters and the regularisation again for {later}.",
+            later=Name(names[1]),
+        )
         return self.finding(
-            f"{said}.",
-            action=tip,
+            message,
+            action=action,
             severity="warning",
             confidence=0.9,
             trials=later,
             evidence=(
                 FigureEvidence(
                     rows=(
-                        ("what changed", ", ".join(changes)),
-                        ("learning rates tried before and after", f"{tuned[0]} and {tuned[1]}"),
-                        ("fewest that tune", str(self.settings)),
+                        ("changes", joined(changes)),
+                        ("learning rates tried before and after", say("{n} and {m}", n=before, m=after)),
+                        ("minimum of a tuned round", self.settings),
                     )
                 ),
             ),
-            changes=(*_search_rate(study, later, said), Advise(text=tip)),
+            changes=(*_search_rate(study, later, str(message)), Advise(text=str(action))),
         )
 
 
 def _rounds(study: Study) -> Mapping[str, list[Trial]]:
-    """The ended trials by the study that they noted, in the order in which the studies began."""
+    """The ended trials by their noted study, in the order in which the studies began."""
     rounds: dict[str, list[Trial]] = {}
     noted = [t for t in study.trials if study.ended[t.index] and "study" in t.facts]
     for trial in sorted(noted, key=lambda t: (math.inf if t.started is None else t.started, t.index)):
@@ -95,29 +111,30 @@ def _rounds(study: Study) -> Mapping[str, list[Trial]]:
     return rounds
 
 
-def _changed(earlier: list[Trial], later: list[Trial]) -> list[str]:
-    """What all trials of a round shared and all of the next one share otherwise, in words."""
-    found = []
+def _changed(earlier: list[Trial], later: list[Trial]) -> list[Message]:
+    """The settings that all trials of a round share and all trials of the next round share with another value, as clauses."""
+    changes = []
     for name, read in (("batch size", _batch_size), ("optimizer", _optimizer), ("model", _model)):
         before, after = {read(t) for t in earlier}, {read(t) for t in later}
         if len(before) == len(after) == 1 and None not in before | after and before != after:
-            found.append(f"the {name} changed from {before.pop()} to {after.pop()}")
-    return found
+            old, new = (Name(str(values.pop())) for values in (before, after))
+            changes.append(say("the {name} changed from {old} to {new}", name=name, old=old, new=new))
+    return changes
 
 
 def _batch_size(trial: Trial) -> str | None:
     size = kinds.batch_size(trial)
-    return f"{size:g}" if size > 0 else None
+    return setting(size) if size > 0 else None
 
 
 def _optimizer(trial: Trial) -> str | None:
-    named = next((str(v) for n, v in trial.params.items() if kinds.chooses_optimizer(n)), None)
-    return trial.facts.get("optimizer") or named
+    chosen = next((str(v) for n, v in trial.params.items() if kinds.chooses_optimizer(n)), None)
+    return trial.facts.get("optimizer") or chosen
 
 
 def _model(trial: Trial) -> str | None:
     name, size = trial.facts.get("model"), trial.fact("model_parameters")
-    return f"{name} of {size:,.0f} parameters" if name and size > 0 else name
+    return f"{name} ({size:,.0f} parameters)" if name and size > 0 else name
 
 
 def _rates(trials: list[Trial]) -> set[Value]:
@@ -127,7 +144,7 @@ def _rates(trials: list[Trial]) -> set[Value]:
 
 
 def _search_rate(study: Study, later: list[Trial], why: str) -> list[Change]:
-    """Search the learning rate at least a decade around the one that the later round used."""
+    """The change to search at least a decade of learning rates around those of the later round."""
     for name, parameter in study.spec.parameters.items():
         used = [v for t in later if (v := as_number(t.params.get(name))) > 0]
         if is_learning_rate(name) and used and not parameter.options:

@@ -9,42 +9,38 @@ from typing import ClassVar
 
 import numpy as np
 
-from advisor.computed.batch import throughput
+from advisor.computed.batch import throughput, timing
 from advisor.computed.space import kinds
 from advisor.engine.rule import Factor, Relation, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter, RunPlan
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Message, Number, Percent, say
 from advisor.model.study import Study
 from advisor.stats import saturation
 
 
 class BatchThroughput(Rule):
-    """From some batch size on, larger batches no longer train more examples a second; or they never did.
+    """From some batch size on, larger batches no longer train more examples per second; or they never did.
 
     ## What it looks at
-    The examples per second at each batch size, over trials on one kind of device or in a batch-size probe: as logged, else from the
-    step time. While the device has room, a batch twice as large should nearly double them. A larger batch brings more if its
-    throughput is a tenth higher, beyond noise; the batch to use is the last one that did.
+    The examples per second at each batch size, over trials on one kind of device or in a batch-size probe: as logged, or from the
+    step time. While the device has room, a batch twice as large nearly doubles them. A larger batch helps if its throughput is a
+    tenth higher, beyond noise; the batch size to use is the last one that helped.
 
     ## Why it matters
-    The batch size decides how fast training is, hardly how good a model can get. All advantages of a larger batch rest on a higher
-    throughput. Where even the first doublings bring little, something else than the device is the limit: data, communication, the
-    loop.
+    The batch size decides how fast training is, and hardly affects how good a model can get. A larger batch helps only by a higher
+    throughput. If even the first doublings bring little, the limit is elsewhere: in the data, the communication or the loop.
 
     ## What to do
-    Fix the batch size at the largest one before the plateau, and tune learning rate and regularisation for it. Where throughput
-    still grows at the largest one and none ran out of memory yet, a short sweep measures larger ones; else use that. Where no
-    doubling nearly doubled the throughput, look for the bottleneck first and measure again.
+    Fix the batch size at the largest one before the plateau, and tune learning rate and regularisation for it. If throughput still
+    grows at the largest one and none ran out of memory, measure larger ones in a short sweep. If no doubling nearly doubled the
+    throughput, find the bottleneck first and measure again.
 
     ## How sure
-    The noise of a throughput comes from ten stretches of each run, or from the differences between runs of one size if that is
-    more; one run a size does not show how far two runs differ. That a plateau is one, and not growth hidden by noise, must be 95 %
-    sure, and confidence is that; with more noise the rule is quiet. Of 120 simulated studies each of 3
-    to 6 sizes whose throughput grows 1.5- to 2-fold per doubling, with noise of 2 to 30 % a step, none was called a plateau or a
-    bottleneck; of those flat from the fourth size on, 85 to 100 % were.
-
-    *Example:* "Throughput stops growing at batch_size 128: 5,120 examples/s there, 5,210 (+2 %) at 256."
+    The noise of a throughput comes from ten stretches of each run, or from the differences between runs of one size if those are
+    larger. A plateau is reported if it is 95 % probable, and confidence is that probability. In simulated studies whose throughput
+    grows, none was called a plateau or a bottleneck; of those flat from the fourth size on, at least 85 % were.
     """
 
     playbook: ClassVar[str] = "Choosing the batch size"
@@ -54,92 +50,81 @@ class BatchThroughput(Rule):
         Relation(
             rules=("batch-steps",),
             shares="study",
-            because="The batch size is chosen by training time; more examples are the price of being done sooner.",
+            because="The batch size is chosen by training time; a faster one may need more examples.",
             max_severity="note",
         ),
     )
 
     material: Share = 0.1
-    """Share by which a larger batch's throughput must be higher to be worth its size; as in the probe."""
+    """Minimum increase of the throughput, as a share, that a larger batch is worth; as in the probe."""
     doubling: Factor = 1.5
-    """A doubling of the batch that multiplies the throughput by less does not nearly double it; as in the probe."""
+    """Minimum factor on the throughput of a doubling of the batch that nearly doubles it; as in the probe."""
     false_alarms: Share = 0.05
-    """How often a throughput that still grows may be taken for a plateau."""
+    """Probability that a throughput that still grows is taken for a plateau."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
         speeds = throughput.speeds(study)
         if len(speeds) < 2:
             raise MissingData(
-                f"the throughput of {len(speeds) or 'no'} batch size{'s' if len(speeds) != 1 else ''} is known, and it takes 2 or "
-                "more; run batch_size_sweep of the advisor's training hook, or log train/examples_per_s and the batch size"
+                f"the throughput of {len(speeds) or 'no'} batch size{'s' if len(speeds) != 1 else ''} is known, and the rule needs "
+                "2 or more; run batch_size_sweep of the advisor's training hook, or log train/examples_per_s and the batch size"
             )
         if not any(math.isfinite(s.rate.error) for s in speeds):
             raise MissingData(
                 "each batch size has one value of the throughput, which does not show its noise; log train/examples_per_s at "
                 "every step"
             )
-        found = self._conclude(study, speeds)
-        if found is not None:
-            yield self._finding(study, speeds, found)
+        conclusion = self._conclude(study, speeds)
+        if conclusion is not None:
+            yield self._finding(study, speeds, conclusion)
 
     def _conclude(self, study: Study, speeds: Sequence[throughput.Speed]) -> _Conclusion | None:
         sizes, rates = np.array([s.size for s in speeds]), [s.rate for s in speeds]
         alpha, last = self.false_alarms, len(speeds) - 1
-        grows = saturation.growth(sizes, rates, material=self.material, doubling=self.doubling, alpha=alpha)
-        chosen = speeds[grows.chosen]
-        at = f"growing at batch size {chosen.size:g}"
-        if grows.never >= 1 - alpha and grows.chosen in (0, last):
-            cause, tip = throughput.bottleneck(study, speeds)
-            said = f"No doubling of the batch size nearly doubles the throughput, at most times {grows.max_factor:.2f}: {cause}"
-            return _Conclusion(said, tip, None, grows.never)
-        if grows.saturated >= 1 - alpha:
-            after = speeds[grows.chosen + 1]
-            change = after.examples_per_s / chosen.examples_per_s - 1
-            more = f"{throughput.readable(after.examples_per_s)} ({change:+.0%}) at {after.size:g}"
-            tip = f"Use a batch size of {chosen.size:g}, the largest before the plateau, and tune the learning rate for it."
-            said = f"Throughput stops {at}: {throughput.readable(chosen.examples_per_s)} examples/s there, {more}"
-            return _Conclusion(said, tip, chosen, grows.saturated)
-        if grows.chosen < last:
+        growth = saturation.growth(sizes, rates, material=self.material, doubling=self.doubling, alpha=alpha)
+        if growth.never >= 1 - alpha and growth.chosen in (0, last):
+            cause, action = _bottleneck(study, speeds)
+            what = say(
+                "No doubling of the batch size nearly doubles the throughput; the largest factor is {most}. {cause}",
+                most=Number(growth.most),
+                cause=cause,
+            )
+            return _Conclusion(what, say(action), None, growth.never)
+        if growth.saturated >= 1 - alpha:
+            return _plateau(speeds[growth.chosen], speeds[growth.chosen + 1], growth.saturated)
+        if growth.chosen < last:
             return None
-        out = throughput.ran_out(study)
-        if out > chosen.size:
-            said, tip = (
-                f"the largest that fits: {out:g} ran out of memory",
-                "Use it, and tune the learning rate for it.",
-            )
-        else:
-            said, tip = (
-                "the largest that was tried",
-                "Use it, or try still larger ones, and tune the learning rate for it.",
-            )
-        return _Conclusion(f"Throughput is still {at}, {said}", tip, chosen, 1 - alpha, larger=not out > chosen.size)
+        return _still_growing(speeds[last], throughput.ran_out(study), 1 - alpha)
 
-    def _finding(self, study: Study, speeds: Sequence[throughput.Speed], found: _Conclusion) -> Finding:
+    def _finding(self, study: Study, speeds: Sequence[throughput.Speed], conclusion: _Conclusion) -> Finding:
         name = next((n for n in study.searched if kinds.is_batch_size(n)), None)
-        use = found.use
-        changes: list[Change] = [Advise(text=found.tip)]
+        use = conclusion.use
+        changes: list[Change] = [Advise(text=str(conclusion.action))]
         trials = study.probe is None or study.spec.baseline is not None
         if name is not None and use is not None and trials and use.size.is_integer():
-            changes = [FixParameter(parameter=name, value=int(use.size), why=f"{found.said}.")]
-            if found.larger:
+            changes = [FixParameter(parameter=name, value=int(use.size), why=f"{conclusion.what}.")]
+            if conclusion.larger:
                 numbers = {"from": 2 * use.size}
-                changes.append(RunPlan(plan="batch-sweep", parameter=name, numbers=numbers, why=found.said))
+                changes.append(RunPlan(plan="batch-sweep", parameter=name, numbers=numbers, why=str(conclusion.what)))
         beyond = [t for s in speeds if use is not None and s.size > use.size for t in s.trials]
         wasted = use is None or (beyond and study.probe is None)
         return self.finding(
-            f"{found.said}.",
-            action=found.tip,
+            say("{what}.", what=conclusion.what),
+            action=conclusion.action,
             severity="warning" if wasted else "note",
-            confidence=min(found.sure, 0.99),
+            confidence=min(conclusion.confidence, 0.99),
             subject=name,
             trials=beyond or [t for s in speeds if use is None or s is use for t in s.trials],
             evidence=(
                 FigureEvidence(
                     rows=(
-                        *((f"batch size {s.size:g}", _rate(s)) for s in speeds),
-                        ("worth a larger batch", f"{self.material:.0%} more, beyond noise"),
-                        ("a doubling that nearly doubles", f"times {self.doubling:g} or more"),
+                        *((f"batch size {Number(s.size)}", _row(s)) for s in speeds),
+                        ("worth a larger batch", say("{more} more, beyond noise", more=Percent(self.material))),
+                        (
+                            "a doubling that nearly doubles",
+                            say("a factor of at least {factor}", factor=Number(self.doubling)),
+                        ),
                     )
                 ),
             ),
@@ -149,16 +134,75 @@ class BatchThroughput(Rule):
 
 @dataclass(frozen=True)
 class _Conclusion:
-    said: str
-    tip: str
+    """What the throughput shows and what to do."""
+
+    what: Message
+    """A sentence without its end."""
+    action: Message
     use: throughput.Speed | None
-    """The batch size to use; None where something else is to be mended first."""
-    sure: float
+    """The batch size to use; None if a bottleneck comes first."""
+    confidence: float
     larger: bool = False
-    """Whether still larger sizes are to be measured."""
+    """Whether to measure still larger sizes."""
 
 
-def _rate(speed: throughput.Speed) -> str:
-    noise = f" ± {math.expm1(speed.rate.error):.1%}" if math.isfinite(speed.rate.error) else ""
-    step_ms = 1e3 * speed.size / speed.examples_per_s
-    return f"{throughput.readable(speed.examples_per_s)} examples/s{noise}, {step_ms:.3g} ms a step"
+def _plateau(chosen: throughput.Speed, after: throughput.Speed, probability: float) -> _Conclusion:
+    change = after.examples_per_s / chosen.examples_per_s - 1
+    what = say(
+        "Throughput stops growing at batch size {size}: {rate} examples/s there, {next} ({sign}{change}) at {larger}",
+        size=Number(chosen.size),
+        rate=Number(chosen.examples_per_s),
+        next=Number(after.examples_per_s),
+        sign="+" if change >= 0 else "",
+        change=Percent(change),
+        larger=Number(after.size),
+    )
+    action = say(
+        "Use a batch size of {size}, the largest before the plateau, and tune the learning rate for it.",
+        size=Number(chosen.size),
+    )
+    return _Conclusion(what, action, chosen, probability)
+
+
+def _still_growing(largest: throughput.Speed, out: float, probability: float) -> _Conclusion:
+    """`out`: the smallest batch size that ran out of memory; NaN without one."""
+    size = Number(largest.size)
+    if out > largest.size:
+        what = say(
+            "Throughput still grows at batch size {size}, the largest that fits: {out} ran out of memory",
+            size=size,
+            out=Number(out),
+        )
+        action = say("Use a batch size of {size}, and tune the learning rate for it.", size=size)
+        return _Conclusion(what, action, largest, probability)
+    what = say("Throughput still grows at batch size {size}, the largest that was tried", size=size)
+    action = say("Use a batch size of {size}, or try larger ones, and tune the learning rate for it.", size=size)
+    return _Conclusion(what, action, largest, probability, larger=True)
+
+
+def _bottleneck(study: Study, speeds: Sequence[throughput.Speed]) -> tuple[Message, str]:
+    """The cause of the steps' length as far as it was measured, a sentence without its end, and the action."""
+    times = [t for s in speeds for trial in s.trials[:4] if (t := timing.read(study, trial)) is not None]
+    waited = float(np.median([t.waited.value for t in times] or [0.0]))
+    blocked = float(np.median([t.blocked.value for t in times if t.blocked is not None] or [0.0]))
+    if waited > timing.INPUT:
+        cause = say("The steps wait for data {share} of their time", share=Percent(waited))
+        return cause, "Speed up the input pipeline, then measure again."
+    if blocked > timing.HOST:
+        cause = say("The GPU waits for the training loop {share} of the time", share=Percent(blocked))
+        return cause, "Do not wait for the device in every step, then measure again."
+    unknown = "" if times else ", or waits for something that was not measured"
+    return (
+        say("The device is busy from the smallest size on{unknown}", unknown=unknown),
+        "Profile a few steps. Until a doubling nearly doubles the throughput, a larger batch makes training no faster.",
+    )
+
+
+def _row(speed: throughput.Speed) -> Message:
+    error = math.expm1(speed.rate.error) if math.isfinite(speed.rate.error) else math.nan
+    return say(
+        "{rate}{noise}, {time} a step",
+        rate=Number(speed.examples_per_s, unit="examples/s"),
+        noise=say(" ± {error}", error=Percent(error, 1)) if math.isfinite(error) else "",
+        time=Number(1e3 * speed.size / speed.examples_per_s, unit="ms"),
+    )

@@ -13,33 +13,31 @@ from advisor.engine.rule import Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Name, Percent, say
 from advisor.model.study import Study, Trial
 from advisor.stats.ratios import Ratio, ratio
 
 
 class GpuUnderused(Rule):
-    """The GPU does nothing for much of the training, and neither the data nor the loop explains it.
+    """The GPU is idle for much of the training, and neither the data nor the loop explains it.
 
     ## What it looks at
-    The device's utilisation: the share of the time in which it computed anything, sampled along the training, the first sample left
-    out. It must be low in most of the trials. Where the steps wait for data, or the loop holds the device up, that is the cause,
-    and it is left to `input-bound` and `host-sync`. How much memory was used says whether a larger batch fits.
+    The device's utilisation: the share of the time in which it computed anything, sampled during training without the first sample.
+    It must be low in most of the trials. If the steps wait for data or for the loop, `input-bound` and `host-sync` report that
+    instead. The memory that was used shows whether a larger batch fits.
 
     ## Why it matters
-    Work comes in pieces too small for the device: it is done with each before the next is queued. Trials take longer than they need
-    to. A high utilisation is no proof of the reverse: one small kernel after the other counts as full use.
+    The pieces of work are too small for the device, which finishes each before the next is queued. Trials take longer than needed.
+    A high utilisation does not prove the opposite: one small kernel after the other counts as full use.
 
     ## What to do
-    With memory left, raise the batch size: measure the throughput at doubled sizes until it stops growing. Without, compile the
-    model or use fused optimizers and kernels; then profile.
+    If memory is left, raise the batch size: measure the throughput at doubled sizes until it stops growing. Otherwise compile the
+    model or use fused optimizers and kernels, then profile.
 
     ## How sure
-    The standard error of a trial's mean comes from ten stretches of its samples. The chance that the mean lies below the limit must
-    be 95 % in most trials; confidence is its median there. Of 150 simulated studies each, whose trials of 10 to 200 samples have
-    just the limit as their mean, 2 to 5 % fired with one trial and at most 1 % with three or more. With fewer than 4 samples, some
-    20 seconds, a trial says nothing.
-
-    *Example:* "The GPU computes in only 31 % of the time in 4 of the 4 trials, and 12 % of its memory is used."
+    The standard error of a trial's mean comes from ten stretches of its samples. In most trials the mean must lie below the limit
+    with 95 % probability; confidence is the median of that probability. In simulated studies whose trials have exactly the limit as
+    their mean, at most 5 % raised a finding. A trial needs at least 4 samples, some 20 seconds.
     """
 
     playbook: ClassVar[str] = "Choosing the batch size"
@@ -47,38 +45,43 @@ class GpuUnderused(Rule):
     probes: ClassVar[frozenset[str]] = frozenset({"batch-size"})
 
     least: Share = 0.6
-    """Share of the time in which a device should compute. Ours, generous: trainings that keep a device busy reach 0.9 or more."""
+    """Minimum share of the time in which a device should compute. Ours, generous: good trainings reach at least 0.9."""
     room: Share = 0.5
-    """Share of the memory up to which a batch twice as large surely fits."""
+    """Maximum share of the memory with which a batch twice as large fits."""
     false_alarms: Share = 0.05
-    """How often a trial whose device is used just that much may seem to use it less."""
+    """Probability that a trial with exactly that utilisation seems to have less."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
         used = [(t, u) for t in study.trials if study.ended[t.index] and (u := _idle(study, t)) is not None]
         if not used:
             raise MissingData(
-                "no trial logged how much of the time its GPU computed (4 samples or more); log device/utilisation, which the "
-                "advisor's training hook does on a CUDA device where nvidia-ml-py is installed"
+                "no trial logged how much of the time its GPU computed (at least 4 samples); log device/utilisation, which the "
+                "advisor's training hook does on a CUDA device if nvidia-ml-py is installed"
             )
         chosen = timing.mostly([idle for _, idle in used], 1 - self.least, self.false_alarms)
         low = [used[i] for i in chosen if not _explained(study, used[i][0])]
         if 2 * len(low) <= len(used):
             return
         low.sort(key=lambda pair: pair[1].value)
-        middle = low[len(low) // 2][1]
         memory = float(np.median([timing.memory_used(study, t) for t, _ in low]))
-        known = f", and {memory:.0%} of its memory is used" if math.isfinite(memory) else ""
-        text = "Compile the model or use fused kernels, and profile a few steps: the device is done with each piece too soon."
-        if memory <= self.room:
-            text = (
-                "Raise the batch size: measure the throughput at doubled sizes until it stops growing or memory is out."
-            )
-        metric = study.signals["device_utilisation"]
-        who = f"in {len(low)} of the {len(used)} trials" if len(used) > 1 else f"in {low[0][0].name}"
-        yield self.finding(
-            f"The GPU computes in only {1 - middle.value:.0%} of the time {who}{known}.",
-            action=text,
+        yield self._finding(study, low, len(used), memory)
+
+    def _finding(self, study: Study, low: list[tuple[Trial, Ratio]], judged: int, memory: float) -> Finding:
+        """`memory`: the share of the memory that the trials use; NaN if unknown."""
+        middle, metric = low[len(low) // 2][1], study.signals["device_utilisation"]
+        computing = Percent(1 - middle.value)
+        action = _ACTIONS["larger batch" if memory <= self.room else "larger pieces"]
+        known = math.isfinite(memory)
+        trials = say("{n} of the {judged} trials", n=len(low), judged=judged)
+        return self.finding(
+            say(
+                "The GPU computes in only {share} of the time in {trials}.{memory}",
+                share=computing,
+                trials=trials if judged > 1 else Name(low[0][0].name),
+                memory=say(" {memory} of its memory is used.", memory=Percent(memory)) if known else "",
+            ),
+            action=action,
             severity="warning",
             confidence=float(np.median([idle.chance_above(1 - self.least) for _, idle in low])),
             subject=metric,
@@ -87,25 +90,43 @@ class GpuUnderused(Rule):
             evidence=(
                 CurveEvidence(
                     metrics=(metric,),
-                    caption=f"The device computes in {1 - middle.value:.0%} of the time.",
+                    caption=say("The device computes in {share} of the time.", share=computing),
                     trials=tuple(t.id for t, _ in low[:5]),
                     lines=(Line(value=self.least, label="limit"),),
                 ),
                 FigureEvidence(
                     rows=(
-                        ("trials judged", f"{len(used)}, of which {len(low)} use it too little"),
-                        ("share of the time computing", f"{1 - middle.value:.1%} ± {middle.error:.1%}"),
-                        ("share of the memory used at most", f"{memory:.0%}" if known else "not logged"),
-                        ("limit", f"{self.least:.0%}, missed with a chance of {1 - self.false_alarms:.0%}"),
+                        ("trials judged", say("{judged} ({low} below the limit)", judged=judged, low=len(low))),
+                        (
+                            "share of the time computing",
+                            say(
+                                "{share} ± {error}", share=Percent(1 - middle.value, 1), error=Percent(middle.error, 1)
+                            ),
+                        ),
+                        ("largest share of the memory used", Percent(memory) if known else "not logged"),
+                        (
+                            "limit",
+                            say(
+                                "{least}, missed with a probability of at least {p}",
+                                least=Percent(self.least),
+                                p=Percent(1 - self.false_alarms),
+                            ),
+                        ),
                     )
                 ),
             ),
-            changes=(Advise(text=text),),
+            changes=(Advise(text=action),),
         )
 
 
+_ACTIONS = {
+    "larger batch": "Raise the batch size: measure the throughput at doubled sizes until it stops growing or memory is full.",
+    "larger pieces": "Compile the model or use fused kernels, and profile a few steps: the pieces of work are too small.",
+}
+
+
 def _idle(study: Study, trial: Trial) -> Ratio | None:
-    """The share of the time in which the trial's device did not compute; None with too few samples."""
+    """The share of the time in which the trial's device was idle; None with too few samples."""
     values = study.curve(trial, "device_utilisation").finite.values[1:]
     if len(values) < 4:
         return None
@@ -113,7 +134,7 @@ def _idle(study: Study, trial: Trial) -> Ratio | None:
 
 
 def _explained(study: Study, trial: Trial) -> bool:
-    """Whether the trial's steps wait for data, or its loop holds the device up."""
+    """Whether the trial's steps wait for data, or its device for the loop."""
     times = timing.read(study, trial)
     if times is None:
         return False

@@ -12,6 +12,7 @@ from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Count, Name, Number, Percent, say
 from advisor.model.study import Study
 
 
@@ -19,26 +20,21 @@ class InputBound(Rule):
     """The training steps wait for their data.
 
     ## What it looks at
-    The time that steps spend waiting for the loader, as a share of the time of all steps, first steps left out. On a GPU whose
-    computing was timed, only the part counts in which it had nothing to compute: waiting costs nothing while the device is busy. It
-    must be so in most of the trials.
+    The time that steps wait for the loader, as a share of the time of all steps, without the first ones. If the computing of a GPU
+    was timed, only the waiting during which it was idle counts. The share must be large in most of the trials.
 
     ## Why it matters
-    The device idles meanwhile. Every trial of the study takes longer by that share, and a larger batch brings nothing.
+    The device is idle during the waits. Every trial of the study takes longer by that share, and a larger batch does not help.
 
     ## What to do
-    What the waits look like says where to begin. No workers: load in background processes. Waits that come in bursts, at the starts
-    of epochs: keep the workers alive from epoch to epoch and prefetch more. Each step waits alike in spite of workers: more of
-    them, or less to do for each example: preprocess once and store the result, drop fields that nobody uses, keep the data near the
-    machine. Then profile.
+    Without workers, load in background processes. If the waits come in bursts at the starts of epochs, keep the workers alive from
+    epoch to epoch and prefetch more. If each step waits despite workers, use more of them or give them less to do: preprocess once
+    and store the result, drop unused fields, keep the data near the machine. Then profile.
 
     ## How sure
-    The standard error of a trial's share comes from ten stretches of its steps, so that drift counts as noise. The chance that the
-    share exceeds the limit must be 95 % in most trials; confidence is its median there. Of 150 simulated studies each, whose trials
-    of 40 to 1,000 steps wait just as much as the limit, in bursts or in every step, 0 to 7 % fired with one trial and at most 1 %
-    with three or more.
-
-    *Example:* "The steps of 6 of the 6 trials wait for data 89 % of their time (10.6 of 11.9 ms a step), with 0 loader workers."
+    The standard error of a trial's share comes from ten stretches of its steps, so that drift counts as noise. In most trials the
+    share must exceed the limit with 95 % probability; confidence is the median of that probability. In simulated studies whose
+    trials wait exactly as long as the limit, at most 7 % raised a finding.
     """
 
     playbook: ClassVar[str] = "Optimizing the input pipeline"
@@ -46,20 +42,16 @@ class InputBound(Rule):
     probes: ClassVar[frozenset[str]] = frozenset({"batch-size"})
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
-            rules=(
-                "host-sync",
-                "gpu-underused",
-                "batch-throughput",
-            ),
+            rules=("host-sync", "gpu-underused", "batch-throughput"),
             shares="study",
             because="The device waits for its data.",
         ),
     )
 
     most: Share = timing.INPUT
-    """Share of the time that waiting may take. Small networks on a CPU with data in memory and no workers reach 0.18."""
+    """Maximum share of the time that steps wait. Small networks on a CPU with data in memory and no workers reach 0.18."""
     false_alarms: Share = 0.05
-    """How often a trial that waits just that much may seem to wait longer."""
+    """Probability that a trial that waits exactly that much seems to wait longer."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
@@ -72,18 +64,26 @@ class InputBound(Rule):
         chosen = timing.mostly([t.waited for t in times], self.most, self.false_alarms)
         if not chosen:
             return
-        bound = [times[i] for i in chosen]
+        yield self._finding(study, [times[i] for i in chosen], len(times))
+
+    def _finding(self, study: Study, bound: list[timing.StepTimes], judged: int) -> Finding:
         middle = sorted(bound, key=lambda t: t.waited.value)[len(bound) // 2]
-        step_ms, share = 1e3 * middle.seconds, middle.waited.value
+        waited, step = middle.waited, Number(1e3 * middle.seconds, unit="ms")
+        wait, metric = Number(1e3 * waited.value * middle.seconds), study.signals["data_wait"]
         workers = timing.loader(middle.trial).get("workers")
-        having = "" if workers is None else f", with {workers} loader worker{'' if workers == 1 else 's'}"
-        who = f"{len(bound)} of the {len(times)} trials" if len(times) > 1 else bound[0].trial.name
-        tip = self._tip(middle)
-        metric = study.signals["data_wait"]
-        part = f"{share:.0%} of their time ({share * step_ms:.3g} of {step_ms:.3g} ms a step)"
-        yield self.finding(
-            f"The steps of {who} wait for data {part}{having}.",
-            action=tip,
+        action = _action(middle)
+        return self.finding(
+            say(
+                "The steps of {trials} wait for data {share} of their time ({wait} of {step} a step){workers}.",
+                trials=say("{n} of the {judged} trials", n=len(bound), judged=judged)
+                if judged > 1
+                else Name(bound[0].trial.name),
+                share=Percent(waited.value),
+                wait=wait,
+                step=step,
+                workers=say(", with {n}", n=Count(workers, "loader worker")) if isinstance(workers, int) else "",
+            ),
+            action=action,
             severity="warning",
             confidence=float(np.median([t.waited.chance_above(self.most) for t in bound])),
             subject=metric,
@@ -91,31 +91,42 @@ class InputBound(Rule):
             evidence=(
                 CurveEvidence(
                     metrics=(metric, study.signals["step_time"]),
-                    caption=f"Of {step_ms:.3g} ms that a step takes, {share * step_ms:.3g} ms are waiting for data.",
+                    caption=say("A step takes {step}, and waits for data during {wait} of them.", step=step, wait=wait),
                     trials=tuple(t.trial.id for t in bound[:5]),
                 ),
                 FigureEvidence(
                     rows=(
-                        ("trials judged", f"{len(times)}, of which {len(bound)} wait too long"),
-                        ("share of the time spent waiting", f"{share:.1%} ± {middle.waited.error:.1%}"),
-                        ("of it in the longest tenth of the waits", f"{middle.bursts:.0%}"),
-                        ("limit", f"{self.most:.0%}, exceeded with a chance of {1 - self.false_alarms:.0%}"),
+                        ("trials judged", say("{judged} ({n} above the limit)", judged=judged, n=len(bound))),
+                        (
+                            "share of the time spent waiting",
+                            say("{share} ± {error}", share=Percent(waited.value, 1), error=Percent(waited.error, 1)),
+                        ),
+                        ("share of it in the longest tenth of the waits", Percent(middle.bursts)),
+                        (
+                            "limit",
+                            say(
+                                "{most}, exceeded with a probability of at least {p}",
+                                most=Percent(self.most),
+                                p=Percent(1 - self.false_alarms),
+                            ),
+                        ),
                     )
                 ),
             ),
-            changes=(Advise(text=tip),),
+            changes=(Advise(text=action),),
         )
 
-    def _tip(self, times: timing.StepTimes) -> str:
-        """What to do first, by what was measured."""
-        loader = timing.loader(times.trial)
-        if loader.get("workers") == 0:
-            return "Load batches in background processes: give the loader workers, and pinned memory for a GPU."
-        if times.bursts > 0.5:
-            keep = (
-                "" if loader.get("persistent_workers") else "keep the loader's workers alive from epoch to epoch, and "
-            )
-            return f"Even out the waits, which come in bursts: {keep}prefetch more batches."
-        if loader.get("workers"):
-            return "Give the loader more workers, or each of them less to do: preprocess once, keep the data near the machine."
-        return "Prefetch batches in the background, preprocess once instead of in every epoch, and keep the data near the machine."
+
+def _action(times: timing.StepTimes) -> str:
+    """The first remedy for what was measured."""
+    loader = timing.loader(times.trial)
+    if loader.get("workers") == 0:
+        return "Load batches in background processes: give the loader workers, and pinned memory for a GPU."
+    if times.bursts > 0.5:
+        keep = "" if loader.get("persistent_workers") else "keep the loader's workers alive from epoch to epoch, and "
+        return f"Even out the waits, which come in bursts: {keep}prefetch more batches."
+    if loader.get("workers"):
+        return (
+            "Give the loader more workers, or each of them less to do: preprocess once, keep the data near the machine."
+        )
+    return "Prefetch batches in the background, preprocess once instead of in every epoch, and keep the data near the machine."

@@ -13,7 +13,7 @@ from advisor.computed.stability import clipping, instability
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Message, Name, Number, Percent, Probability, say
+from advisor.model.message import Message, Name, Number, Percent, Probability, joined, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats import jumps
@@ -99,8 +99,8 @@ class ClipAggressive(Rule):
         most = Percent(self.most)
         return FigureEvidence(
             rows=(
-                ("share of clipped updates", _row(Percent(c.share) for c in judged)),
-                ("logged points", _row(Number(c.points) for c in judged)),
+                ("share of clipped updates", joined(Percent(c.share) for c in judged)),
+                ("logged points", joined(Number(c.points) for c in judged)),
                 (
                     "p-value of the share",
                     say("{p} if {most} were clipped", p=Probability(first.p(self.most)), most=most),
@@ -108,12 +108,6 @@ class ClipAggressive(Rule):
                 ("thresholds", say("more than {most} clipped, p ≤ {p}", most=most, p=Number(self.false_alarms))),
             )
         )
-
-
-def _row(values: Iterator[Percent] | Iterator[Number]) -> Message:
-    """The values of the trials, separated by commas."""
-    parts = [part for value in values for part in (", ", value)]
-    return Message(tuple(parts[1:]))
 
 
 def _action(norms: FloatArray) -> Message:

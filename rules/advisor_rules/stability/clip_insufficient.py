@@ -61,7 +61,7 @@ class ClipInsufficient(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
         near = instability.within_reach(study, self.reach)
-        known = [c for t in near.trials[: self.trials] if (c := clipping.of(study, t)) is not None]
+        known = [c for t in near.trials[: self.trials] if (c := clipping.read_threshold(study, t)) is not None]
         if not known:
             raise MissingData(
                 "no trial noted its clipping threshold; log the threshold as grad_clip_norm (the advisor's training hook does)"
@@ -145,9 +145,9 @@ class ClipInsufficient(Rule):
                         ("trials that clip", say("{clip} ({n} unstable)", clip=clip, n=worst.trials)),
                         (
                             "share of clipped updates",
-                            say("{share}", share=Percent(chosen.share, 1) if chosen.points else "unknown"),
+                            Percent(chosen.share, 1) if chosen.points else "unknown",
                         ),
-                        ("p-value over all trials judged", say("{p}", p=Probability(worst.p))),
+                        ("p-value over all trials judged", Probability(worst.p)),
                         ("thresholds", limits),
                     )
                 ),

@@ -134,7 +134,7 @@ class StabilityEarly(Rule):
                     ("trials judged", say("{judged} ({n} unstable early)", judged=judged, n=len(unstable))),
                     ("points early in training", say("{n} of {trial}", n=worst.points, trial=name)),
                     ("first value, worst level, limit of noise", worst.levels),
-                    ("p-value over all trials judged", say("{p}", p=Probability(p))),
+                    ("p-value over all trials judged", Probability(p)),
                     ("thresholds", limits),
                 )
             ),
@@ -146,5 +146,5 @@ def _require_dense_starts(seen: Sequence[loss_blowups.Blowup]) -> None:
     if any(b.points for b in seen):
         return
     start = f"the first tenth of its training and the first {instability.PROBE_STEPS} steps"
-    what = f"no trial logged {loss_blowups.FEWEST_EARLY} losses within {start}" if seen else "no trial logged a loss"
+    what = f"no trial logged {loss_blowups.MIN_EARLY} losses within {start}" if seen else "no trial logged a loss"
     raise MissingData(f"{what}; log the training loss at every step of the first {instability.PROBE_STEPS}")

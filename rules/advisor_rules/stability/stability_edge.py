@@ -150,8 +150,8 @@ class StabilityEdge(Rule):
             ),
             FigureEvidence(
                 rows=(
-                    ("best learning rate", say("{rate}", rate=Number(rate))),
-                    ("lowest unstable learning rate", say("{edge}", edge=Number(edge))),
+                    ("best learning rate", Number(rate)),
+                    ("lowest unstable learning rate", Number(edge)),
                     (
                         "failed from there on",
                         say("{n} of {of} (at least {limit})", n=region.failed, of=region.total, limit=limit),

@@ -142,7 +142,7 @@ class StabilityMid(Rule):
                     ("trials judged", say("{judged} ({n} unstable)", judged=judged, n=len(unstable))),
                     ("points judged", say("{n} of {trial}", n=worst.points, trial=name)),
                     ("level before, after, limit of noise", worst.levels),
-                    ("p-value over all trials judged", say("{p}", p=Probability(p))),
+                    ("p-value over all trials judged", Probability(p)),
                     (
                         "gradient norm there, over its running median",
                         say("{ratio}", ratio=Number(norm) if norm else "not logged"),

@@ -127,13 +127,13 @@ class StabilitySpikes(Rule):
                             early=early,
                         ),
                     ),
-                    ("largest ratio to the running median", say("{ratio}", ratio=Number(ratios.largest))),
+                    ("largest ratio to the running median", Number(ratios.largest)),
                     (
                         "ratio that chance reaches",
                         say("{limit}, with probability {p}", limit=Number(ratios.limit), p=chance),
                     ),
-                    ("p-value over all trials judged", say("{p}", p=Probability(p))),
-                    ("minimum ratio", say("{ratio}", ratio=Number(self.factor))),
+                    ("p-value over all trials judged", Probability(p)),
+                    ("minimum ratio", Number(self.factor)),
                 )
             ),
         )

@@ -13,7 +13,7 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter, SetField, SetRange, SetSchedule
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Message, Name, Number, Percent, say
+from advisor.model.message import Message, Name, Number, Percent, joined, say
 from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
 from advisor.model.words import trimmed
@@ -171,7 +171,8 @@ class WarmupShortest(Rule):
             rise=Percent(self.material),
             steps=self.lasting,
         )
-        rows = (("stable", _row([t.steps for t in stable])), ("unstable", _row(unstable)), ("thresholds", limits))
+        lengths = joined(Number(t.steps) for t in stable), joined(map(Number, unstable))
+        rows = (("stable", lengths[0] or "none"), ("unstable", lengths[1] or "none"), ("thresholds", limits))
         return (FigureEvidence(rows=rows),)
 
 
@@ -243,12 +244,6 @@ def _clip_below(result: _Result, unstable: float) -> tuple[Change, ...]:
     norms = instability.late_norms(result.study, [t.trial for t in result.tried])
     tip = "If clipping is not enough, try another optimizer. Lower the learning rate only as a last resort."
     return (*changes, *instability.clip_changes(norms), Advise(text=tip))
-
-
-def _row(lengths: Sequence[float]) -> Message:
-    """The lengths, separated by commas."""
-    parts = [part for length in lengths for part in (", ", Number(length))]
-    return Message(tuple(parts[1:])) if parts else say("none")
 
 
 def _unstable_rate(study: Study, rate: float) -> float:

@@ -10,6 +10,7 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import SetSchedule
 from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import joined, say
 from advisor.model.study import Study
 
 
@@ -17,25 +18,22 @@ class ScheduleConstant(Rule):
     """The learning rate stays constant to the end of training, in every trial.
 
     ## What it looks at
-    The logged learning rate of the five best trials among those that gained at least half of what the best one gained; where it was
-    not logged, the schedule that they noted. It is constant if it stays within a hundredth of its peak once it has reached it.
-    Left out are trials that were cut short, whose decay may have been to come, and optimizers that are made to do without a
-    schedule. Where any trial of the study decays its learning rate, the study compares schedules, and the rule is quiet; so it is
-    in the first round of a study whose file asks for a constant rate, which is the right thing to begin with.
+    The logged learning rate of the five best trials that gained at least half of what the best one gained, or the schedule that
+    they noted if the rate was not logged. It is constant if it stays within a hundredth of its peak after it has reached it. Not
+    judged: trials that were cut short before a possible decay, and optimizers that need no schedule. The rule is quiet if any trial
+    of the study decays its learning rate, and in a first round whose study file asks for a constant rate.
 
     ## Why it matters
-    Different learning rates are best at different times of training. Which family of schedules is best is open; that some decay
-    beats none is not, and a constant rate leaves the last evaluations noisy, which makes trials hard to compare.
+    Different learning rates are best at different times of training, and some decay is better than none. A constant rate also keeps
+    the last evaluations noisy, which makes trials hard to compare.
 
     ## What to do
-    Decay the learning rate to zero, linearly or by a cosine, over the whole training, and tune the base rate with it. It is the
-    last thing to add: stability, the space and the number of steps come first.
+    Decay the learning rate to zero, linearly or by a cosine, over the whole training, and tune the base rate with it. Settle
+    stability, the search space and the number of steps first.
 
     ## How sure
-    That the learning rate was constant is a fact. Whether it is time for a decay is not in the data: a note until the second round.
-    Confidence is 0.9 from the second round on and 0.75 before, times the share of the good trials that agree.
-
-    *Example:* "The learning rate stays constant from its peak to the last step in all 5 good trials, and no trial decays it."
+    A constant learning rate is a fact. The data do not show whether it is time for a decay, so this is a note until the second
+    round. Confidence is 0.9 from the second round on and 0.75 before, times the share of the good trials that agree.
     """
 
     playbook: ClassVar[str] = "Which learning rate decay should I use as a default?"
@@ -44,14 +42,14 @@ class ScheduleConstant(Rule):
         Relation(
             rules=("curve-step-variance",),
             shares="study",
-            because="A learning rate that never decays keeps the weights moving to the end.",
+            because="A learning rate that never decays keeps the weights moving until the end.",
         ),
     )
 
     best: Count = 5
-    """How many of the best trials to look at."""
+    """Maximum number of the best trials to look at."""
     reach: Share = 0.5
-    """How far behind the best a trial may be to be a good one, as a share of what the best trial gained over its run."""
+    """Maximum distance of a good trial from the best, as a share of what the best trial gained over its run."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
@@ -61,7 +59,7 @@ class ScheduleConstant(Rule):
         if not judged:
             cut = ", and the good trials were cut short" if good and not whole else ""
             raise MissingData(
-                f"nothing tells the schedule of the learning rate{cut}; log the rate at every step, as train/learning_rate (the "
+                f"the schedule of the learning rate is unknown{cut}; log the rate at every step, as train/learning_rate (the "
                 "advisor's training hook does)"
             )
         flat = [s for s in judged if s.constant and not schedules.needs_none(s.trial)]
@@ -71,9 +69,11 @@ class ScheduleConstant(Rule):
             return
         later = study.spec.round > 1
         trials = [s.trial for s in flat]
-        many = f"all {len(flat)} good trials" if len(flat) > 1 else "the best trial"
         yield self.finding(
-            f"The learning rate stays constant from its peak to the last step in {many}, and no trial decays it.",
+            say(
+                "The learning rate stays constant from its peak to the last step in {trials}, and no trial decays it.",
+                trials=say("all {n} good trials", n=len(flat)) if len(flat) > 1 else "the best trial",
+            ),
             action="Decay the learning rate to zero over the training, linearly or by a cosine, and tune the base rate with it.",
             severity="warning" if later else "note",
             confidence=(0.9 if later else 0.75) * len(flat) / len(whole),
@@ -83,9 +83,9 @@ class ScheduleConstant(Rule):
                 *_curves(study, [t.id for t in trials]),
                 FigureEvidence(
                     rows=(
-                        ("good trials judged", str(len(judged))),
-                        ("noted schedules", ", ".join(sorted({s.noted or "none" for s in judged}))),
-                        ("round of the study", str(study.spec.round)),
+                        ("good trials judged", len(judged)),
+                        ("noted schedules", joined(sorted({s.noted or "none" for s in judged}))),
+                        ("round of the study", study.spec.round),
                     )
                 ),
             ),
@@ -99,4 +99,4 @@ def _curves(study: Study, trials: list[str]) -> tuple[Evidence, ...]:
     metric = study.signals.get("learning_rate")
     if metric is None:
         return ()
-    return (CurveEvidence(metrics=(metric,), caption="No learning rate falls.", trials=tuple(trials)),)
+    return (CurveEvidence(metrics=(metric,), caption="The learning rate never falls.", trials=tuple(trials)),)

@@ -30,14 +30,14 @@ def one(name, rates, size=64, **others):
     )
 
 
+def example():
+    return study_of(one("mnist", RATES), one("mnist-round-2", [0.05] * 3, 512))
+
+
 def test_a_batch_size_that_changed_untuned_fires():
-    study = study_of(one("mnist", RATES), one("mnist-round-2", [0.05] * 3, 512))
+    study = example()
     said = verdict("batch-changed", study)
     (finding,) = said.findings
-    assert str(finding.message) == (
-        "From study mnist to mnist-round-2 the batch size changed from 64 to 512, but of the learning rate only 1 value was tried "
-        "there, after 5 before."
-    )
     assert finding.trials == ("run5", "run6", "run7")
     (spec,) = plan(study, [said]).specs
     assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (0.005, 0.5)
@@ -45,30 +45,31 @@ def test_a_batch_size_that_changed_untuned_fires():
 
 
 CHANGED = {
-    "optimizer": ({"optimizer": "Adam"}, "the optimizer changed from SGD to Adam"),
+    "optimizer": ({"optimizer": "Adam"}, "from SGD to Adam"),
     "model": (
         {"model": "Wide", "model_parameters": "5000"},
-        "from Net of 1,000 parameters to Wide of 5,000 parameters",
+        "from Net (1,000 parameters) to Wide (5,000 parameters)",
     ),
 }
 
 
-@pytest.mark.parametrize(("facts", "said"), CHANGED.values(), ids=CHANGED.keys())
-def test_so_does_an_optimizer_or_a_model(facts, said):
+@pytest.mark.parametrize(("facts", "change"), CHANGED.values(), ids=CHANGED.keys())
+def test_so_does_an_optimizer_or_a_model(facts, change):
     name, rates, first, others = one("a", RATES)
     study = study_of((name, rates, first, others), ("b", [0.05, 0.1], first | facts, others))
     (finding,) = verdict("batch-changed", study).findings
-    assert said in finding.message
-    assert "only 2 values were tried" in finding.message
+    assert change in finding.message
+    assert "2 learning rates" in finding.message
 
 
-def test_hyperparameters_tell_what_nobody_noted():
+def test_hyperparameters_count_if_nothing_was_noted():
     study = study_of(
         ("a", RATES, {}, {"batch_size": 32, "optimizer": "sgd"}),
         ("b", [0.05], {}, {"batch_size": 64, "optimizer": "adam"}),
     )
     (finding,) = verdict("batch-changed", study).findings
-    assert "the batch size changed from 32 to 64 and the optimizer changed from sgd to adam" in finding.message
+    assert "from 32 to 64" in finding.message
+    assert "from sgd to adam" in finding.message
 
 
 def test_choices_of_a_learning_rate_get_advice_only():
@@ -103,7 +104,7 @@ def test_without_a_lineage_it_cannot_tell():
     assert "one study" in said.reason
     spec = study.spec.model_copy(update={"parent": "mnist"})
     said = verdict("batch-changed", replace(study, spec=spec))
-    assert "of mnist, which it follows, no trial is among them" in said.reason
+    assert "parent mnist" in said.reason
 
 
 def test_it_keeps_its_promise():

@@ -43,17 +43,20 @@ def tuned(critical=np.inf, times=10, sizes=SIZES):
     return [(s, lr, curve(s, critical, rate=np.exp(-0.7 * (np.log10(lr) + 1.5) ** 2))) for s, lr in drawn]
 
 
-def test_fires_beyond_perfect_scaling():
+def example():
     space = {
         "batch_size": Parameter(low=32, high=256, scale="log", type="int"),
         "lr": Parameter(low=1e-3, high=1, scale="log"),
     }
-    study = study_of(repeats(critical=100), space=space)
+    return study_of(repeats(critical=100), space=space)
+
+
+def test_fires_beyond_perfect_scaling():
+    study = example()
     said = verdict("batch-steps", study)
     (finding,) = said.findings
-    assert str(finding.message).startswith("Beyond batch_size 32 training needs more examples to the target: ")
-    assert "with 256 against" in finding.message
-    assert "8 times the batch takes" in finding.message
+    assert "Beyond batch_size 32" in finding.message
+    assert "8 times the batch" in finding.message
     assert finding.confidence > 0.99
     assert finding.subject == "batch_size"
     assert set(finding.trials) == {f"run{i}" for i in range(4, 16)}
@@ -62,12 +65,12 @@ def test_fires_beyond_perfect_scaling():
     assert finding.severity == "note"
 
 
-def test_settings_that_were_tuned_need_no_repeats():
+def test_tuned_settings_need_no_repeats():
     fired = sum(verdict("batch-steps", study_of(tuned(critical=60))).status == "fired" for _ in range(10))
     assert fired >= 8
 
 
-def test_an_objective_that_counts_epochs_is_taken_as_it_is():
+def test_an_objective_that_counts_epochs_is_used_as_it_is():
     """As in published convergence points: each value is a repeat."""
     epochs = {4096: [40, 39, 41, 40, 40], 8192: [42, 41, 43, 42, 42], 32768: [56, 55, 57, 56, 56]}
     study = make_study(
@@ -77,10 +80,8 @@ def test_an_objective_that_counts_epochs_is_taken_as_it_is():
         steps=range(5),
     )
     (finding,) = verdict("batch-steps", study).findings
-    assert str(finding.message) == (
-        "Beyond global_batch_size 8,192 training needs more epochs to the target: 56 with 32,768 against 40 with 4,096, 1.4 times "
-        "as many, so 8 times the batch takes 18% of the steps instead of 12%."
-    )
+    assert "Beyond global_batch_size 8,192" in finding.message
+    assert "56 at 32,768 against 40 at 4,096 (1.4 times)" in finding.message
     study = make_study(
         [{"global_batch_size": s, "base_lr": 0.001 * s} for s in (4096, 8192)],
         {"epochs_to_target": list(epochs.values())[:2]},
@@ -90,7 +91,7 @@ def test_an_objective_that_counts_epochs_is_taken_as_it_is():
     assert verdict("batch-steps", study).status == "quiet"
 
 
-def test_steps_to_a_target_are_put_into_examples():
+def test_steps_to_a_target_are_converted_to_examples():
     study = make_study(
         [{"batch_size": s, "lr": s} for s in (32, 64)],
         {"steps_to_target": [[1000, 1010, 990], [500, 505, 495]]},
@@ -112,23 +113,23 @@ def test_curves_by_example_are_recognised():
     assert verdict("batch-steps", study_of(by_example, tags=[{}] * 16)).status == "quiet"
 
 
-def test_the_soonest_batch_size_is_told_where_times_are_known():
+def test_the_fastest_batch_size_is_named_if_times_are_known():
     times = [np.arange(40) * 60.0 / s for s in SIZES for _ in range(4)]
     study = study_of(repeats(critical=100), times={"val/loss": times})
     (finding,) = verdict("batch-steps", study).findings
-    assert str(finding.action) == "Use a batch size of 256, which reaches the target soonest; 32 spends least."
+    assert "Use a batch size of 256" in finding.action
+    assert "32 needs the least" in finding.action
 
 
-def test_warns_where_larger_batches_take_longer_and_leaves_the_choice_to_the_throughput_where_times_are_unknown():
+def test_warns_if_larger_batches_take_longer_and_only_advises_if_times_are_unknown():
     slow = [np.arange(40) * 60.0 * s for s in SIZES for _ in range(4)]
     (finding,) = verdict("batch-steps", study_of(repeats(critical=100), times={"val/loss": slow})).findings
     assert finding.severity == "warning"
-    assert str(finding.action) == "Use a batch size of 32, which reaches the target soonest and spends least."
+    assert "Use a batch size of 32:" in finding.action
     unknown = [np.full(40, np.nan)] * 16
     (finding,) = verdict("batch-steps", study_of(repeats(critical=100), times={"val/loss": unknown})).findings
     assert finding.severity == "note"
     assert [c.kind for c in finding.changes] == ["advise"]
-    assert str(finding.action).startswith("Choose the batch size by the time to the target")
 
 
 def test_an_objective_to_maximise():

@@ -50,12 +50,15 @@ def probe_of(factors, noise=0.03, blocks=8, out_of_memory=None):
     )
 
 
+def example():
+    return study_of(rates([1.9, 1.9, 1.9, 1.02, 1.0]))
+
+
 def test_a_plateau_fixes_the_batch_size_before_it():
-    study = study_of(rates([1.9, 1.9, 1.9, 1.02, 1.0]))
+    study = example()
     said = verdict("batch-throughput", study)
     (finding,) = said.findings
-    assert str(finding.message).startswith("Throughput stops growing at batch size 128: 6,")
-    assert "at 256." in finding.message
+    assert "stops growing at batch size 128" in finding.message
     assert (finding.severity, finding.subject) == ("warning", "batch_size")
     assert finding.trials == ("run4", "run5")
     (spec,) = plan(study, [said]).specs
@@ -75,10 +78,10 @@ def test_a_probe_is_a_study_of_its_own():
 
 def test_growth_to_the_end_of_memory():
     (finding,) = verdict("batch-throughput", probe_of([1.9] * 4, out_of_memory=32)).findings
-    assert "is still growing at batch size 16, the largest that fits: 32 ran out of memory." in finding.message
+    assert "grows at batch size 16" in finding.message
+    assert "32 ran out of memory" in finding.message
     (finding,) = verdict("batch-throughput", probe_of([1.9] * 4)).findings
-    assert "16, the largest that was tried." in finding.message
-    assert "larger ones" in finding.action
+    assert "try larger ones" in finding.action
 
 
 def test_growth_in_trials_fixes_the_largest():
@@ -100,10 +103,10 @@ def step(wait, gap):
 
 
 CAUSES = {
-    "data": (step(0.7, 0.0), CPU, "the steps wait for data 70% of their time"),
-    "the loop": (step(0.0, 0.5), GPU, "the GPU waits for the loop 50% of the time"),
-    "the device": (step(0.0, 0.0), GPU, "the device is busy from the smallest size on."),
-    "unknown": ({}, CPU, "or waits for what was not measured"),
+    "data": (step(0.7, 0.0), CPU, "wait for data 70 %"),
+    "the loop": (step(0.0, 0.5), GPU, "loop 50 % of the time"),
+    "the device": (step(0.0, 0.0), GPU, "The device is busy from the smallest size on."),
+    "unknown": ({}, CPU, "not measured"),
 }
 
 
@@ -111,9 +114,7 @@ CAUSES = {
 @pytest.mark.parametrize("factors", [[1.0] * 5, [1.2] * 5], ids=["flat", "slow"])
 def test_without_a_doubling_it_names_the_bottleneck(extra, facts, cause, factors):
     (finding,) = verdict("batch-throughput", study_of(rates(factors), extra=extra, facts=facts)).findings
-    assert str(finding.message).startswith(
-        "No doubling of the batch size nearly doubles the throughput, at most times 1."
-    )
+    assert "No doubling" in finding.message
     assert cause in finding.message
     assert finding.changes[0].kind == "advise"
 
@@ -131,7 +132,7 @@ def test_repeats_of_a_size_show_how_far_runs_differ():
     assert verdict("batch-throughput", study_of(speeds, sizes)).status == "quiet"
 
 
-def test_sizes_drawn_from_a_range_are_taken_together():
+def test_sizes_drawn_from_a_range_are_grouped():
     sizes = np.unique(np.round(2 ** RNG.uniform(4, 9, size=40)).astype(int))
     speeds = [1000.0 * min(s, 100) * np.exp(0.02 * RNG.normal(size=50)) for s in sizes]
     study = study_of(speeds, [int(s) for s in sizes])
@@ -145,7 +146,7 @@ def test_only_one_kind_of_device_is_compared():
     speeds = rates([1.9] * 5)
     speeds[5] = speeds[4] * 0.1
     (finding,) = verdict("batch-throughput", study_of(speeds, tags=fast)).findings
-    assert "still growing at batch size 256" in finding.message
+    assert "still grows at batch size 256" in finding.message
 
 
 def test_too_much_noise_to_tell_is_quiet():
@@ -175,5 +176,5 @@ def test_it_keeps_its_promise(factor, noise):
     for _ in range(100):
         count = int(RNG.integers(4, 7))
         said = verdict("batch-throughput", study_of(rates([factor] * (count - 1), noise, 60)))
-        wrong += any(not str(f.message).startswith("Throughput is still growing") for f in said.findings)
+        wrong += any(not str(f.message).startswith("Throughput still grows") for f in said.findings)
     assert wrong <= 5

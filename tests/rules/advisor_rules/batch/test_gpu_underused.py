@@ -20,9 +20,14 @@ def with_steps(trial, wait, gap):
     return trial | {"step": step, "wait": wait * step, "compute": (1 - wait - gap) * step}
 
 
-def test_fires_and_asks_for_a_larger_batch_where_it_fits():
-    (finding,) = verdict("gpu-underused", timed(*[used(gib=8) for _ in range(3)], tags=MEMORY)).findings
-    assert "in 3 of the 3 trials, and 10% of its memory is used." in finding.message
+def example():
+    return timed(*[used(gib=8) for _ in range(3)], tags=MEMORY)
+
+
+def test_fires_and_asks_for_a_larger_batch_if_it_fits():
+    (finding,) = verdict("gpu-underused", example()).findings
+    assert "10 % of its memory" in finding.message
+    assert len(finding.trials) == 3
     assert finding.side == "low"
     (change,) = finding.changes
     assert "Raise the batch size" in change.text
@@ -39,7 +44,7 @@ QUIET = {
     "busy but for the first sample": timed({"used": np.array([0.0, 0.9, 0.95, 0.9, 0.95, 0.9])}, tags=GPU),
     "one trial of three": timed(used(), used(0.9), used(0.9), tags=GPU),
     "it waits for data": timed(*[with_steps(used(), 0.6, 0.0) for _ in range(2)], tags=GPU),
-    "the loop holds it up": timed(*[with_steps(used(), 0.0, 0.6) for _ in range(2)], tags=GPU),
+    "it waits for the loop": timed(*[with_steps(used(), 0.0, 0.6) for _ in range(2)], tags=GPU),
 }
 
 
@@ -48,7 +53,7 @@ def test_stays_quiet(study):
     assert verdict("gpu-underused", study).status == "quiet"
 
 
-def test_steps_that_explain_nothing_are_no_excuse():
+def test_fires_if_the_steps_do_not_explain_it():
     assert verdict("gpu-underused", timed(with_steps(used(), 0.02, 0.02), tags=GPU)).status == "fired"
 
 

@@ -46,24 +46,28 @@ def study_of(pairs, tags=None):
     )
 
 
-def test_a_noted_scheduler_that_watches_a_metric_fires():
+def example():
     rng = np.random.default_rng(1)
-    study = study_of([watching(rng) for _ in range(3)], [PLATEAU] * 3)
+    return study_of([watching(rng) for _ in range(3)], [PLATEAU] * 3)
+
+
+def test_a_noted_scheduler_that_watches_a_metric_fires():
+    study = example()
     said = verdict("schedule-ad-hoc", study)
     (finding,) = said.findings
-    assert "3 of the 3 good trials is lowered by a scheduler that watches a metric" in finding.message
+    assert len(finding.trials) == 3
     assert (finding.severity, finding.confidence) == ("note", 0.95)
     (spec,) = plan(study, [said]).specs
     assert spec.schedule == {"kind": "cosine"}
     assert "repeatable" in spec.notes[0]
 
 
-def test_so_does_one_that_nobody_noted():
+def test_so_does_one_that_was_not_noted():
     found = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)
         said = verdict("schedule-ad-hoc", study_of([watching(rng) for _ in range(4)]))
-        found += said.status == "fired" and "after 5 evaluations without an improvement" in said.findings[0].message
+        found += said.status == "fired" and "after 5 evaluations" in said.findings[0].message
     assert found >= 18
 
 
@@ -85,7 +89,7 @@ def test_stays_quiet(pairs):
     assert verdict("schedule-ad-hoc", study_of(pairs)).status == "quiet"
 
 
-def test_another_noted_schedule_is_believed():
+def test_another_noted_schedule_counts():
     rng = np.random.default_rng(1)
     noted = {"schedule": '{"class": "MultiStepLR", "kind": "step"}'}
     assert verdict("schedule-ad-hoc", study_of([watching(rng) for _ in range(4)], [noted] * 4)).status == "quiet"

@@ -26,17 +26,21 @@ def flat(seed=0):
     return noisy(1 + np.maximum(1 - T / 0.3, 0), seed)
 
 
+def example():
+    return study([falling(i) for i in range(3)], [falling(5 + i) for i in range(3)])
+
+
 def test_improving_trials_are_compute_bound():
-    (finding,) = verdict(RULE, study([falling(i) for i in range(3)], [falling(5 + i) for i in range(3)])).findings
-    assert str(finding.message).startswith("Training is compute-bound")
-    assert "training data too" in finding.message
+    (finding,) = verdict(RULE, example()).findings
+    assert "is compute-bound" in finding.message
+    assert "training data" in finding.message
     assert finding.confidence > 0.95
     assert len(finding.changes[2].apply(finding.changes[1].apply(study([falling()]).spec)).notes) == 2
 
 
 def test_flat_trials_are_not():
     (finding,) = verdict(RULE, study([flat(i) for i in range(3)], [flat(5 + i) for i in range(3)])).findings
-    assert str(finding.message).startswith("Training is not compute-bound")
+    assert "not compute-bound" in finding.message
 
 
 def test_a_perfect_fit_under_flat_validation_is_not_compute_bound():
@@ -45,7 +49,7 @@ def test_a_perfect_fit_under_flat_validation_is_not_compute_bound():
     assert "perfectly" in finding.message
 
 
-def test_quiet_where_the_evidence_is_mixed():
+def test_quiet_if_the_evidence_is_mixed():
     assert verdict(RULE, study([falling()], [flat(3)])).status == "quiet"
     assert verdict(RULE, study([flat()], [falling(3)])).status == "quiet"
     assert verdict(RULE, study([flat(), falling() - 0.05])).status == "quiet"
@@ -70,16 +74,13 @@ def test_seldom_gives_the_wrong_verdict(truth):
         curves = [falling(1000 * k + i) if truth == "compute-bound" else flat(1000 * k + i) for i in range(3)]
         curves = [c + rng.normal(0, 0.01, N) for c in curves]
         said = verdict(RULE, study(curves))
-        wrong += any(
-            truth not in str(f.message).split(":")[0].replace("Training is ", "", 1).split("|") for f in said.findings
-        )
+        wrong += any(not str(f.message).startswith(f"Training is {truth}:") for f in said.findings)
     assert wrong <= 0.05 * 150
 
 
 def test_the_advice_fits_the_step_counts_that_other_rules_propose():
     (bound,) = verdict(RULE, study([falling(i) for i in range(3)])).findings
     assert "final runs longer" in bound.action
-    assert "tune with short" in bound.action
-    (enough,) = verdict(RULE, study([flat(i) for i in range(3)])).findings
-    assert "not many more" in enough.action
-    assert "never tune" not in enough.action
+    assert "Tune with short" in bound.action
+    (sufficient,) = verdict(RULE, study([flat(i) for i in range(3)])).findings
+    assert "not many more" in sufficient.action

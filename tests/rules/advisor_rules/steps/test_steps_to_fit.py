@@ -37,8 +37,12 @@ def sweep(halves: list[float], failed: int = 0) -> Study:
 INSIDE = [2000.0, 1200, 600, 300, 150, 200, 500, 900]
 
 
-def test_the_fastest_trial_says_how_many_steps() -> None:
-    study = sweep(INSIDE)
+def example() -> Study:
+    return sweep(INSIDE)
+
+
+def test_the_steps_of_the_fastest_trial_are_proposed() -> None:
+    study = example()
     said = verdict("steps-to-fit", study)
     (finding,) = said.findings
     wanted = 150 * np.log2(100)  # halves until 1 % is left
@@ -54,7 +58,7 @@ def test_the_fastest_trial_says_how_many_steps() -> None:
 @pytest.mark.parametrize(
     ("halves", "low", "high"), [(INSIDE[4:] + INSIDE[:4], 1e-4, 1), ([*INSIDE[:4], 200, 150, 120, 90], 1e-2, 100)]
 )
-def test_an_end_of_the_grid_says_nothing_so_it_moves(halves: list[float], low: float, high: float) -> None:
+def test_the_grid_moves_if_the_fastest_lies_at_its_end(halves: list[float], low: float, high: float) -> None:
     halves = sorted(halves, reverse=high > 1)
     study = sweep(halves)
     (spec,) = plan(study, [verdict("steps-to-fit", study)]).specs
@@ -71,10 +75,10 @@ def test_rates_above_the_fastest_that_fail_bound_it() -> None:
     assert spec.max_train_steps == pytest.approx(150 * np.log2(100), rel=0.15)
 
 
-def test_where_nothing_fits_there_are_more_steps() -> None:
+def test_if_nothing_fits_it_asks_for_more_steps() -> None:
     study = sweep([4000.0] * 8)
     said = verdict("steps-to-fit", study)
-    assert str(said.findings[0].message).startswith("None of 8 constant learning rates")
+    assert "4,000 steps" in said.findings[0].message
     (spec,) = plan(study, [said]).specs
     assert (spec.probe, spec.max_train_steps) == ("steps", 16_000)
 

@@ -1,0 +1,82 @@
+"""Learning rates that fell as a reaction to a metric, as schedulers such as reduce on plateau make them fall."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from advisor.computed.steps.schedules import MIN_RATES, Schedule
+from advisor.model.space import FloatArray
+from advisor.model.study import Study
+from advisor.stats.trend import chance_of_at_least
+
+_MIN_IMPROVEMENT = 1e-4
+"""Minimum relative improvement of a metric; the usual default of such schedulers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """Learning rates that fell each time after a metric had not improved for the same number of evaluations."""
+
+    metric: str
+    patience: int
+    """Evaluations without an improvement before each fall."""
+    hits: int
+    """Falls that came after exactly `patience` evaluations."""
+    falls: int
+    """All falls."""
+    p: float
+    """Probability that falls at random evaluations agree at least as well."""
+
+
+def reaction(study: Study, schedules: Sequence[Schedule]) -> Reaction | None:
+    """The reaction of these trials' learning rates to a metric; None if all fell at the same steps, or too few fell.
+
+    A fixed schedule falls at the same steps in every trial, or at steps that do not depend on the metric.
+    """
+    staircases = [(s, falls) for s in schedules if len(falls := s.falls())]
+    if sum(len(f) for _, f in staircases) < 3 or len({f[0] for _, f in staircases}) < 2:
+        return None
+    names = [study.signals.get(signal) for signal in ("valid_loss", "train_eval_loss", "train_objective")]
+    metrics = list(dict.fromkeys([study.spec.objective.metric, *(n for n in names if n is not None)]))
+    reactions = [r for m in metrics if (r := _reaction_to(study, m, staircases)) is not None]
+    best = min(reactions, key=lambda r: r.p, default=None)
+    return None if best is None else replace(best, p=best.p * len(reactions))
+
+
+def _reaction_to(study: Study, metric: str, staircases: Sequence[tuple[Schedule, FloatArray]]) -> Reaction | None:
+    waits: list[int] = []
+    counts: list[FloatArray] = []
+    for schedule, falls in staircases:
+        curve = study.metric(schedule.trial, metric).finite
+        costs = curve if study.minimize or metric != study.spec.objective.metric else -curve
+        if len(costs) < MIN_RATES:
+            continue
+        at = np.searchsorted(curve.steps, falls) - 1  # the evaluation just before each fall
+        since = _since_best(costs.values, set(at.tolist()))
+        waits += [int(since[i]) for i in at if i >= 0]
+        counts += [since] * int((at >= 0).sum())
+    if len(waits) < 3:
+        return None
+    patience = max(sorted(set(waits)), key=waits.count)
+    chances = np.array([np.mean(since == patience) for since in counts])
+    hits = waits.count(patience)
+    # One fall determines the patience; only the others test it.
+    p = chance_of_at_least(hits - 1, np.sort(chances)[::-1][1:])
+    return Reaction(metric, patience, hits, len(waits), p) if patience >= 1 else None
+
+
+def _since_best(costs: FloatArray, falls: set[int]) -> FloatArray:
+    """Return the evaluations (n,) since the last improvement or fall of the learning rate, as schedulers count them."""
+    best, bad = math.inf, 0
+    since = np.empty(len(costs))
+    for i, cost in enumerate(costs.tolist()):
+        improved = cost < best - _MIN_IMPROVEMENT * abs(best) if math.isfinite(best) else True
+        best, bad = (cost, 0) if improved else (best, bad + 1)
+        since[i] = bad
+        if i in falls:
+            bad = 0
+    return since
