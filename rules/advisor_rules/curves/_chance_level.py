@@ -200,7 +200,9 @@ def _constant(study: Study, trials: Sequence[Trial]) -> Guess | None:
     for trial in trials:
         cost, twin = _constant_value(study.cost_curve(trial)), study.curve(trial, "train_objective")
         dead = (
-            0 < abs(_constant_value(twin)) < 1 if len(twin) else training(study, trial) is not None and not learned(study, trial)
+            0 < abs(_constant_value(twin)) < 1
+            if len(twin)
+            else training(study, trial) is not None and not learned(study, trial)
         )
         if math.isfinite(cost) and dead:
             costs.append(cost)

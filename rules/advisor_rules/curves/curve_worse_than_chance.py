@@ -125,7 +125,9 @@ class CurveWorseThanChance(Rule):
             )
         top = min(read, key=lambda s: (s.best, s.trial.index))
         if top.chance_below(2 * self._required(top)) < 0.5:
-            raise MissingData(f"{metric} is too noisy to compare the best trial with guessing; evaluate on more examples")
+            raise MissingData(
+                f"{metric} is too noisy to compare the best trial with guessing; evaluate on more examples"
+            )
         yield self._report(study, top, len(ranked), alpha)
 
     def _required(self, skill: Skill) -> float:
@@ -198,5 +200,7 @@ def _higher_rates(study: Study, top: Skill, *, hardly: bool) -> tuple[Change, ..
     new = boundaries.widen(name, domain, "high", math.inf) if domain.numeric else None
     if new is None:
         return ()
-    why = f"No trial learned and none failed, so the rates may be far too low. We extend the range to {setting(new[1])}."
+    why = (
+        f"No trial learned and none failed, so the rates may be far too low. We extend the range to {setting(new[1])}."
+    )
     return (SetRange(parameter=name, low=new[0], high=new[1], scale=domain.scale, why=why),)

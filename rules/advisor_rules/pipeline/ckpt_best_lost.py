@@ -83,7 +83,9 @@ class CkptBestLost(Rule):
             evidence=(
                 CurveEvidence(
                     metrics=(metric,),
-                    caption=say("{n} of the {of} best trials do not keep their best step.", n=len(lost), of=len(trials)),
+                    caption=say(
+                        "{n} of the {of} best trials do not keep their best step.", n=len(lost), of=len(trials)
+                    ),
                     trials=tuple(r.trial.id for r in lost),
                     marks=tuple(m for r in lost for m in _marks(r)),
                 ),
@@ -119,7 +121,9 @@ def _message(study: Study, top: Remainder, lost: int, judged: int) -> Message:
         step=study.at(top.best_step),
         remains=remains,
         unknown="" if top.logged else " It logged no checkpoints, so its best step is lost unless you saved it.",
-        others=say(" The same holds for {lost} of the {judged} best trials.", lost=lost, judged=judged) if judged > 1 else "",
+        others=say(" The same holds for {lost} of the {judged} best trials.", lost=lost, judged=judged)
+        if judged > 1
+        else "",
     )
 
 

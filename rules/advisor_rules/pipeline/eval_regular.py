@@ -50,9 +50,7 @@ class EvalRegular(Rule):
         """At most one finding, if most trials show it."""
         judged = timings(study, self.tolerance)
         if not judged:
-            raise MissingData(
-                f"no trial has 11 evaluations of {study.spec.objective.metric}; evaluate more often"
-            )
+            raise MissingData(f"no trial has 11 evaluations of {study.spec.objective.metric}; evaluate more often")
         irregular = [t for t in judged if t.irregular(self.off)]
         if 2 * len(irregular) > len(judged):
             yield self._report(study, irregular, len(judged))
@@ -109,7 +107,9 @@ class EvalRegular(Rule):
             (f"intervals off by more than {Percent(self.tolerance)}, in steps", off),
         ]
         if by_clock:
-            rows.append((f"intervals off by more than {Percent(self.tolerance)}, in seconds", say("{off}", off=_off(by_clock))))
+            rows.append(
+                (f"intervals off by more than {Percent(self.tolerance)}, in seconds", say("{off}", off=_off(by_clock)))
+            )
         return FigureEvidence(rows=tuple(rows))
 
 

@@ -117,7 +117,10 @@ class EvalSize(Rule):
         yield "assumed correlation of errors", say("{agreement}", agreement=self.agreement)
         yield f"range of the {len(trials)} best trials", say("{spread}", spread=float(found.spread))
         rare = Percent(self.false_alarms)
-        yield "detectable range", say("{least} (exceeded by {rare} of equal trials)", least=float(found.least), rare=rare)
+        yield (
+            "detectable range",
+            say("{least} (exceeded by {rare} of equal trials)", least=float(found.least), rare=rare),
+        )
         yield "p-value of the range if the trials are equal", say("{p}", p=Probability(found.p))
         yield "best to median trial", say("{gain}", gain=gain)
         yield "limit of the detectable range, share of that", say("{limit}", limit=Percent(self.blur))
