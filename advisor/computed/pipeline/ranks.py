@@ -1,4 +1,4 @@
-"""What the ranks of a distributed training noted of themselves."""
+"""Facts that the ranks of a distributed training logged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from advisor.model.study import Trial
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks of one trial, two or more."""
+    """The two or more ranks of one trial."""
 
     world_size: int
     parallel: str
@@ -21,30 +21,34 @@ class Ranks:
     facts: Mapping[str, Any]
 
     def values(self, name: str) -> list[Any]:
-        """A fact of the ranks that noted it, in the order of ranks; empty where none did."""
-        said = self.facts.get(name)
-        if not isinstance(said, Mapping):
+        """A fact of each rank that logged it, in the order of ranks."""
+        fact = self.facts.get(name)
+        if not isinstance(fact, Mapping):
             return []
-        if "same" in said:
-            return [] if said["same"] is None else [said["same"]] * self.world_size
-        listed = said.get("by_rank")
+        if "same" in fact:
+            return [] if fact["same"] is None else [fact["same"]] * self.world_size
+        listed = fact.get("by_rank")
         return [v for v in listed if v is not None and v != "..."] if isinstance(listed, list) else []
 
     def differ(self, name: str) -> bool:
-        """Whether ranks noted different values of a fact."""
+        """Whether ranks logged different values of a fact."""
         return len({repr(v) for v in self.values(name)}) > 1
 
     def agree(self, name: str) -> bool:
-        """Whether two ranks or more noted a fact, all the same value."""
+        """Whether at least two ranks logged a fact, all with the same value."""
         return len(self.values(name)) > 1 and not self.differ(name)
 
     def count(self, name: str) -> int:
-        """How many ranks noted that the fact is true."""
+        """Number of ranks that logged the fact as true."""
         return sum(v is True for v in self.values(name))
+
+    def shown(self, name: str) -> str:
+        """The values of a fact on the first eight ranks, as text."""
+        return ", ".join(map(str, self.values(name)[:8])) or "unknown"
 
 
 def read(trial: Trial) -> Ranks | None:
-    """The ranks of a trial; None where it had one only, or noted nothing that can be read."""
+    """The ranks of a trial; None if it had only one, or logged nothing readable."""
     try:
         noted = json.loads(trial.facts.get("ranks", ""))
         world, parallel, facts = int(noted["world_size"]), str(noted.get("parallel", "other")), noted.get("facts", {})
@@ -53,20 +57,20 @@ def read(trial: Trial) -> Ranks | None:
     return Ranks(world, parallel, facts) if world > 1 and isinstance(facts, Mapping) else None
 
 
-def shares_data(trial: Trial, told: Ranks) -> bool | None:
-    """Whether an epoch goes through the training data once on all ranks together; False: once on each; None if that is unknown."""
+def shares_data(trial: Trial, world: Ranks) -> bool | None:
+    """Whether all ranks together go through the training data once per epoch; False if each rank does; None if unknown."""
     steps, total = trial.fact("steps_per_epoch"), trial.fact("n_train")
     visited = steps * trial.fact("batch_size")
-    if not (steps >= 4 and visited > 0):  # of fewer steps, the last one, which may not be full, is too large a part
-        shards = [n for n in told.values("shard_examples") if isinstance(n, int)]
-        visited = sum(shards) / len(shards) * told.world_size if shards and told.values("loader_seed") else math.nan
+    if not (steps >= 4 and visited > 0):  # the last step may not be full: with fewer steps it would weigh too much
+        shards = [n for n in world.values("shard_examples") if isinstance(n, int)]
+        visited = sum(shards) / len(shards) * world.world_size if shards and world.values("loader_seed") else math.nan
     if not (visited > 0 and total > 0):
         return None
-    return visited < max(1.5, 0.75 * told.world_size) * total
+    return visited < max(1.5, 0.75 * world.world_size) * total
 
 
 def sampler_shares(trial: Trial) -> bool:
-    """Whether the training's sampler is one that shares the data out among ranks, and shuffles it by one seed for all."""
+    """Whether the sampler splits the data among ranks and shuffles it with one common seed."""
     try:
         sampler = json.loads(trial.facts.get("loader", ""))["sampler"]
     except (ValueError, KeyError, TypeError):
@@ -75,11 +79,11 @@ def sampler_shares(trial: Trial) -> bool:
 
 
 def world_size(trial: Trial) -> int:
-    """How many ranks trained together; 1 where none were noted."""
-    found = read(trial)
-    return 1 if found is None else found.world_size
+    """Number of ranks; 1 if none were logged."""
+    ranks = read(trial)
+    return 1 if ranks is None else ranks.world_size
 
 
 def hooked(trial: Trial) -> bool:
-    """Whether an adapter watched the training, so that what it did not note was not there."""
+    """Whether an adapter logged the training, so that a missing fact means its absence."""
     return "schema" in trial.facts

@@ -1,4 +1,4 @@
-"""What trials noted of how they were run: what it takes to run them again."""
+"""How trials were run: their command, configuration and code."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from advisor.model.study import Trial
 
 
 def reproduction(trial: Trial) -> tuple[tuple[str, str], ...]:
-    """(what, value) of what the trial noted: its command, the configuration files that this names, and the state of its code."""
-    said = [
+    """(kind, value) of the command, the configuration files it names and the state of the code, as far as the trial logged them."""
+    facts = [
         ("command", trial.facts.get("command", "")),
         ("configuration", ", ".join(_files(trial))),
         ("code", _code(trial)),
     ]
-    return tuple((what, value) for what, value in said if value)
+    return tuple((kind, value) for kind, value in facts if value)
 
 
 def _files(trial: Trial) -> list[str]:
@@ -28,5 +28,5 @@ def _files(trial: Trial) -> list[str]:
 def _code(trial: Trial) -> str:
     commit = trial.facts.get("git_commit", "")
     dirty = trial.facts.get("git_dirty") == "true"
-    # The hook keeps what differs from the commit as an artifact of this name.
+    # The hook stores the uncommitted changes as an artifact of this name.
     return f"commit {commit[:12]}{', with the changes in reproduce/git.diff' if dirty else ''}" if commit else ""

@@ -1,4 +1,4 @@
-"""What guessing scores, and whether trials do better: a level of chance that is known, else the first evaluation."""
+"""The score of guessing, and whether trials beat it: a known level of chance, else the first evaluation."""
 
 from __future__ import annotations
 
@@ -12,58 +12,61 @@ import numpy as np
 from scipy import stats
 
 from advisor.computed.pipeline.validation import unit_of_shares
+from advisor.model.message import Message, Objective, say
 from advisor.model.space import FloatArray, as_number, words_of
 from advisor.model.study import Curve, Signal, Study, Trial
-from advisor.stats.curve import MIN_POINTS, noise, point_rise, rise_over_lowest
+from advisor.stats import distributions as stats
+from advisor.stats.curve import FEWEST as MIN_POINTS
+from advisor.stats.curve import noise, point_rise, rise_over_lowest
 
-_NOT_OF_CLASSES = set("mse mae rmse squared absolute angular relative pixel recon reconstruction".split())
-_FOLLOWS_NOTHING = set("mcc kappa r2 pearson spearman corr correlation".split())
-_OF_PRECISION = {"pr", "prc", "precision", "recall"}
-"""Words of areas under a curve of precision, whose level by chance is the share of positives."""
+_REGRESSION = set("mse mae rmse squared absolute angular relative pixel recon reconstruction".split())
+_ZERO_BY_CHANCE = set("mcc kappa r2 pearson spearman corr correlation".split())
+_PRECISION = {"pr", "prc", "precision", "recall"}
+"""Words of areas under a precision curve; guessing scores the share of positives there."""
 _ERRORS = {"error", "err"}
 _ENTROPY = set("loss nll ce xent entropy crossentropy".split())
 _TRAINING: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
-_COUNTED = 10
-"""Steps between evaluations from which on step 0 is before training; fewer are epochs, the first of which counts as 0 too."""
-_FAR = 1.5
-"""Times the loss of guessing beyond which a loss that falls is a sum, or has another unit. Ours."""
-_STILL = 0.8
-"""Share of the evaluations at one value from which on a curve stands still."""
+_MIN_INTERVAL = 10
+"""Minimum steps between evaluations for step 0 to mean before training; epochs may count from 0, too."""
+_MAX_LOSS = 1.5
+"""A falling loss above this multiple of the loss of guessing is a sum, or has another unit. Our choice."""
+_CONSTANT = 0.8
+"""Minimum share of evaluations at one value in a constant curve."""
 MATERIAL = 0.02
-"""Smallest share of a loss whose fall means that something was learned."""
+"""Minimum fall of a loss, as a share of it, that shows learning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What a model that learned nothing scores, as a cost."""
+    """The score of a model that learned nothing, as a cost."""
 
     cost: float
     perfect: float
-    """The cost of a perfect score; NaN where that is unknown."""
+    """The cost of a perfect score; NaN if unknown."""
     error: float
     """Standard error of the cost of guessing."""
-    said: str
-    """In words, to follow "no better than"."""
+    words: Message
+    """A phrase to follow "better than"."""
     known: bool = True
-    """Whether it is a level of chance, not just the first evaluation."""
+    """False for the first evaluation of a trial."""
     right: float = math.nan
-    """What share of the answers, in the metric's unit, guessing gets right; NaN for what is no such share."""
+    """Share of answers that guessing gets right, in the metric's unit; NaN for other metrics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """How far the best level of a trial lies beyond guessing."""
+    """How much better than guessing the best level of a trial is."""
 
     trial: Trial
     guess: Guess
     best: float
-    """Cost of the trial's best level: a median over a tenth of its evaluations, or its best value where they are few."""
+    """Cost of the trial's best level: a median over a tenth of its evaluations, or its best value if they are few."""
     error: float
     """Standard error of the gain."""
     p: float
-    """How often a trial that learned nothing would seem to gain as much."""
+    """p-value of the gain: the probability that a trial that learned nothing gains as much."""
     scale: float
-    """From guessing to a perfect score; where that is unknown, the spread of the study's results."""
+    """Distance from guessing to a perfect score; the range of the study's results if that is unknown."""
 
     @property
     def share(self) -> float:
@@ -77,37 +80,33 @@ class Skill:
 
     @property
     def counts_answers(self) -> bool:
-        """Whether the metric is a share of right answers, of which it is known how many guessing gets."""
+        """Whether the metric is a share of right answers with a known level of chance."""
         return math.isfinite(self.guess.right)
 
     def above(self, material: float, alpha: float) -> bool:
-        """Whether the gain is surely more than `material`, a share of the scale, or doubles what guessing gets right.
+        """Whether the gain is significantly more than `material`, a share of the scale, or than what guessing gets right.
 
-        Where no perfect score is known, any gain will do.
+        If no perfect score is known, any gain counts.
         """
-        least = material * self.scale if self.knows_perfect else 0.0
+        minimum = material * self.scale if self.knows_perfect else 0.0
         if self.counts_answers:
-            least = min(least, self.guess.right)
+            minimum = min(minimum, self.guess.right)
         gain = self.guess.cost - self.best
-        return self.p <= alpha and gain - self.error * float(stats.norm.isf(alpha)) > least
+        return self.p <= alpha and gain - self.error * float(stats.norm.isf(alpha)) > minimum
 
     def chance_below(self, share: float) -> float:
-        """Probability, from the noise alone, that the true gain is less than a share of the scale."""
+        """Probability, from the noise, that the true gain is less than a share of the scale."""
         if self.error <= 0:
             return float(self.share < share)
         return float(stats.norm.cdf((share - self.share) * self.scale / self.error))
 
 
 def skills(study: Study, trials: Sequence[Trial]) -> list[Skill]:
-    """The skill of the trials of which it can be told: of all where a level of chance is known."""
+    """The skill of each trial that can be compared with guessing; all of them if a level of chance is known."""
     known = _known(study) or _constant(study, trials)
     start = _usual_start(study, trials)
-    found = []
-    for trial in trials:
-        guess = known or _first(study, trial, start)
-        if guess is not None:
-            found.append(_skill(study, trial, guess))
-    return found
+    guesses = [(trial, known or _first(study, trial, start)) for trial in trials]
+    return [_skill(study, trial, guess) for trial, guess in guesses if guess is not None]
 
 
 def _skill(study: Study, trial: Trial, guess: Guess) -> Skill:
@@ -124,11 +123,11 @@ def _skill(study: Study, trial: Trial, guess: Guess) -> Skill:
     return Skill(trial, guess, best, guess.error, min(1.0, len(values) * chance), scale)
 
 
-# --- levels of chance that are known ---------------------------------------------------------------------------------------------
+# --- known levels of chance ------------------------------------------------------------------------------------------------------
 
 
 def _known(study: Study) -> Guess | None:
-    """By what the trials noted (the value itself, the number of classes, their sizes) or by the metric's name."""
+    """Derived from the value, the number of classes or the class sizes that trials logged, or from the metric's name."""
     facts: dict[str, str] = {}
     for trial in study.trials:
         facts.update({k: v for k, v in trial.facts.items() if k not in facts})
@@ -145,7 +144,7 @@ def _known(study: Study) -> Guess | None:
 
 
 def _shares(facts: Mapping[str, str]) -> FloatArray:
-    """How the validation examples are spread over the classes; empty where that is unknown."""
+    """Share of validation examples in each class; empty if unknown."""
     counts = _loads(facts.get("valid_class_counts"))
     if isinstance(counts, list) and len(counts) > 1 and all(isinstance(c, int | float) for c in counts) and sum(counts):
         return np.array(counts, dtype=np.float64) / sum(counts)
@@ -154,21 +153,21 @@ def _shares(facts: Mapping[str, str]) -> FloatArray:
 
 
 def _in_other_unit(study: Study, entropy: float) -> bool:
-    """Whether a loss is no mean over the examples: it fell by half or more, and yet is far above that of guessing all along."""
+    """Whether a loss is not a mean over examples: it fell by half or more and is still far above that of guessing."""
     best = study.ranked()[0]
     cost = float(study.costs[best.index])
     summed = bool(set(words_of(study.spec.objective.metric)) & _ENTROPY)
-    return summed and cost > _FAR * entropy and float(study.cost_curve(best).finite.values[0]) >= 2 * cost
+    return summed and cost > _MAX_LOSS * entropy and float(study.cost_curve(best).finite.values[0]) >= 2 * cost
 
 
 def _by_name(metric: str, shares: FloatArray, unit: float) -> tuple[float, float] | None:
-    """(value by guessing, perfect value) of a metric over classes of these `shares`, may be empty; None if nothing tells."""
+    """(value of guessing, perfect value) of a metric over classes of these `shares`, which may be empty; None if unknown."""
     words = set(words_of(metric))
-    if words & {"auc", "auroc", "rocauc"} and not words & _OF_PRECISION:
+    if words & {"auc", "auroc", "rocauc"} and not words & _PRECISION:
         return 0.5 * unit, unit
-    if words & _FOLLOWS_NOTHING:
+    if words & _ZERO_BY_CHANCE:
         return 0.0, 1.0
-    if not len(shares) or words & _NOT_OF_CLASSES:
+    if not len(shares) or words & _REGRESSION:
         return None
     best_of = next((int(w[3:]) for w in words if w.startswith("top") and w[3:].isdigit()), 0)
     right = float(np.sort(shares)[::-1][: max(best_of, 1)].sum())
@@ -183,48 +182,52 @@ def _by_name(metric: str, shares: FloatArray, unit: float) -> tuple[float, float
 
 
 def _guess(study: Study, value: float, perfect: float, examples: float) -> Guess:
-    """With the error that a share has among so many validation examples; a loss by guessing is about the same for each of them."""
+    """Add the sampling error of a share over the validation examples; a loss of guessing has next to none."""
     unit = unit_of_shares(study)
     share, words = value / unit, set(words_of(study.spec.objective.metric))
-    counted = perfect in (1.0, 100.0) or (bool(words & _ERRORS) and not words & _NOT_OF_CLASSES)
+    counted = perfect in (1.0, 100.0) or (bool(words & _ERRORS) and not words & _REGRESSION)
     error = unit * math.sqrt(share * (1 - share) / examples) if counted and examples > 0 and 0 < share < 1 else 0.0
     right = abs(value - (0.0 if perfect else unit)) if counted else math.nan
-    return Guess(_cost(study, value), _cost(study, perfect), error, f"guessing, which scores {value:.4g}", right=right)
+    phrase = say("guessing, which scores {value}", value=Objective(value))
+    return Guess(_cost(study, value), _cost(study, perfect), error, phrase, right=right)
 
 
 def _constant(study: Study, trials: Sequence[Trial]) -> Guess | None:
-    """The best share at which two or more trials stand still from their second evaluation on: they give one answer to everything.
+    """The best share at which two or more trials are constant after their first evaluation: they give one answer to everything.
 
-    They do so on training data, too, or their training loss does not fall: a small validation set stands still by itself.
+    They must do so on training data, too, or their training loss must not fall: a small validation set may be constant anyway.
     """
     costs = []
     for trial in trials:
-        cost, twin = _still(study.cost_curve(trial)), study.curve(trial, "train_objective")
+        cost, twin = _constant_value(study.cost_curve(trial)), study.curve(trial, "train_objective")
         dead = (
-            0 < abs(_still(twin)) < 1 if len(twin) else training(study, trial) is not None and not learned(study, trial)
+            0 < abs(_constant_value(twin)) < 1
+            if len(twin)
+            else training(study, trial) is not None and not learned(study, trial)
         )
         if math.isfinite(cost) and dead:
             costs.append(cost)
     if len(costs) < 2 or max(abs(c) for c in costs) > 1:
         return None
     value, perfect = study.objective_value(min(costs)), 0.0 if study.minimize else 1.0
-    return Guess(min(costs), _cost(study, perfect), 0.0, f"{value:.4g}, where {len(costs)} trials stand still")
+    phrase = say("{value}, at which {n} trials are constant", value=Objective(value), n=len(costs))
+    return Guess(min(costs), _cost(study, perfect), 0.0, phrase)
 
 
-def _still(curve: Curve) -> float:
-    """The value at which the curve stands, exactly, from its second point on; NaN if it moves, or has too few points."""
+def _constant_value(curve: Curve) -> float:
+    """The exact value at which the curve is constant after its first point; NaN if it moves or has too few points."""
     values = curve.finite.values[1:]
     if len(values) < MIN_POINTS:
         return math.nan
     usual = float(np.median(values))
-    return usual if float(np.mean(values == usual)) >= _STILL else math.nan
+    return usual if float(np.mean(values == usual)) >= _CONSTANT else math.nan
 
 
-# --- the first evaluation in their place ------------------------------------------------------------------------------------------
+# --- the first evaluation if no level is known ------------------------------------------------------------------------------------
 
 
 def _first(study: Study, trial: Trial, usual: tuple[float, float]) -> Guess | None:
-    """The trial's first evaluation, or the trials' usual one if that is better; None where the trial may have learned before it."""
+    """The trial's first evaluation, or the usual one if that is better; None if the trial may have learned before it."""
     curve = study.cost_curve(trial).finite
     if len(curve) < 2:
         return None
@@ -232,9 +235,9 @@ def _first(study: Study, trial: Trial, usual: tuple[float, float]) -> Guess | No
     own = float(curve.values[0]), scatter if math.isfinite(scatter) else 0.0
     cost, error = min(own, usual)
     perfect = _cost(study, _perfect(study, study.objective_value(cost)))
-    said = f"the first evaluation, which is {study.objective_value(cost):.4g}"
-    guess = Guess(cost, perfect, error, said, known=False)
-    before = curve.steps[0] <= 0 and curve.steps[1] - curve.steps[0] >= _COUNTED
+    phrase = say("its first evaluation, which is {value}", value=Objective(study.objective_value(cost)))
+    guess = Guess(cost, perfect, error, phrase, known=False)
+    before = curve.steps[0] <= 0 and curve.steps[1] - curve.steps[0] >= _MIN_INTERVAL
     if before or _skill(study, trial, guess).above(MATERIAL, 0.05):
         return guess
     return guess if training(study, trial) is not None and not learned(study, trial) else None
@@ -251,7 +254,7 @@ def _usual_start(study: Study, trials: Sequence[Trial]) -> tuple[float, float]:
 
 
 def training(study: Study, trial: Trial) -> tuple[str, Curve] | None:
-    """The training loss that shows the start of the training best; None where none was logged as early as the first evaluation."""
+    """(name, curve) of a training loss logged as early as the first evaluation; None if there is none."""
     first = study.cost_curve(trial).finite.steps[:1]
     for signal in _TRAINING:
         curve = study.curve(trial, signal).finite
@@ -261,14 +264,14 @@ def training(study: Study, trial: Trial) -> tuple[str, Curve] | None:
 
 
 def learned(study: Study, trial: Trial) -> bool:
-    """Whether the trial's training loss fell, materially and beyond noise."""
-    found = training(study, trial)
-    fall = point_rise(found[1].values, 0) if found else None
+    """Whether the trial's training loss fell materially and beyond noise."""
+    loss = training(study, trial)
+    fall = point_rise(loss[1].values, 0) if loss else None
     return fall is not None and fall.p <= 0.05 and fall.height > MATERIAL * abs(fall.level)
 
 
 def _perfect(study: Study, near: float) -> float:
-    """The perfect value of the objective: 0 for what is minimised and never negative, 1 for shares; NaN where it is unknown."""
+    """The perfect value of the objective: 0 for minimised values that are never negative, 1 for shares; NaN if unknown."""
     costs = study.costs[np.isfinite(study.costs)]
     if study.minimize:
         return 0.0 if near > 0 and costs.min() >= 0 else math.nan

@@ -1,4 +1,4 @@
-"""What is left of a trial when its training has ended: the value in its checkpoints, or at its last step."""
+"""The value of a trial that remains after training: in its checkpoints, or at its last step."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from advisor.stats.curve import Rise, point_rise
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """The best step of a trial and what is left of it."""
+class Remainder:
+    """The best step of a trial, and the evaluation whose model remains."""
 
     trial: Trial
     curve: Curve
-    noted: bool
-    """Whether the run noted its checkpoints."""
+    logged: bool
+    """Whether the run logged its checkpoints."""
     source: str
-    """Where the value that is left comes from."""
-    left: int
-    """Index of the evaluation that is left; -1 where none is."""
+    """Where the remaining value comes from, as a phrase."""
+    index: int
+    """Index of the remaining evaluation; -1 if no checkpoint was kept."""
     rise: Rise | None
+    """From the best level to the remaining value; None if no checkpoint was kept."""
 
     @property
     def p(self) -> float:
-        """p-value of the loss; 0 where nothing was kept."""
+        """p-value of the rise; 0 if no checkpoint was kept."""
         return 0.0 if self.rise is None else self.rise.p
 
     @property
     def share(self) -> float:
-        """The loss as a share of the curve's range."""
+        """The rise as a share of the curve's range."""
         return 1.0 if self.rise is None else self.rise.share
 
     @property
@@ -49,33 +50,33 @@ class Left:
 
     @property
     def step(self) -> int:
-        """The step of the evaluation that is left."""
-        return int(self.curve.steps[self.left])
+        """The step of the remaining evaluation."""
+        return int(self.curve.steps[self.index])
 
 
-def read_left(study: Study, trial: Trial) -> Left | None:
-    """What is left of the trial; None where its curve is too short to tell."""
+def read_remainder(study: Study, trial: Trial) -> Remainder | None:
+    """What remains of the trial; None if its curve is too short."""
     curve = study.cost_curve(trial).finite
-    noted = _checkpoints(trial)
-    if noted is None:
-        left, source = len(curve) - 1, "at its last step"
+    logged = _checkpoints(trial)
+    if logged is None:
+        index, source = len(curve) - 1, "at its last step"
     else:
-        steps, chosen = noted
+        steps, chosen = logged
         if not steps and chosen is None:
-            return Left(trial, curve, True, "", -1, None)
+            return Remainder(trial, curve, True, "", -1, None)
         # A checkpoint has the value of the last evaluation up to its step.
         at = np.clip(np.searchsorted(curve.steps, steps if chosen is None else [chosen], side="right") - 1, 0, None)
-        left = int(at[np.argmin(curve.values[at])])
+        index = int(at[np.argmin(curve.values[at])])
         source = "in its best checkpoint" if chosen is None else "in the checkpoint that was chosen"
-    rise = point_rise(curve.values, left)
-    return None if rise is None else Left(trial, curve, noted is not None, source, left, rise)
+    rise = point_rise(curve.values, index)
+    return None if rise is None else Remainder(trial, curve, logged is not None, source, index, rise)
 
 
 def _checkpoints(trial: Trial) -> tuple[list[float], float | None] | None:
-    """(steps kept, step chosen) as the run noted them; None where it noted none, or nothing that can be read."""
+    """(steps of kept checkpoints, step of the chosen one) as logged; None if missing or unreadable."""
     try:
         noted = json.loads(trial.facts.get("checkpoints", ""))
-        if noted["policy"] == "none":  # the hook kept none; the user may have kept some himself
+        if noted["policy"] == "none":  # the hook kept none; the user may have kept some
             return None
         steps = [s for entry in noted["kept"] if math.isfinite(s := as_number(entry["step"]))]
         chosen = as_number(noted.get("chosen"))

@@ -1,4 +1,4 @@
-"""Trials whose settings differ and whose curves are the same, bit by bit: what those settings did not change."""
+"""Trials with different settings and identical curves: these settings had no effect."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from advisor.model.space import is_learning_rate
 from advisor.model.study import Curve, Signal, Study, Trial
 
 _RESULTS: tuple[Signal, ...] = ("train_loss", "train_eval_loss", "train_objective", "valid_loss", "grad_norm")
-"""What training brings about, beside the objective; times and learning rates are not."""
+"""Results of training besides the objective."""
 
 Setting: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Twins:
-    """Trials of two or more settings with one and the same set of curves."""
+    """Trials of two or more settings with identical curves."""
 
     trials: tuple[Trial, ...]
     names: tuple[str, ...]
-    """The hyperparameters that differ among them, in the order of the alphabet."""
+    """The hyperparameters that differ among them, sorted."""
     settings: int
     moves: int
-    """How often the curve that moved most often went to another value."""
+    """Changes of value in the curve that changes most often."""
     p: float
-    """How often chance alone makes so many of the study's settings agree: see `read`."""
+    """Probability that so many of the study's settings agree by chance, see `read_identical`."""
 
 
 @dataclass(frozen=True)
-class Identical:
-    """All that a study shows of it."""
+class IdenticalCurves:
+    """The groups of identical curves in a study."""
 
     judged: tuple[Trial, ...]
-    """Trials with a curve that moves."""
+    """Trials with a curve that is not constant."""
     settings: int
     """Distinct settings among them."""
     varied: tuple[str, ...]
@@ -50,15 +50,15 @@ class Identical:
     """The largest group first."""
     _settings: Mapping[int, Setting]
     _curves: Mapping[int, bytes]
-    """By the index of the trial."""
+    """By index of the trial."""
 
     @property
     def seeds_shared(self) -> bool:
-        """Whether any two settings were trained with the same seed, or with none that was noted."""
+        """Whether two settings share a seed, or logged none."""
         return len({t.seed for t in self.judged}) < self.settings
 
     def never_matter(self, names: Collection[str]) -> bool:
-        """Whether curves are the same wherever settings differ in nothing but these hyperparameters, the seed included."""
+        """Whether all trials that share a seed and differ only in these hyperparameters have identical curves."""
         groups: dict[object, dict[Setting, set[bytes]]] = defaultdict(lambda: defaultdict(set))
         for trial in self.judged:
             setting = self._settings[trial.index]
@@ -68,11 +68,11 @@ class Identical:
         return bool(pairs) and all(len(set(curves)) == 1 for curves in pairs)
 
 
-def read(study: Study, false_alarms: float) -> Identical:
-    """Which settings have the same curves, of all that training brings about: objective, losses, gradient norm.
+def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
+    """The settings with identical results: objective, losses, gradient norm.
 
-    The chance is that of a coin: two trainings that differ at all are taken to agree in every other value to which their curve
-    moves, over the one curve that moves most often, for every way to choose so many settings. Logged digits make it far less.
+    For the p-value, two different trainings agree in each new value of a curve with probability one half, over the curve that
+    changes most often, for every way to choose so many settings. With all logged digits the true probability is far lower.
     """
     curves, moves = {}, {}
     for trial in study.trials:
@@ -96,17 +96,17 @@ def read(study: Study, false_alarms: float) -> Identical:
         if len(same) > 1:
             often = moves[group[0].index]
             twins.append(Twins(tuple(group), _varied(same), len(same), often, _chance(len(same), many, often)))
-    found = sorted((t for t in twins if t.p <= false_alarms), key=lambda t: (-t.settings, t.trials[0].index))
-    return Identical(tuple(judged), many, _varied(set(settings.values())), tuple(found), settings, curves)
+    significant = sorted((t for t in twins if t.p <= false_alarms), key=lambda t: (-t.settings, t.trials[0].index))
+    return IdenticalCurves(tuple(judged), many, _varied(set(settings.values())), tuple(significant), settings, curves)
 
 
 def copied(group: Twins, varied: Sequence[str]) -> bool:
-    """Whether so much differs that no training could fail to show it: a learning rate, or two hyperparameters and all there are."""
+    """Whether the settings differ so much that any training shows it: in a learning rate, or in all of several hyperparameters."""
     return any(map(is_learning_rate, group.names)) or (len(group.names) > 1 and set(group.names) == set(varied))
 
 
 def _results(study: Study, trial: Trial) -> list[Curve]:
-    """The curves of what the trial brought about, each once; an empty one where it logged none."""
+    """The result curves of the trial, each once; empty if not logged."""
     names = dict.fromkeys([study.spec.objective.metric, *(study.signals[s] for s in _RESULTS if s in study.signals)])
     return [study.metric(trial, name) for name in names]
 
@@ -116,17 +116,17 @@ def _moves(curve: Curve) -> int:
 
 
 def _setting(study: Study, trial: Trial) -> Setting:
-    """Names and values of what was searched and may change a result."""
+    """Names and values of the searched hyperparameters that can change a result."""
     return tuple(part for part in repeats.key(trial) if part[0] in study.searched and not kinds.is_of_machine(part[0]))
 
 
 def _varied(settings: Collection[Setting]) -> tuple[str, ...]:
-    """The hyperparameters whose values differ among settings."""
+    """Hyperparameters whose values differ among settings."""
     common = set[tuple[str, str]].intersection(*map(set, settings)) if settings else set()
     return tuple(sorted({name for setting in settings for name, _ in set(setting) - common}))
 
 
 def _chance(same: int, settings: int, moves: int) -> float:
-    """Expected number of groups of `same` settings, of all, whose curves of so many moves agree as coins do; at most 1."""
+    """Expected number of groups of `same` settings whose curves agree by chance in all moves; at most 1."""
     ways = math.lgamma(settings + 1) - math.lgamma(same + 1) - math.lgamma(settings - same + 1)
     return math.exp(min(ways - moves * (same - 1) * math.log(2), 0.0))

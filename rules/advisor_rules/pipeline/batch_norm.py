@@ -12,72 +12,78 @@ from advisor.engine.rule import Count, Factor, Rule
 from advisor.model.change import Advise
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Severity
+from advisor.model.message import Message, listed, say
 from advisor.model.study import Study, Trial
+from advisor_rules.pipeline._ranges import count_range
 
 
 class BatchNorm(Rule):
-    """Batch norm takes its statistics from few examples, or from another number of them in each trial.
+    """Batch norm takes its statistics from few examples, or from a different number of them in each trial.
 
     ## What it looks at
-    Models with batch norm that is not frozen, and from how many examples each layer takes its mean and variance: one batch on one
-    device, micro-batches of accumulated gradients taken by themselves; the batches of all devices where layers are synchronised.
+    Models with batch norm that is not frozen: from how many examples does each layer take its mean and variance? It is one batch on
+    one device, or one micro-batch of accumulated gradients; synchronised layers use the batches of all devices.
 
     ## Why it matters
-    The fewer the examples, the noisier the statistics, and the further those of the training are from the running ones used in
-    evaluations. That noise also regularises: where the number changes with the batch size or the number of devices, trials that
-    seem to differ in one thing differ in two.
+    With few examples the statistics are noisy and differ from the running ones that evaluations use. This noise also regularises:
+    if its size changes with the batch size or the number of devices, trials that seem to differ in one thing differ in two.
 
     ## What to do
-    Where batch norm can be replaced, use layer norm or group norm, which know no batch. Otherwise take statistics from the same
-    number of examples whatever the batch size, about 64: synchronise small batches across devices, split large ones (ghost batch
-    norm).
+    Replace batch norm by layer norm or group norm if you can; they do not depend on the batch. Otherwise take statistics from about
+    64 examples whatever the batch size: synchronise small batches across devices, split large ones (ghost batch norm).
 
     ## How sure
-    Sizes are noted facts, and chance raises no finding. From how many examples on statistics are good enough depends on the model;
-    convolutions average over positions as well, hence the confidence of 0.8.
-
-    Example: "In 6 of 6 trials, batch norm takes its statistics from 4 examples."
+    Sizes are logged facts, so chance raises no finding. How many examples are enough depends on the model, because convolutions
+    also average over positions. Confidence is therefore 0.8.
     """
 
     playbook: ClassVar[str] = "Batch normalization implementation details"
     goal: ClassVar[Goal] = "pipeline"
 
     few: Count = 16
-    """Examples from which statistics are good enough. From published image classification, where errors rise below 16 a device."""
+    """Minimum number of examples for reliable statistics. In published image classification, errors rise below 16 per device."""
     very_few: Count = 8
-    """Examples below which they do real harm: there, errors rise by more than one percentage point."""
+    """Minimum number of examples without serious harm. Below it, published errors rise by more than one percentage point."""
     apart: Factor = 2.0
-    """How many times as many examples make statistics different ones. Our choice."""
+    """Minimum ratio between the numbers of examples of two trials that counts as a difference. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """At most two findings: statistics from few examples in most trials, and from different numbers of them."""
         noted = [(t, n) for t in study.trials if (n := norms.batch_norm(t)) is not None]
         if not noted:
-            raise MissingData("no trial noted the layers of its model; the hook does")
+            raise MissingData("no trial logged the layers of its model; the hook does")
         having = [(t, n) for t, n in noted if n.layers > 0]
         known = [(t, n) for t, n in having if math.isfinite(n.examples)]
         if having and not known:
-            raise MissingData("the models have batch norm, but no trial noted its batch size; log batch_size")
+            raise MissingData("the models have batch norm, but no trial logged its batch size; log batch_size")
         small = [(t, n) for t, n in known if n.examples < self.few]
         if 2 * len(small) > len(known):
             severity: Severity = "warning" if min(n.examples for _, n in small) < self.very_few else "note"
-            message = f"In {len(small)} of {len(known)} trials, batch norm takes its statistics from {_sizes(small)} examples."
+            message = say(
+                "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples.",
+                n=len(small),
+                known=len(known),
+                sizes=_sizes(small),
+            )
             yield self._report(message, small, _remedy(small), severity)
         sizes = [n.examples for _, n in known]
         if sizes and max(sizes) >= self.apart * min(sizes):
-            message = (
-                f"Batch norm takes its statistics from {_sizes(known)} examples, depending on the trial, so batch sizes are "
-                "compared together with its regularisation."
+            message = say(
+                "Batch norm takes its statistics from {sizes} examples, depending on the trial. Comparing batch sizes also "
+                "compares its regularisation.",
+                sizes=_sizes(known),
             )
-            advice = "Take batch norm's statistics from the same number of examples in all trials, or use layer norm."
+            advice = "Fix the number of examples in batch norm's statistics for all trials, or use layer norm."
             yield self._report(message, known, advice, "note")
 
-    def _report(self, message: str, shown: Sequence[tuple[Trial, Layers]], advice: str, severity: Severity) -> Finding:
+    def _report(
+        self, message: Message, shown: Sequence[tuple[Trial, Layers]], advice: str, severity: Severity
+    ) -> Finding:
         rows = (
-            ("batch norm layers", _range([n.layers for _, n in shown])),
-            ("examples that statistics are taken from", f"{_sizes(shown)} (few: below {self.few})"),
-            ("devices", _range([ranks.world_size(t) for t, _ in shown])),
-            ("synchronised across devices", ", ".join(sorted({str(n.synced).lower() for _, n in shown}))),
+            ("batch norm layers", count_range([n.layers for _, n in shown])),
+            ("examples per statistic", say("{sizes} (few: below {few})", sizes=_sizes(shown), few=self.few)),
+            ("devices", count_range([ranks.world_size(t) for t, _ in shown])),
+            ("synchronised across devices", listed(sorted({"yes" if n.synced else "no" for _, n in shown}))),
         )
         return self.finding(
             message,
@@ -93,14 +99,9 @@ class BatchNorm(Rule):
 
 def _remedy(small: Sequence[tuple[Trial, Layers]]) -> str:
     if any(ranks.world_size(t) > 1 and not n.synced for t, n in small):
-        return "Synchronise batch norm across devices (SyncBatchNorm), or use layer norm or group norm in its place."
-    return "Use layer norm or group norm in place of batch norm, or larger batches on each device."
+        return "Synchronise batch norm across devices (SyncBatchNorm), or use layer norm or group norm instead."
+    return "Replace batch norm by layer norm or group norm, or use larger batches on each device."
 
 
-def _sizes(shown: Sequence[tuple[Trial, Layers]]) -> str:
-    return _range([math.floor(n.examples) for _, n in shown])
-
-
-def _range(numbers: Sequence[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+def _sizes(shown: Sequence[tuple[Trial, Layers]]) -> Message:
+    return count_range([n.examples for _, n in shown])

@@ -12,28 +12,28 @@ from advisor.engine.rule import Rule
 from advisor.model.change import Advise
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import say
 from advisor.model.study import Study, Trial
+from advisor_rules.pipeline._ranges import count_range
 
 
 class EvalBatch(Rule):
-    """Evaluations take smaller batches than training does.
+    """Evaluations use smaller batches than training does.
 
     ## What it looks at
-    Examples that go through the model at once on one device: in evaluations, as their loader or a hyperparameter says; in training,
-    the batch size shared out among devices and accumulated micro-batches. A batch that holds the whole validation set is large
-    enough.
+    The number of examples that pass through the model at once on one device. For evaluations, it is the batch size of their loader
+    or a hyperparameter; for training, the batch size divided by devices and accumulated micro-batches. A batch that holds the
+    whole validation set is large enough.
 
     ## Why it matters
-    An evaluation keeps no activations for a backward pass, so what fits in training fits there, too. Smaller batches only make
-    evaluations slower, and slow evaluations tempt to evaluate rarely or on less data.
+    Evaluations keep no activations for a backward pass, so any batch that fits in training fits there, too. Smaller batches only
+    slow them down, and slow evaluations tempt people to evaluate rarely or on less data.
 
     ## What to do
-    Evaluate with batches at least as large as those of the training.
+    Evaluate with batches at least as large as in training.
 
     ## How sure
-    Both sizes are noted facts: nothing is estimated, and chance raises no finding. It costs time and nothing else: a note.
-
-    Example: "In 6 of 6 trials, evaluations take batches of 8 examples a device, training takes 64."
+    Both sizes are logged facts, so chance raises no finding. Small batches only cost time, so the finding is a note.
     """
 
     playbook: ClassVar[str] = "Setting up periodic evaluations"
@@ -44,7 +44,7 @@ class EvalBatch(Rule):
         known = [t for t in study.trials if not math.isnan(batches.evaluated_at_once(t) + batches.at_once(t))]
         if not known:
             raise MissingData(
-                "no trial noted the batch sizes of both training and evaluations; tell the hook the validation loader, or set "
+                "no trial logged the batch sizes of both training and evaluations; pass the validation loader to the hook, or set "
                 "the tags advisor.batch_size and advisor.eval_batch_size"
             )
         small = [t for t in known if _is_small(t)]
@@ -53,13 +53,15 @@ class EvalBatch(Rule):
 
     def _report(self, small: list[Trial], known: int) -> Finding:
         evaluated, trained = [batches.evaluated_at_once(t) for t in small], [batches.at_once(t) for t in small]
-        enough = math.ceil(max(trained))
-        advice = (
-            f"Evaluate with batches of at least {enough:,} examples a device; without gradients there is room for more."
-        )
+        advice = say("Evaluate with batches of at least {n} examples per device.", n=math.ceil(max(trained)))
         return self.finding(
-            f"In {len(small)} of {known} trials, evaluations take batches of {_range(evaluated)} examples a device, training takes "
-            f"{_range(trained)}.",
+            say(
+                "In {n} of {known} trials, evaluations use batches of {evaluated} examples per device; training uses {trained}.",
+                n=len(small),
+                known=known,
+                evaluated=count_range(evaluated),
+                trained=count_range(trained),
+            ),
             action=advice,
             severity="note",
             confidence=1.0,
@@ -68,14 +70,14 @@ class EvalBatch(Rule):
             evidence=(
                 FigureEvidence(
                     rows=(
-                        ("trials that noted both sizes", str(known)),
-                        ("evaluations: examples at once on a device", _range(evaluated)),
-                        ("training: examples at once on a device", _range(trained)),
-                        ("devices", _range([float(ranks.world_size(t)) for t in small])),
+                        ("trials that logged both sizes", say("{known}", known=known)),
+                        ("examples at once per device, evaluations", count_range(evaluated)),
+                        ("examples at once per device, training", count_range(trained)),
+                        ("devices", count_range([ranks.world_size(t) for t in small])),
                     )
                 ),
             ),
-            changes=(Advise(text=advice),),
+            changes=(Advise(text=str(advice)),),
         )
 
 
@@ -83,8 +85,3 @@ def _is_small(trial: Trial) -> bool:
     evaluated = batches.evaluated_at_once(trial)
     whole = trial.fact("n_valid") / ranks.world_size(trial)
     return evaluated < math.floor(batches.at_once(trial)) and not evaluated >= whole
-
-
-def _range(sizes: list[float]) -> str:
-    low, high = math.floor(min(sizes)), math.floor(max(sizes))
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

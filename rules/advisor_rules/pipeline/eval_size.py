@@ -15,34 +15,35 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Severity
+from advisor.model.message import Message, Name, Number, Percent, Probability, listed, say
 from advisor.model.study import Study, Trial
-from advisor.stats.heterogeneity import Heterogeneity, heterogeneity
+from advisor.stats.heterogeneity import heterogeneity
+
+_EQUAL = "Treat these trials as equal and choose by cost or simplicity: no realistic validation set separates them."
+_COUNTS = "Log the number of right answers for rare classes, and validate on more of their examples."
 
 
 class EvalSize(Rule):
     """The validation set is too small to tell the best trials apart.
 
     ## What it looks at
-    The standard error of the best trials' objective, from the number of validation examples: an accuracy or an error rate is a
-    share of n examples, and its error follows from that; of a loss or a score, the spread over the examples must have been logged.
-    The best trials, one a setting, as repeats need no order, are compared by the range that equal ones would have. It fires where
-    theirs is no wider, and what it takes to tell them apart is a good part of what separates the best from the median trial.
+    The standard error of the best trials' objective, from the number of validation examples. For an accuracy or an error rate it
+    follows from that number; for a loss or a score, the standard deviation over the examples must be logged. The best trials, one
+    per setting, are compared with the range that equal trials would have. The rule fires if their range is no wider, and if the
+    difference that can be detected is a good part of the distance from the best to the median trial.
 
     ## Why it matters
-    The best of several trials is then chosen by which examples happen to be in the set. With classes of few examples, what looks
-    like progress on one of them may be a single example.
+    The choice between these trials then depends on which examples happen to be in the set. With few examples of a class, apparent
+    progress on it can be a single example.
 
     ## What to do
-    Validate on more examples, or take the best trials as equal and choose by something else. For rare classes, look at counts.
+    Validate on more examples, or treat the best trials as equal and choose by another criterion. For rare classes, look at counts.
 
     ## How sure
-    Confidence is the probability that another set of the same size would leave the trials within that range again. Measured on
-    simulated studies of 2 to 100 trials and 200 or 1,000 examples: where the best trials truly differ by 2.5 times what it takes,
-    at most 3 % raised a finding (by twice, 9 %); where they were equal, 93 % or more did, unless what it takes was a small part of
-    what tuning gained. Evaluations within a trial are not drawn anew here: see curve-step-variance for their noise.
-
-    Example: "With 40 validation examples, val/error of the 5 best trials differs by 0.05, and it takes 0.13 to tell them apart: any
-    of them may be the best."
+    Confidence is the probability that another set of the same size would leave the trials within that range again. In simulated
+    studies of 2 to 100 trials and 200 or 1,000 examples the rule fired in at most 3 % if the best trials differ by 2.5 times the
+    detectable difference, in 9 % if by twice, and in at least 93 % if they are equal, unless the detectable difference is a small
+    part of the gain. For noise between the evaluations of one trial, see `curve-step-variance`.
     """
 
     playbook: ClassVar[str] = "Choosing a sample for periodic evaluation"
@@ -55,21 +56,21 @@ class EvalSize(Rule):
                 "tuning-saturated",
             ),
             shares="study",
-            because="With so few validation examples, trials that differ look alike.",
+            because="With so few validation examples, different trials look alike.",
         ),
     )
 
     best: Count = 5
-    """How many of the best trials to compare."""
+    """Number of best trials to compare. Our choice."""
     agreement: Share = 0.5
-    """Correlation of two trials' errors over the examples: trainings of one architecture err on about half of the same examples, as
-    published measurements of how often two of them disagree show."""
+    """Correlation of two trials' errors over the examples. Published disagreement rates of two trainings of one architecture give
+    about one half."""
     blur: Share = 0.1
-    """What it takes to tell trials apart, as a share of what separates the best from the median trial, that is still fine. Ours."""
+    """Maximum detectable difference, as a share of the distance from the best to the median trial. Our choice."""
     rare: Count = 20
-    """Examples of a class below which a single one moves its accuracy by more than 0.05, the playbook's example."""
+    """Minimum examples of a class. Below 20, one example changes its accuracy by more than 0.05, the playbook's example."""
     false_alarms: Share = 0.05
-    """How often equal trials may seem to differ."""
+    """Maximum probability that equal trials seem to differ."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """At most one finding: of the whole set, else of rare classes."""
@@ -77,9 +78,7 @@ class EvalSize(Rule):
         best_of = {repeats.key(t): t for t in reversed(ranked)}
         trials = [t for t in ranked if not t.params or best_of[repeats.key(t)] is t][: self.best]
         if len(trials) < 2:
-            raise MissingData(
-                "fewer than two settings ended with a finite objective, so there is nothing to tell apart"
-            )
+            raise MissingData("fewer than two settings ended with a finite objective")
         costs = study.costs[[t.index for t in trials]]
         error = validation.standard_errors(study, trials) * math.sqrt(1 - self.agreement)
         found = heterogeneity(costs, error, self.false_alarms)
@@ -89,56 +88,71 @@ class EvalSize(Rule):
         else:
             yield from self._rare_classes(study, trials[0])
 
-    def _too_small(self, study: Study, trials: Sequence[Trial], found: Heterogeneity, gain: float) -> Finding:
-        metric, n = study.spec.objective.metric, trials[0].fact("n_valid")
-        factor = (found.critical_range / found.spread) ** 2 if found.spread > 0 else math.inf
-        advice = (
-            f"Validate on about {round_up(n * factor):,} examples, or take these trials as equal."
-            if factor <= 100
-            else "Take these trials as equal and choose by cost or simplicity; no validation set in reach tells them apart."
-        )
-        severity: Severity = "warning" if found.critical_range > gain else "note"
-        counts = validation.class_counts(trials[0])
-        rows = [
-            ("validation examples", f"{n:,.0f}"),
-            ("standard error of one trial", f"{found.error / math.sqrt(1 - self.agreement):.3g}"),
-            ("of that, not shared by trials", f"{found.error:.3g} (correlation {self.agreement:g})"),
-            (f"range of the {len(trials)} best trials", f"{found.spread:.3g}"),
-            (
-                "range that tells them apart",
-                f"{found.critical_range:.3g} (equal trials exceed it in {self.false_alarms:.0%})",
-            ),
-            ("chance of such a range if they were equal", f"{found.p:.2g}"),
-            ("best to median trial", f"{gain:.3g} (fires where telling apart takes more than {self.blur:.0%} of it)"),
-        ]
-        if counts:
-            rows.append(("examples of the rarest class", str(min(counts))))
+    def _too_small(self, study: Study, trials: Sequence[Trial], found: Apart, gain: float) -> Finding:
+        n = trials[0].fact("n_valid")
+        factor = (found.least / found.spread) ** 2 if found.spread > 0 else math.inf
+        more = say("Validate on about {n} examples, or treat these trials as equal.", n=round_up(n * min(factor, 100)))
         return self._finding(
-            f"With {n:,.0f} validation examples, {metric} of the {len(trials)} best trials differs by {found.spread:.2g}, and it "
-            f"takes {found.critical_range:.2g} to tell them apart: any of them may be the best.",
-            advice, severity, found.chance_within, study, trials, rows,
-        )  # fmt: skip
+            study,
+            say(
+                "With {n} validation examples, only differences of {least} in {metric} can be detected. The {k} best trials differ "
+                "by {spread}, so any of them may be the best.",
+                n=round(n),
+                least=Number(found.least, 2),
+                metric=Name(study.spec.objective.metric),
+                k=len(trials),
+                spread=Number(found.spread, 2),
+            ),
+            more if factor <= 100 else _EQUAL,
+            "warning" if found.least > gain else "note",
+            found.again,
+            trials,
+            tuple(self._rows(trials, found, gain)),
+        )
+
+    def _rows(self, trials: Sequence[Trial], found: Apart, gain: float) -> Iterator[tuple[str, Message]]:
+        yield "validation examples", say("{n}", n=round(trials[0].fact("n_valid")))
+        yield "standard error of one trial", say("{error}", error=float(found.error / math.sqrt(1 - self.agreement)))
+        yield "standard error not shared by trials", say("{error}", error=float(found.error))
+        yield "assumed correlation of errors", say("{agreement}", agreement=self.agreement)
+        yield f"range of the {len(trials)} best trials", say("{spread}", spread=float(found.spread))
+        rare = Percent(self.false_alarms)
+        yield (
+            "detectable range",
+            say("{least} (exceeded by {rare} of equal trials)", least=float(found.least), rare=rare),
+        )
+        yield "p-value of the range if the trials are equal", say("{p}", p=Probability(found.p))
+        yield "best to median trial", say("{gain}", gain=gain)
+        yield "limit of the detectable range, share of that", say("{limit}", limit=Percent(self.blur))
+        counts = validation.class_counts(trials[0])
+        if counts:
+            yield "examples of the rarest class", say("{n}", n=min(counts))
 
     def _rare_classes(self, study: Study, trial: Trial) -> Iterator[Finding]:
-        counts = validation.class_counts(trial)
-        rare = sorted(n for n in counts if n < self.rare)
+        counts = sorted(validation.class_counts(trial))
+        rare = [n for n in counts if n < self.rare]
         if rare:
-            yield self._finding(
-                f"{len(rare)} of {len(counts)} classes have fewer than {self.rare} validation examples, the rarest {rare[0]}: one "
-                f"more right answer moves its accuracy by {1 / max(rare[0], 1):.0%}.",
-                "Log how many examples of rare classes are right, as counts, and validate on more of them.",
-                "note", 1.0, study, [trial], [("examples of each class", ", ".join(map(str, sorted(counts)[:20])))],
-            )  # fmt: skip
+            message = say(
+                "{n} of {classes} classes have fewer than {limit} validation examples; the rarest has {rarest}. One more right "
+                "answer changes its accuracy by {step}.",
+                n=len(rare),
+                classes=len(counts),
+                limit=self.rare,
+                rarest=rare[0],
+                step=Percent(1 / max(rare[0], 1)),
+            )
+            rows = (("examples of each class", listed([f"{n:,}" for n in counts], 20)),)
+            yield self._finding(study, message, _COUNTS, "note", 1.0, [trial], rows)
 
     def _finding(
         self,
-        message: str,
-        advice: str,
+        study: Study,
+        message: Message,
+        advice: Message | str,
         severity: Severity,
         confidence: float,
-        study: Study,
         trials: Sequence[Trial],
-        rows: Sequence[tuple[str, str]],
+        rows: tuple[tuple[str, Message], ...],
     ) -> Finding:
         return self.finding(
             message,
@@ -147,6 +161,6 @@ class EvalSize(Rule):
             confidence=confidence,
             subject=study.spec.objective.metric,
             trials=trials,
-            evidence=(FigureEvidence(rows=tuple(rows)),),
-            changes=(Advise(text=advice),),
+            evidence=(FigureEvidence(rows=rows),),
+            changes=(Advise(text=str(advice)),),
         )

@@ -45,16 +45,17 @@ def loss(curves, facts=None, **options):
 TEN = {"classes": "10", "n_valid": "500"}
 
 
+def example():
+    return accuracy([guessed(i) for i in range(6)], TEN)
+
+
 def test_fires_and_asks_to_fix_the_pipeline_first():
-    said = verdict(RULE, accuracy([guessed(i) for i in range(6)], TEN))
-    (finding,) = said.findings
+    (finding,) = verdict(RULE, example()).findings
     assert finding.goal == "pipeline"
     assert finding.severity == "critical"
     assert finding.subject == "val/accuracy"
     assert finding.confidence > 0.8
-    assert str(finding.message).startswith(
-        "No trial does clearly better than guessing, which scores 0.1: the best level of "
-    )
+    assert "guessing, which scores 0.1" in finding.message
     (change,) = finding.changes
     assert change.apply(accuracy([guessed(0)]).spec).notes == (change.text,)
 
@@ -102,7 +103,7 @@ def test_percent_is_the_same():
 def test_without_a_level_of_chance_the_evaluation_before_training_stands_for_it():
     flat = [0.7 + np.random.default_rng(i).normal(0, 0.002, N) for i in range(3)]
     (finding,) = verdict(RULE, loss(flat)).findings
-    assert "the first evaluation" in finding.message
+    assert "first evaluation" in finding.message
     assert verdict(RULE, loss([f - 0.2 * T for f in flat])).status == "quiet"
     (slight,) = verdict(RULE, loss([f - 0.01 * (T > 0) for f in flat])).findings
     assert slight.severity == "warning"
@@ -117,7 +118,7 @@ def test_a_later_first_evaluation_counts_only_if_training_had_not_fallen_either(
     assert "number of classes" in verdict(RULE, loss(worse, steps=steps)).reason
     assert verdict(RULE, loss(worse, steps=steps, more=fell)).status == "not-assessed"
     (finding,) = verdict(RULE, loss(worse, steps=steps, more=flat)).findings
-    assert "train/loss hardly falls either" in finding.message
+    assert "hardly falls either" in finding.message
 
 
 def test_epochs_count_from_zero_too():
@@ -130,7 +131,7 @@ def test_trials_that_give_one_answer_to_everything():
     training = {"train/accuracy": [np.r_[0.05, np.full(N - 1, 0.189)]] * 2}
     steps = {m: [STEPS] * 2 for m in ("val/accuracy", "train/accuracy")}
     (finding,) = verdict(RULE, accuracy(dead, more=training, steps=steps)).findings
-    assert "where 2 trials stand still" in finding.message
+    assert "2 trials" in finding.message
     fitted = {"train/accuracy": [np.r_[0.05, 0.9 + 0.1 * T[1:]]] * 2}
     assert verdict(RULE, accuracy(dead, more=fitted, steps=steps)).status == "quiet"
 
@@ -139,7 +140,7 @@ def test_says_whether_training_learns_what_validation_does_not_show():
     steps = {"val/accuracy": [STEPS], "train/loss": [list(range(100))]}
     more = {"train/loss": [2.3 * np.exp(-np.arange(100) / 30)]}
     (finding,) = verdict(RULE, accuracy([guessed(0)], TEN, more=more, steps=steps)).findings
-    assert "though train/loss falls" in finding.message
+    assert "train/loss, falls" in finding.message
 
 
 def test_a_loss_that_blew_up_explains_it():
@@ -159,7 +160,7 @@ def test_one_class_right_by_luck_is_not_learning_but_with_many_classes_it_takes_
     ten = [guessed(i, examples=5000, right=0.18) for i in range(3)]
     (finding,) = verdict(RULE, accuracy(ten, {"classes": "10", "n_valid": "5000"})).findings
     assert finding.severity == "warning"
-    assert str(finding.message).startswith("No trial does much better than guessing")
+    assert "much better than guessing" in finding.message
     many = [guessed(i, examples=50_000, right=0.01) for i in range(3)]
     assert verdict(RULE, accuracy(many, {"classes": "1000", "n_valid": "50000"})).status == "quiet"
 

@@ -17,13 +17,17 @@ def study(seeds, *, settings=None, tags=None, **kwargs):
 
 
 def ranks(*, parallel="ddp", world=2, sampler="RandomSampler", **facts):
-    said = {n: {"by_rank": v} if isinstance(v, list) else {"same": v} for n, v in facts.items()}
+    noted = {n: {"by_rank": v} if isinstance(v, list) else {"same": v} for n, v in facts.items()}
     return {
         "seed": "1",
         "n_train": "1000",
         "loader": json.dumps({"sampler": sampler}),
-        "ranks": json.dumps({"world_size": world, "parallel": parallel, "backend": "nccl", "facts": said}),
+        "ranks": json.dumps({"world_size": world, "parallel": parallel, "backend": "nccl", "facts": noted}),
     }
+
+
+def example():
+    return study([7] * 8)
 
 
 def test_seeds_that_differ():
@@ -34,7 +38,6 @@ def test_seeds_that_nobody_noted():
     shown = study([None] * 4)
     (finding,) = verdict(RULE, shown).findings
     assert finding.severity == "note"
-    assert str(finding.message).startswith("4 of 4 trials noted no seed")
     assert finding.changes[0].apply(shown.spec).notes == (finding.changes[0].text,)
     (finding,) = verdict(RULE, study([1, 2, None])).findings
     assert finding.trials == ("run2",)
@@ -47,10 +50,8 @@ def test_a_parameter_called_seed_will_do():
 
 
 def test_one_seed_for_all():
-    (finding,) = verdict(RULE, study([7] * 8)).findings
-    assert finding.severity == "note"
-    assert str(finding.message).startswith("All 8 trials have the seed 7")
-    assert "seed of its own" in finding.changes[0].text
+    (finding,) = verdict(RULE, example()).findings
+    assert (finding.severity, len(finding.trials)) == ("note", 8)
     assert verdict(RULE, study([7, 7])).status == "quiet"
 
 
@@ -61,25 +62,24 @@ def test_one_seed_for_the_search_and_several_for_the_best_setting():
 def test_repeats_with_one_seed_are_none():
     (finding,) = verdict(RULE, study([7] * 6, settings=[0, 0, 0, 1, 1, 1])).findings
     assert finding.severity == "warning"
-    assert "the 6 that repeat a setting" in finding.message
+    assert len(finding.trials) == 6
     assert "another seed" in finding.changes[0].text
 
 
 @pytest.mark.parametrize(
-    ("facts", "says", "confidence"),
+    ("facts", "words", "confidence"),
     [
-        ({"loader_seed": 0, "shard_examples": 1000}, "draws the same examples", 0.9),
-        ({"loader_seed": 0}, "draws the same examples", 0.6),
-        ({"loader_seed": [0, 1], "sampler": "DistributedSampler"}, "examples twice and others never", 0.9),
-        ({"seed": [0, 1], "parallel": "other"}, "start from the same weights", 0.6),
-        ({"seed": [0, 1], "parallel": "fsdp"}, "start from the same weights", 0.6),
+        ({"loader_seed": 0, "shard_examples": 1000}, "same examples", 0.9),
+        ({"loader_seed": 0}, "same examples", 0.6),
+        ({"loader_seed": [0, 1], "sampler": "DistributedSampler"}, "twice", 0.9),
+        ({"seed": [0, 1], "parallel": "other"}, "same weights", 0.6),
+        ({"seed": [0, 1], "parallel": "fsdp"}, "same weights", 0.6),
     ],
 )
-def test_seeds_of_ranks(facts, says, confidence):
+def test_seeds_of_ranks(facts, words, confidence):
     (finding,) = verdict(RULE, study((), tags=[ranks(**facts)])).findings
-    assert says in finding.message
+    assert words in finding.message
     assert finding.confidence == confidence
-    assert str(finding.message).startswith("In 1 of 1 trials")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor_rules.pipeline._rhythm import rhythm
+from advisor_rules.pipeline._evaluation_gaps import rhythm
 
 
 def test_a_regular_rhythm_with_a_start_and_an_end_off_it() -> None:

@@ -1,0 +1,14 @@
+"""Ranges of counts in messages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from advisor.model.message import Message, say
+
+
+def count_range(counts: Sequence[float]) -> Message:
+    """`4`, or `4 to 8` if the counts differ; fractions are rounded down."""
+    low, high = math.floor(min(counts)), math.floor(max(counts))
+    return say("{low}", low=low) if low == high else say("{low} to {high}", low=low, high=high)
