@@ -87,7 +87,7 @@ class BatchThroughput(Rule):
             cause, action = _bottleneck(study, speeds)
             what = say(
                 "No doubling of the batch size nearly doubles the throughput; the largest factor is {most}. {cause}",
-                most=Number(growth.most),
+                most=Number(growth.max_factor),
                 cause=cause,
             )
             return _Conclusion(what, say(action), None, growth.never)

@@ -15,9 +15,7 @@ from advisor.computed.pipeline.validation import unit_of_shares
 from advisor.model.message import Message, Objective, say
 from advisor.model.space import FloatArray, as_number, words_of
 from advisor.model.study import Curve, Signal, Study, Trial
-from advisor.stats import distributions as stats
-from advisor.stats.curve import FEWEST as MIN_POINTS
-from advisor.stats.curve import noise, point_rise, rise_over_lowest
+from advisor.stats.curve import MIN_POINTS, noise, point_rise, rise_over_lowest
 
 _REGRESSION = set("mse mae rmse squared absolute angular relative pixel recon reconstruction".split())
 _ZERO_BY_CHANCE = set("mcc kappa r2 pearson spearman corr correlation".split())

@@ -80,8 +80,8 @@ class Adopt(Rule):
 
     def _behind(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
         """Return the repeats of the best setting, by index, that fell behind its others and lose to the next setting."""
-        apart = difference.apart(best.costs)
-        if apart is None or apart.p > self.false_alarms:
+        gap = difference.widest_gap(best.costs)
+        if gap is None or gap.p > self.false_alarms:
             return []
         worse = [i for i in range(len(best.costs)) if (i in gap.minority) == gap.worse]
         return [i for i in worse if rival is None or best.costs[i] > rival.mean]
@@ -150,7 +150,7 @@ class Adopt(Rule):
             _message(study, best, rival, lead, noun),
             action=action,
             severity="note",
-            confidence=1 - (difference.shows_again(lead, self.false_alarms) if lead.gain > 0 else 0.0),
+            confidence=1 - (difference.chance_of_replication(lead, self.false_alarms) if lead.gain > 0 else 0.0),
             trials=[best.trials[0], rival.trials[0]],
             evidence=(FigureEvidence(rows=self._figures(study, best, rival, lead, noun)),),
             changes=changes,

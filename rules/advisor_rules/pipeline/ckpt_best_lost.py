@@ -13,7 +13,7 @@ from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Objective, Percent, Probability, say
 from advisor.model.study import Study, Trial
-from advisor.stats.curve import FEWEST
+from advisor.stats.curve import MIN_POINTS
 from advisor_rules.pipeline._checkpoints import Remainder, read_remainder
 
 
@@ -60,7 +60,7 @@ class CkptBestLost(Rule):
         top = read_remainder(study, trials[0])
         if top is None:
             raise MissingData(
-                f"the best trial has fewer than {FEWEST} evaluations of {study.spec.objective.metric} and logged no checkpoints; "
+                f"the best trial has fewer than {MIN_POINTS} evaluations of {study.spec.objective.metric} and logged no checkpoints; "
                 "evaluate more often"
             )
         if self._lost(top, _alike(study, top)):

@@ -17,7 +17,7 @@ from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Severity
 from advisor.model.message import Message, Name, Number, Percent, Probability, listed, say
 from advisor.model.study import Study, Trial
-from advisor.stats.heterogeneity import heterogeneity
+from advisor.stats.heterogeneity import Heterogeneity, heterogeneity
 
 _EQUAL = "Treat these trials as equal and choose by cost or simplicity: no realistic validation set separates them."
 _COUNTS = "Log the number of right answers for rare classes, and validate on more of their examples."
@@ -88,9 +88,9 @@ class EvalSize(Rule):
         else:
             yield from self._rare_classes(study, trials[0])
 
-    def _too_small(self, study: Study, trials: Sequence[Trial], found: Apart, gain: float) -> Finding:
+    def _too_small(self, study: Study, trials: Sequence[Trial], found: Heterogeneity, gain: float) -> Finding:
         n = trials[0].fact("n_valid")
-        factor = (found.least / found.spread) ** 2 if found.spread > 0 else math.inf
+        factor = (found.critical_range / found.spread) ** 2 if found.spread > 0 else math.inf
         more = say("Validate on about {n} examples, or treat these trials as equal.", n=round_up(n * min(factor, 100)))
         return self._finding(
             study,
@@ -98,19 +98,19 @@ class EvalSize(Rule):
                 "With {n} validation examples, only differences of {least} in {metric} can be detected. The {k} best trials differ "
                 "by {spread}, so any of them may be the best.",
                 n=round(n),
-                least=Number(found.least, 2),
+                least=Number(found.critical_range, 2),
                 metric=Name(study.spec.objective.metric),
                 k=len(trials),
                 spread=Number(found.spread, 2),
             ),
             more if factor <= 100 else _EQUAL,
-            "warning" if found.least > gain else "note",
-            found.again,
+            "warning" if found.critical_range > gain else "note",
+            found.chance_within,
             trials,
             tuple(self._rows(trials, found, gain)),
         )
 
-    def _rows(self, trials: Sequence[Trial], found: Apart, gain: float) -> Iterator[tuple[str, Message]]:
+    def _rows(self, trials: Sequence[Trial], found: Heterogeneity, gain: float) -> Iterator[tuple[str, Message]]:
         yield "validation examples", say("{n}", n=round(trials[0].fact("n_valid")))
         yield "standard error of one trial", say("{error}", error=float(found.error / math.sqrt(1 - self.agreement)))
         yield "standard error not shared by trials", say("{error}", error=float(found.error))
@@ -119,7 +119,7 @@ class EvalSize(Rule):
         rare = Percent(self.false_alarms)
         yield (
             "detectable range",
-            say("{least} (exceeded by {rare} of equal trials)", least=float(found.least), rare=rare),
+            say("{least} (exceeded by {rare} of equal trials)", least=float(found.critical_range), rare=rare),
         )
         yield "p-value of the range if the trials are equal", say("{p}", p=Probability(found.p))
         yield "best to median trial", say("{gain}", gain=gain)
