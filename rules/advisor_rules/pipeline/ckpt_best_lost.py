@@ -60,8 +60,8 @@ class CkptBestLost(Rule):
         top = read_remainder(study, trials[0])
         if top is None:
             raise MissingData(
-                f"the best trial has fewer than {MIN_POINTS} evaluations of {study.spec.objective.metric} and logged no checkpoints; "
-                "evaluate more often"
+                f"the best trial has fewer than {MIN_POINTS} evaluations of {study.spec.objective.metric} and logged no "
+                "checkpoints; evaluate more often"
             )
         if self._lost(top, _alike(study, top)):
             others = [r for t in trials[1:] if (r := read_remainder(study, t)) is not None and self._lost(r)]
