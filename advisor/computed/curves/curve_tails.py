@@ -1,4 +1,4 @@
-"""How the best trials of a study end: which of them still improve, which were flat long before."""
+"""The ends of the best trials' curves: which trials still improve, and which were flat long before."""
 
 from __future__ import annotations
 
@@ -13,49 +13,53 @@ from advisor.model.study import Study, Trial
 from advisor.stats import trend
 
 TAIL = 0.2
+"""Share of the steps that counts as the end of training."""
 TOLERANCE = 0.005
+"""Maximum distance of a settled objective from its final level, as a share of the run's gain."""
 TRAIN_TOLERANCE = 0.02
+"""The same for the cost on training data."""
 MARGIN = 1.25
+"""Length of a training as a multiple of the steps until its curve settles."""
 MATERIAL = 0.01
-"""Smallest forecast gain worth training longer for, as a share of what the run gained; ours."""
+"""Minimum forecast gain that is worth longer training, as a share of the run's gain. Our choice."""
 BEST = 3
-"""How many of the best trials show how a study's training ends: the playbook asks for at least the best few."""
+"""Number of best trials that show how training ends. The playbook asks for at least the best few."""
 REACH = 0.1
-"""How far behind the best a trial may be to count among them, as a share of what the best trial gained over its run."""
+"""Maximum distance of these trials from the best one, as a share of what the best one gained over its run."""
 DECAYED = 0.1
-"""Share of its peak below which a learning rate ends near zero, so that the schedule alone puts the best step last."""
+"""A learning rate that ends below this share of its peak has decayed, so the schedule alone puts the best step last."""
 STARVED = 0.01
-"""Share of its peak below which the learning rate, not the problem, keeps a curve flat."""
+"""A learning rate below this share of its peak keeps a curve flat by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of one trial: of its objective (a cost, lower is better) and of its cost on training data, where that was logged."""
+    """The end of one trial: of its objective (a cost, lower is better) and, if logged, of its cost on training data."""
 
     trial: Trial
     steps: int
     """The last step at which the objective was evaluated."""
     margin: float
-    """How much longer than up to the settling step is long enough."""
+    """Sufficient length as a multiple of the steps until the curves settle."""
     end: trend.End
     plateau: trend.Plateau
     train_end: trend.End | None
     train_plateau: trend.Plateau | None
     train_left: float
-    """Share of the way to a perfect fit of the training data that was left at the end; NaN if unknown."""
+    """Remaining share of the way to a perfect fit of the training data at the end; NaN if unknown."""
     starved: bool
-    """Whether the learning rate had all but vanished where the curves flatten."""
+    """Whether the learning rate was next to zero when the curves became flat."""
 
     @property
     def settled(self) -> float:
-        """Share of the steps at which the objective, and the training cost where it was logged, had settled."""
+        """Share of the steps after which the objective and, if logged, the training cost are settled."""
         return max(self.plateau.settled, self.train_plateau.settled if self.train_plateau else 0.0)
 
     def saturated(self, *, rest: float, saved: float, material: float, alpha: float, floor: float = 0.0) -> bool:
-        """Whether the trial had surely nothing more to gain long before its end.
+        """Whether the trial had certainly nothing more to gain long before its end.
 
-        The steps past its settling step, with the margin, are a share of at least `saved` and changed the objective by at most
-        `rest`, and the training cost by at most twice that unless it came within `floor` of a perfect fit; nothing improves still.
+        The steps after the settling step times the margin are a share of at least `saved`. They changed the objective by at most
+        `rest`, and the training cost by at most twice that unless it came within `floor` of a perfect fit. Nothing still improves.
         """
         fitted = self.train_left <= floor
         train_flat = fitted or self.train_plateau is None or self.train_plateau.flat(2 * rest)
@@ -66,13 +70,13 @@ class Ending:
 
 
 def good_trials(study: Study, reach: float) -> list[Trial]:
-    """The feasible trials that are within `reach` of the best, best first; raises MissingData where there is none.
+    """The feasible trials within `reach` of the best, best first. Raises MissingData if there is none.
 
-    reach: share of what the best trial gained over its run.
+    reach: as a share of what the best trial gained over its run.
     """
     ranked = study.ranked()
     if not ranked:
-        raise MissingData("no trial ended with a finite objective; this needs at least one that trains")
+        raise MissingData("no trial ended with a finite objective")
     first = float(study.cost_curve(ranked[0]).finite.values[0])
     return ranked[: trend.count_near_best(study.costs[[t.index for t in ranked]], first, reach=reach)]
 
@@ -80,29 +84,27 @@ def good_trials(study: Study, reach: float) -> list[Trial]:
 def best_endings(
     study: Study, best: int, reach: float, *, tolerance: float = TOLERANCE, margin: float = MARGIN, tail: float = TAIL
 ) -> list[Ending]:
-    """The endings of the `best` good trials that were not cut short, best first; raises MissingData where none can be read."""
+    """The endings of the `best` good trials that were not cut short, best first. Raises MissingData if there is none."""
     whole = [t for t in good_trials(study, reach) if not study.cut_short(t)]
     if not whole:
-        raise MissingData(
-            "every good trial was cut short; how training ends needs trials that run for all of max_train_steps"
-        )
+        raise MissingData("every good trial was cut short; this needs trials that run for all of max_train_steps")
     endings = [e for t in whole[:best] if (e := _ending(study, t, tolerance, margin, tail)) is not None]
     if not endings:
         raise MissingData(
-            f"the best trials have fewer than {trend.MIN_POINTS} evaluations of {study.spec.objective.metric}, or it gained "
-            "nothing beyond its noise; evaluate more often"
+            f"the best trials have fewer than {trend.MIN_POINTS} evaluations of {study.spec.objective.metric}, or did not "
+            "improve beyond their noise; evaluate more often"
         )
     return endings
 
 
 def still_improving(judged: Sequence[Ending], material: float, alpha: float) -> list[Ending]:
-    """The endings that still improve, where they are most of those judged; otherwise none."""
-    firing = [e for e in judged if e.end.improving(material, alpha)]
-    return firing if 2 * len(firing) > len(judged) else []
+    """The endings that still improve if they are the majority, otherwise none."""
+    improving = [e for e in judged if e.end.improving(material, alpha)]
+    return improving if 2 * len(improving) > len(judged) else []
 
 
 def asks_for_more(study: Study, alpha: float) -> bool:
-    """Whether most of the study's few best trials still improve at their end, which by itself says how long to train."""
+    """Whether most of the few best trials still improve at their end."""
     try:
         return bool(still_improving(best_endings(study, BEST, REACH), MATERIAL, alpha))
     except MissingData:
@@ -110,18 +112,18 @@ def asks_for_more(study: Study, alpha: float) -> bool:
 
 
 def typical_steps(study: Study, endings: Sequence[Ending]) -> int:
-    """How long the trials were to train: the median."""
+    """Median of the planned steps of the trials."""
     return max(round(float(np.median([length(study, e.trial, e.steps) for e in endings]))), 1)
 
 
 def round_up(steps: float) -> int:
-    """A number of steps to two significant digits, upwards."""
+    """The number of steps rounded up to two significant digits."""
     unit: int = 10 ** max(len(str(math.ceil(steps))) - 2, 0)
     return max(math.ceil(steps / unit) * unit, 1)
 
 
 def length(study: Study, trial: Trial, last: int) -> int:
-    """Steps that the trial was to train; its `last` one if it noted none and ran to its end."""
+    """Planned steps of the trial; its `last` step if it logged no plan and was not stopped."""
     planned = study.planned_steps(trial)
     known = trial.status == "stopped" or math.isfinite(trial.fact("max_train_steps"))
     return max(last, round(planned)) if known and math.isfinite(planned) else last
@@ -149,6 +151,6 @@ def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: f
 
 
 def rate_at_end(study: Study, trial: Trial) -> float:
-    """The learning rate at the trial's end as a share of its peak; NaN where it was not logged."""
+    """The learning rate at the trial's end as a share of its peak; NaN if it was not logged."""
     rates = study.curve(trial, "learning_rate").finite.values
     return float(rates[-1] / rates.max()) if len(rates) > 1 and rates.max() > 0 else math.nan

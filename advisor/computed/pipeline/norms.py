@@ -14,19 +14,19 @@ from advisor.model.study import Trial
 
 @dataclass(frozen=True, slots=True)
 class BatchNorm:
-    """The batch norm layers of one trial that take statistics from its batches."""
+    """The batch norm layers of one trial that compute statistics of its batches."""
 
     layers: int
     synced: bool
-    """Whether all of them take them from the batches of all ranks together."""
+    """Whether all layers use the batches of all ranks together."""
     running: bool
-    """Whether any keeps running statistics, for evaluations and checkpoints."""
+    """Whether any layer keeps running statistics, for evaluations and checkpoints."""
     examples: float
-    """Examples that statistics are taken from; NaN where the batch size is unknown."""
+    """Examples per statistic; NaN if the batch size is unknown."""
 
 
 def batch_norm(trial: Trial) -> BatchNorm | None:
-    """The trial's batch norm: no layers where it has none, or all are frozen; None where it noted no layers at all."""
+    """The trial's batch norm, with 0 layers if it has none or all are frozen; None if it logged no layers at all."""
     noted = _json(trial, "batch_norm")
     if noted:
         total, frozen = _count(noted, "layers"), _count(noted, "frozen")
