@@ -92,6 +92,7 @@ audit: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python -c "from advisor.engine.pages import overview; from advisor.engine.registry import load_rules; open('rules/README.md', 'w', encoding='utf-8').write(overview(load_rules()))"
+	$(BIN)/python docs/generator/rooms.py
 
 examples: $(VENV)/.dev
 	ADVISOR_TESTS=write $(BIN)/python -m pytest -q tests/test_every_rule.py -k golden

@@ -10,6 +10,7 @@ helpers. A rule reaches the modules of shared computations and statistics that i
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 import subprocess
 import sys
@@ -102,12 +103,20 @@ class House:
             lines.append(sum(len(self.modules[m].read_text("utf-8").splitlines()) for m in reached))
         return statistics.median(counts), statistics.median(lines)
 
-    def named_rules(self) -> int:
-        """Modules of `advisor/` that name a built-in rule by its id."""
+    def rule_names(self) -> list[str]:
+        """Return the built-in rules that modules of `advisor/` name by id, as `module: rule`.
+
+        Ids of one word (seeds, tracking, adopt) are ordinary words as well and not looked for.
+        """
         ids = {files[0].stem.replace("_", "-") for files in self.rules.values()}
-        return sum(
-            bool(ids & set(_strings(path))) for name, path in self.modules.items() if name.startswith("advisor.")
-        )
+        patterns = {rule: re.compile(rf"(?<![\w-]){rule}(?![\w-])") for rule in sorted(ids) if "-" in rule}
+        return [
+            f"{name}: {rule}"
+            for name, path in self.modules.items()
+            if name.startswith("advisor.")
+            for rule, pattern in patterns.items()
+            if any(pattern.search(text) for text in _strings(path))
+        ]
 
     def circles(self) -> int:
         """Circles of imports among modules, those inside functions counted: how many edges have to go until there is none."""
@@ -165,7 +174,7 @@ FIGURES: Mapping[str, Callable[[House], object]] = {
     ),
     "shared modules that a rule reaches, median": lambda h: h.reach()[0],
     "lines of them, median": lambda h: h.reach()[1],
-    "modules of advisor/ that name a rule": lambda h: h.named_rules(),
+    "modules of advisor/ that name a rule": lambda h: len({line.partition(":")[0] for line in h.rule_names()}),
     "circles of imports": lambda h: h.circles(),
 }
 

@@ -41,6 +41,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
                 "commands.md",
                 "signals.md",
                 "optimizers.md",
+                "architecture.md",
+                "decisions.md",
                 "threat-model.md",
                 "compatibility.md",
             ]
