@@ -1,0 +1,119 @@
+"""Records what the advisor says of every labelled study, and compares two records: for changes that must change no verdict.
+
+    python benchmarks/quality/verdicts.py before.jsonl            record every verdict and every next study
+    python benchmarks/quality/verdicts.py after.jsonl --against before.jsonl
+
+Recorded are, for each study, status, severity, confidence, subject, side, trials, changes and cause of every finding, and every field of
+the next studies. Texts (messages, reasons, goals, notes) are left out: they may be rewritten. The studies are those of `cases.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from cases import Case, load_cases
+from rich.progress import track
+
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
+from advisor.engine.rule import Rule
+from advisor.history import predicted
+from advisor.model.errors import AdvisorError
+from advisor.planning import plan
+
+TEXTS = {"why", "notes", "goal", "because", "was", "message", "action", "text", "caption", "label"}
+FIELDS = ("severity", "confidence", "subject", "side", "trials", "changes", "explained_by")
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """The built-in rules with their default thresholds."""
+    return load_rules(settings={})
+
+
+def record(case: Case) -> str:
+    """Return what the advisor says of the case's study as a line of JSON."""
+    try:
+        study = case.study()
+    except AdvisorError:
+        return json.dumps({"view": case.view, "error": True})
+    verdicts = judge(study, rules())
+    next_round = plan(study, verdicts, rules())
+    specs = predicted(study, verdicts, next_round.specs, rules())
+    line = {
+        "view": case.view,
+        "verdicts": [
+            {"rule": v.rule, "status": v.status, "findings": [_without_texts(_fields(f)) for f in v.findings]}
+            for v in verdicts
+        ],
+        "next": [_without_texts(spec.model_dump(mode="json")) for spec in specs],
+        "deferred": len(next_round.deferred),
+    }
+    return json.dumps(line, sort_keys=True)
+
+
+def _fields(finding: Any) -> dict[str, Any]:
+    dumped = finding.model_dump(mode="json")
+    return {name: dumped[name] for name in FIELDS}
+
+
+def _without_texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_texts(v) for k, v in value.items() if k not in TEXTS}
+    return [_without_texts(v) for v in value] if isinstance(value, list) else value
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what differs between two records of one study: a rule and the fields, or the next studies."""
+    if before.keys() != after.keys():
+        yield "whether it can be read"
+        return
+    for old, new in zip(before.get("verdicts", ()), after.get("verdicts", ()), strict=True):
+        if old["status"] != new["status"]:
+            yield f"{old['rule']}: {old['status']} before, {new['status']} after"
+        elif old != new:
+            pairs = zip(old["findings"], new["findings"], strict=False)
+            fields = sorted({name for a, b in pairs for name in a if a[name] != b[name]}) or ["number of findings"]
+            yield f"{old['rule']}: {', '.join(fields)}"
+    if before.get("next") != after.get("next"):
+        yield "next studies"
+
+
+def main() -> None:
+    """Record, and compare if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="file to record to")
+    parser.add_argument(
+        "--against", type=Path, help="an earlier record: print what differs, exit status 1 if anything does"
+    )
+    options = parser.parse_args()
+    views = {case.view: case for case in reversed(load_cases())}
+    with ProcessPoolExecutor() as pool, options.out.open("w", encoding="utf-8") as file:
+        lines = pool.map(record, (views[view] for view in sorted(views)), chunksize=8)
+        file.writelines(line + "\n" for line in track(lines, total=len(views), description="Judging"))
+    if options.against is None:
+        return
+    before = {(line := json.loads(text))["view"]: line for text in options.against.read_text("utf-8").splitlines()}
+    found: Counter[str] = Counter()
+    for text in options.out.read_text("utf-8").splitlines():
+        after = json.loads(text)
+        if after["view"] in before:
+            found.update(differences(before[after["view"]], after))
+    for what, count in found.most_common():
+        print(f"{count:5} {what}")
+    print(f"{len(before):,} studies, {sum(found.values()):,} differences")
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()
