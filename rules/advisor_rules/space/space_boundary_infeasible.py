@@ -14,7 +14,7 @@ from advisor.engine.rule import Factor, Rule, Settled, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Count, Message, Name, Number, Percent, Probability, Setting, say
+from advisor.model.message import Count, Message, Name, Number, Setting, say
 from advisor.model.space import Domain, along
 from advisor.model.study import Study
 from advisor.stats import outliers
@@ -133,14 +133,8 @@ class SpaceBoundaryInfeasible(Rule):
                 FigureEvidence(
                     rows=(
                         _rows.tried_row(tried),
-                        (
-                            "failed beyond the threshold",
-                            _rows.limited(Percent(region.failed / region.total), Percent(self.purity)),
-                        ),
-                        (
-                            "probability of this by chance",
-                            _rows.limited(Probability(region.p), Probability(self.false_alarms)),
-                        ),
+                        _rows.share("failed beyond the threshold", region.failed / region.total, self.purity),
+                        _rows.probability("probability of this by chance", region.p, self.false_alarms),
                     )
                 ),
             ),

@@ -119,13 +119,11 @@ class SpaceInsensitive(Rule):
                 FigureEvidence(
                     rows=(
                         *((f"importance of {Name(n)}", found.share(i)) for i, n in enumerate(found.names)),
-                        (
-                            f"probability that it is below {Percent(self.share)} of the greatest",
-                            _rows.limited(Probability(small), Probability(self.certainty)),
+                        _rows.probability(
+                            f"probability that it is below {Percent(self.share)} of the top one", small, self.certainty
                         ),
-                        (
-                            "probability of as much structure in random results",
-                            _rows.limited(Probability(found.p), Probability(self.false_alarms)),
+                        _rows.probability(
+                            "probability of as much structure in random results", found.p, self.false_alarms
                         ),
                     )
                 ),

@@ -121,8 +121,7 @@ class SpaceInteraction(Rule):
             evidence=(
                 *(
                     AxisEvidence(
-                        parameter=one.text,
-                        caption=say("Which {one} is best depends on {other}.", one=one, other=other),
+                        parameter=one.text, caption=say("Which {one} is best depends on {other}.", one=one, other=other)
                     )
                     for one, other in ((little, great), (great, little))
                 ),
@@ -133,10 +132,7 @@ class SpaceInteraction(Rule):
                             f"interaction as a share of the effect of {little}",
                             _rows.limited(of_effect, Percent(self.dependent)),
                         ),
-                        (
-                            "probability of this without interaction",
-                            _rows.limited(Probability(p), Probability(self.false_alarms)),
-                        ),
+                        _rows.probability("probability of this without interaction", p, self.false_alarms),
                     )
                 ),
             ),

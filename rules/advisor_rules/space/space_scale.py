@@ -12,7 +12,7 @@ from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.change import SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Name, Percent, Probability, Setting, say
+from advisor.model.message import Name, Percent, say
 from advisor.model.space import Domain
 from advisor.model.study import Study
 from advisor.stats.importance import coordinates
@@ -114,12 +114,7 @@ class SpaceScale(Rule):
                 used=used,
                 other=other,
             ),
-            action=say(
-                f"Search {{name}} on a {new.scale} scale: {{low}} to {{high}}.",
-                name=Name(name),
-                low=Setting(new.low),
-                high=Setting(new.high),
-            ),
+            action=_rows.range_advice(f"Search {{name}} on a {new.scale} scale", name, new.low, new.high),
             severity="warning",
             confidence=(1 - p) * (0.9 if name in study.inferred else 1),
             subject=name,
@@ -136,10 +131,7 @@ class SpaceScale(Rule):
                 ),
                 FigureEvidence(
                     rows=(
-                        (
-                            "probability of such a fit if the scale were right",
-                            _rows.limited(Probability(p), Probability(self.false_alarms)),
-                        ),
+                        _rows.probability("probability of such a fit if the scale were right", p, self.false_alarms),
                         (
                             f"share of the range with the best settings, {old} scale",
                             _rows.limited(used, Percent(self.cramped)),

@@ -12,7 +12,7 @@ from advisor.engine.rule import Count, Expectation, Relation, Rule, Share
 from advisor.model.change import SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Message, Name, Number, Percent, Probability, Setting, say
+from advisor.model.message import Message, Name, Number, Percent, say
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
 from advisor_rules.space import _good_region, _rows
@@ -130,9 +130,7 @@ class SpaceShrink(Rule):
                 all=len(having),
                 inside=part.inside,
             ),
-            action=say(
-                "Narrow the range of {name}: {low} to {high}.", name=Name(name), low=Setting(low), high=Setting(high)
-            ),
+            action=_rows.range_advice("Narrow the range of {name}", name, low, high),
             severity="warning",
             confidence=(1 - p) * (0.9 if name in study.inferred else 1),
             subject=name,
@@ -173,7 +171,7 @@ class SpaceShrink(Rule):
             _rows.tried_row(tried),
             ("good trials", say("{good}, {strays} of them outside the part", good=part.good, strays=part.strays)),
             ("trials in the part", say("{inside} of {having}", inside=part.inside, having=having)),
-            ("probability of this by chance", _rows.limited(Probability(p), Probability(self.false_alarms))),
+            _rows.probability("probability of this by chance", p, self.false_alarms),
             ("share of the range with margins", share),
             _rows.range_row(study, name),
         )
