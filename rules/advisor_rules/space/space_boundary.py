@@ -120,6 +120,7 @@ class SpaceBoundary(Rule):
     ) -> Finding:
         domain, side = study.spec.parameters[name], crowded.side
         end, to = (domain.high, new[1]) if side == "high" else (domain.low, new[0])
+        chance, certainty = "probability of such crowding by chance", "probability that the best value lies at this end"
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
         return self.finding(
@@ -141,12 +142,8 @@ class SpaceBoundary(Rule):
                 FigureEvidence(
                     rows=(
                         _rows.tried_row(tried),
-                        _rows.probability(
-                            "probability of such crowding at any end by chance", crowded.p, self.false_alarms
-                        ),
-                        _rows.probability(
-                            "probability that the best value lies at this end", crowded.probability, self.certainty
-                        ),
+                        _rows.probability(chance, crowded.p, self.false_alarms),
+                        _rows.probability(certainty, crowded.probability, self.certainty),
                         _rows.range_row(study, name),
                     )
                 ),
