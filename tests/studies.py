@@ -57,6 +57,14 @@ def make_study(
     return assemble(experiment, spec=spec, objective=objective, direction=direction)  # type: ignore[arg-type]
 
 
+def uniform_study(rng: np.random.Generator, count: int, names: int, cost: Any, **more: Any) -> Study:
+    """A study of `count` uniform trials of `names` hyperparameters x0, x1, … in 0..1; `cost` of a point is the objective."""
+    points = rng.random((count, names))
+    params = [{f"x{j}": float(u) for j, u in enumerate(row)} for row in points]
+    space = {f"x{j}": Parameter(role="nuisance", low=0.0, high=1.0) for j in range(names)}
+    return make_study(params, {"val/loss": [float(cost(row)) for row in points]}, space=space, **more)
+
+
 def _points(metric: str, values: Sequence[Any], steps: Any, every: int, times: Sequence[Any] | None) -> Points:
     columns: list[tuple[Any, Any, Any, Any]] = []
     for i, curve in enumerate(values):

@@ -20,6 +20,11 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats import best_of, difference
 
+STOP = (
+    "Stop tuning in this space. Take the best setting, or the simplest of those as good, evaluate it on the test set once and ship "
+    "it; or change the question: another architecture, more steps, more data, a hyperparameter that was fixed."
+)
+
 
 class TuningSaturated(Rule):
     """More tuning in this space no longer pays: what further trials would gain is within the noise.
@@ -115,10 +120,8 @@ class TuningSaturated(Rule):
             evidence=(
                 FigureEvidence(
                     rows=(
-                        (
-                            "settings",
-                            say("{pool}, {alike} of them as good as the best", pool=counts.pool, alike=counts.alike),
-                        ),
+                        ("settings", say("{pool}", pool=counts.pool)),
+                        ("settings as good as the best", say("{alike}", alike=counts.alike)),
                         (deviation, say("{sd}", sd=Number(sd))),
                         ("gain of the later trials", say("{gain}", gain=Number(max(gain, 0.0)))),
                         (
@@ -130,11 +133,7 @@ class TuningSaturated(Rule):
             ),
             changes=(
                 RunPlan(plan="exploit", why="Further tuning no longer pays: one last search where the good trials lie"),
-                Advise(
-                    text="Stop tuning in this space. Take the best setting, or the simplest of those as good, evaluate it on the "
-                    "test set once and ship it; or change the question: another architecture, more steps, more data, a "
-                    "hyperparameter that was fixed."
-                ),
+                Advise(text=STOP),
             ),
         )
 

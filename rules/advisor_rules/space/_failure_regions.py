@@ -19,7 +19,7 @@ from advisor.model.study import Study
 from advisor.model.words import capital
 from advisor.stats import boundaries, outliers
 from advisor.stats.boundaries import tidy
-from advisor_rules.space import _corners
+from advisor_rules.space import _corners, _rows
 
 JOINT = 0.15
 """Share of the false alarms for corners, and again for lr / (1 - momentum); single thresholds get the rest."""
@@ -116,9 +116,7 @@ def _cut_off(study: Study, found: list[tuple[str, outliers.Region]]) -> Cut:
     change: Change
     if low < high:
         change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why)
-        action = say(
-            "Narrow the range of {name}: {low} to {high}.", name=Name(name), low=Setting(low), high=Setting(high)
-        )
+        action = _rows.range_advice("Narrow the range of {name}", name, low, high)
     else:
         value = domain.from_unit(region.inside)
         change = FixParameter(parameter=name, value=value, why=why)

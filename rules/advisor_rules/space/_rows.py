@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.computed.space.settings import Settings
-from advisor.model.message import Item, Message, Setting, say
+from advisor.model.message import Item, Message, Name, Percent, Probability, Setting, say
 from advisor.model.study import Study
 
 
@@ -17,6 +17,16 @@ def range_row(study: Study, name: str) -> tuple[str, Message]:
     return "range", say("inferred from the trials" if name in study.inferred else "declared")
 
 
+def probability(what: str, value: float, limit: float) -> tuple[str, Message]:
+    """Return the evidence row of a probability with its threshold."""
+    return what, limited(Probability(value), Probability(limit))
+
+
+def share(what: str, value: float, limit: float) -> tuple[str, Message]:
+    """Return the evidence row of a share with its threshold."""
+    return what, limited(Percent(value), Percent(limit))
+
+
 def limited(value: Item, limit: Item) -> Message:
     """Return a measured value with its threshold."""
     return say("{value} (limit {limit})", value=value, limit=limit)
@@ -27,3 +37,8 @@ def range_of(study: Study, name: str) -> Message:
     domain = study.spec.parameters[name]
     source = ", inferred from the trials" if name in study.inferred else ""
     return say(f"{{low}} to {{high}}{source}", low=Setting(domain.low), high=Setting(domain.high))
+
+
+def range_advice(template: str, name: str, low: float, high: float) -> Message:
+    """Return the advice, a template with the `{name}`, with the range to search: "Narrow the range of dropout: 0.1 to 0.3."."""
+    return say(f"{template}: {{low}} to {{high}}.", name=Name(name), low=Setting(low), high=Setting(high))

@@ -13,7 +13,7 @@ from advisor.engine.rule import Count, Expectation, Relation, Rule, Settled, Sha
 from advisor.model.change import SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Side
-from advisor.model.message import Message, Name, Percent, Probability, Setting, say
+from advisor.model.message import Message, Name, Percent, Setting, say
 from advisor.model.space import Domain, IntArray, as_number, counts_training
 from advisor.model.study import Study
 from advisor.model.words import setting, trimmed
@@ -120,16 +120,12 @@ class SpaceBoundary(Rule):
     ) -> Finding:
         domain, side = study.spec.parameters[name], crowded.side
         end, to = (domain.high, new[1]) if side == "high" else (domain.low, new[0])
+        chance, certainty = "probability of such crowding by chance", "probability that the best value lies at this end"
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
         return self.finding(
             _message(study, tried, name, side, good),
-            action=say(
-                f"Search {side}er values of {{name}}: {{low}} to {{high}}.",
-                name=Name(name),
-                low=Setting(new[0]),
-                high=Setting(new[1]),
-            ),
+            action=_rows.range_advice(f"Search {side}er values of {{name}}", name, *new),
             severity="warning",
             confidence=(1 - crowded.p) * crowded.probability * (0.9 if name in study.inferred else 1),
             subject=name,
@@ -146,14 +142,8 @@ class SpaceBoundary(Rule):
                 FigureEvidence(
                     rows=(
                         _rows.tried_row(tried),
-                        (
-                            "probability of such crowding at any end by chance",
-                            _rows.limited(Probability(crowded.p), Probability(self.false_alarms)),
-                        ),
-                        (
-                            "probability that the best value lies at this end",
-                            _rows.limited(Probability(crowded.probability), Probability(self.certainty)),
-                        ),
+                        _rows.probability(chance, crowded.p, self.false_alarms),
+                        _rows.probability(certainty, crowded.probability, self.certainty),
                         _rows.range_row(study, name),
                     )
                 ),

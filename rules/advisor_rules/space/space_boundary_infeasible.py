@@ -14,8 +14,8 @@ from advisor.engine.rule import Factor, Rule, Settled, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Count, Message, Name, Number, Percent, Probability, Setting, say
-from advisor.model.space import Domain, to_scale
+from advisor.model.message import Count, Message, Name, Number, Setting, say
+from advisor.model.space import Domain
 from advisor.model.study import Study
 from advisor.stats import outliers
 from advisor_rules.space import _rows
@@ -96,15 +96,12 @@ class SpaceBoundaryInfeasible(Rule):
         assert domain.high is not None
         best = tried.trials[int(np.nanargmin(tried.costs))][0]
         edge, end = float(domain.from_unit(region.edge)), float(domain.from_unit(region.inside))
-        failures = _failures(name, region, edge)
-        if is_rate:
-            action = say("Make training stable at higher learning rates first; stability-edge says how.")
-        else:
-            action = say(
-                "Find and fix what makes trials fail at {name} of {edge} before you search there.",
-                name=Name(name),
-                edge=Number(edge),
-            )
+        failures, value = _failures(name, region, edge), Setting(best.params[name])
+        action = say("Make training stable at higher learning rates first; stability-edge says how.")
+        if not is_rate:
+            cause = "Find and fix what makes trials fail at {name} of {edge} before you search there."
+            action = say(cause, name=Name(name), edge=Number(edge))
+        line = Line(value=edge, label="failures from here on")
         low, high = (domain.low, end) if region.side == "high" else (end, domain.high)
         changes: list[Change] = [] if is_rate else [Advise(text=str(action))]
         if not is_rate and low < high:
@@ -114,7 +111,7 @@ class SpaceBoundaryInfeasible(Rule):
             say(
                 "The best trial has {name} = {value}, next to a threshold. {failures}",
                 name=Name(name),
-                value=Setting(best.params[name]),
+                value=value,
                 failures=failures,
             ),
             action=action,
@@ -124,23 +121,12 @@ class SpaceBoundaryInfeasible(Rule):
             side=region.side,
             trials=[best],
             evidence=(
-                AxisEvidence(
-                    parameter=name,
-                    caption=failures,
-                    trials=(best.id,),
-                    lines=(Line(value=edge, label="failures from here on"),),
-                ),
+                AxisEvidence(parameter=name, caption=failures, trials=(best.id,), lines=(line,)),
                 FigureEvidence(
                     rows=(
                         _rows.tried_row(tried),
-                        (
-                            "failed beyond the threshold",
-                            _rows.limited(Percent(region.failed / region.total), Percent(self.purity)),
-                        ),
-                        (
-                            "probability of this by chance",
-                            _rows.limited(Probability(region.p), Probability(self.false_alarms)),
-                        ),
+                        _rows.share("failed beyond the threshold", region.failed / region.total, self.purity),
+                        _rows.probability("probability of this by chance", region.p, self.false_alarms),
                     )
                 ),
             ),

@@ -10,7 +10,7 @@ from advisor.engine.rule import Expectation, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Count, Message, Name, Percent, Probability, Setting, listed, say
+from advisor.model.message import Count, Message, Probability, listed, say
 from advisor.model.space import BoolArray
 from advisor.model.study import Study
 from advisor.stats import outliers
@@ -122,7 +122,7 @@ class SpaceInfeasible(Rule):
                     rows=(
                         ("trials that ended", say("{ended}", ended=ended)),
                         *((what, say("{count}", count=int(mask.sum()))) for what, mask in _kinds(failed)),
-                        ("share that failed", _rows.limited(Percent(count / ended), Percent(self.share))),
+                        _rows.share("share that failed", count / ended, self.share),
                         (
                             "probability of so clear a region by chance",
                             _rows.limited(Probability(cut.p), Probability(self.false_alarms))
@@ -171,6 +171,5 @@ def _action(change: Change, cut: _failure_regions.Cut | None) -> Message | str:
     if cut is not None:
         return cut.action
     if isinstance(change, SetRange):
-        low, high = Setting(change.low), Setting(change.high)
-        return say("Search lower values of {name}: {low} to {high}.", name=Name(change.parameter), low=low, high=high)
+        return _rows.range_advice("Search lower values of {name}", change.parameter, change.low, change.high)
     return change.text if isinstance(change, Advise) else BUG

@@ -17,6 +17,9 @@ from advisor.model.space import Domain, is_learning_rate
 from advisor.model.study import Study
 from advisor_rules.space import _rows
 
+NOISE = " All of the variation may be noise: random results show as much structure with probability {p}."
+FIX = "Fix {name}{value}. Search it again if you change the model or the optimizer."
+
 
 class SpaceInsensitive(Rule):
     """A hyperparameter hardly matters in the searched range, compared with the one that matters most.
@@ -90,10 +93,6 @@ class SpaceInsensitive(Rule):
             leader=Name(leader),
             most=Percent(min(float(found.total[:, top].mean()), 1.0)),
         )
-        noise = say(
-            " All of the variation may be noise: random results show as much structure with probability {p}.",
-            p=Probability(found.p),
-        )
         why = f"{explains} It may matter beyond its range or for another model"
         return self.finding(
             say(
@@ -101,13 +100,9 @@ class SpaceInsensitive(Rule):
                 name=Name(name),
                 where=_where(domain),
                 explains=explains,
-                noise="" if clear else noise,
+                noise="" if clear else say(NOISE, p=Probability(found.p)),
             ),
-            action=say(
-                "Fix {name}{value}. Search it again if you change the model or the optimizer.",
-                name=Name(name),
-                value="" if value is None else say(" at {value}", value=Setting(value)),
-            ),
+            action=say(FIX, name=Name(name), value="" if value is None else say(" at {at}", at=Setting(value))),
             severity="note",
             confidence=small * (1 if clear else sampler.WEAKENED),
             subject=name,
@@ -119,14 +114,10 @@ class SpaceInsensitive(Rule):
                 FigureEvidence(
                     rows=(
                         *((f"importance of {Name(n)}", found.share(i)) for i, n in enumerate(found.names)),
-                        (
-                            f"probability that it is below {Percent(self.share)} of the greatest",
-                            _rows.limited(Probability(small), Probability(self.certainty)),
+                        _rows.probability(
+                            f"probability of less than {Percent(self.share)} of the top one", small, self.certainty
                         ),
-                        (
-                            "probability of as much structure in random results",
-                            _rows.limited(Probability(found.p), Probability(self.false_alarms)),
-                        ),
+                        _rows.probability("probability of as much in random results", found.p, self.false_alarms),
                     )
                 ),
             ),

@@ -18,6 +18,8 @@ from advisor.model.study import Study
 from advisor.stats import interaction
 from advisor_rules.space import _rows
 
+TOGETHER = "Tune {little} and {great} together: fix both or neither, and tune both again if you change either."
+
 
 class SpaceInteraction(Rule):
     """Which value of one hyperparameter is best depends on the value of another.
@@ -96,14 +98,10 @@ class SpaceInteraction(Rule):
     ) -> Finding:
         first, second = sorted(pair, key=lambda axis: float(found.total[:, axis].mean()))
         little, great = (Name(found.names[axis]) for axis in (first, second))
-        of_effect = Percent(min(float(np.median(both / np.maximum(lesser, 1e-9))), 1.0))
+        ratio = min(float(np.median(both / np.maximum(lesser, 1e-9))), 1.0)
         share, low, high = (Percent(float(min(x, 1))) for x in (both.mean(), *np.quantile(both, [0.05, 0.95])))
         interval = say("{share} (90 % interval {low} to {high})", share=share, low=low, high=high)
-        advice = say(
-            "Tune {little} and {great} together: fix both or neither, and tune both again if you change either.",
-            little=little,
-            great=great,
-        )
+        advice = say(TOGETHER, little=little, great=great)
         return self.finding(
             say(
                 "The best value of {little} depends on {great}. Their interaction explains {interval} of the variation between "
@@ -112,7 +110,7 @@ class SpaceInteraction(Rule):
                 great=great,
                 interval=interval,
                 count=len(found.tried),
-                of_effect=of_effect,
+                of_effect=Percent(ratio),
             ),
             action=advice,
             severity="note",
@@ -121,22 +119,15 @@ class SpaceInteraction(Rule):
             evidence=(
                 *(
                     AxisEvidence(
-                        parameter=one.text,
-                        caption=say("Which {one} is best depends on {other}.", one=one, other=other),
+                        parameter=one.text, caption=say("Which {one} is best depends on {other}.", one=one, other=other)
                     )
                     for one, other in ((little, great), (great, little))
                 ),
                 FigureEvidence(
                     rows=(
                         ("variation explained by the interaction", _rows.limited(interval, Percent(self.material))),
-                        (
-                            f"interaction as a share of the effect of {little}",
-                            _rows.limited(of_effect, Percent(self.dependent)),
-                        ),
-                        (
-                            "probability of this without interaction",
-                            _rows.limited(Probability(p), Probability(self.false_alarms)),
-                        ),
+                        _rows.share(f"interaction as a share of the effect of {little}", ratio, self.dependent),
+                        _rows.probability("probability of this without interaction", p, self.false_alarms),
                     )
                 ),
             ),

@@ -12,7 +12,7 @@ from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model.change import SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Name, Percent, Probability, Setting, say
+from advisor.model.message import Name, Percent, say
 from advisor.model.space import Domain
 from advisor.model.study import Study
 from advisor.stats.importance import coordinates
@@ -101,25 +101,18 @@ class SpaceScale(Rule):
         assert new.high is not None
         old, number = study.spec.parameters[name].scale, max(4, count // 8)
         follow = "its logarithm" if new.scale == "log" else "its value, not its logarithm"
+        why = f"Results follow {follow}; on a {old} scale the best trials are crammed together"
         best = study.ranked()[:number]
+        searched = say(
+            f"{{name}} is searched on a {old} scale from {{span}}", name=Name(name), span=_rows.range_of(study, name)
+        )
+        best_of = say("The best {number} of {count} settings", number=number, count=count)
+        part = f"take up {{used}} of the range, and {{other}} on a {new.scale} scale"
         used, other = map(Percent, room)
+        crammed = say(f"{{best_of}} {part}", best_of=best_of, used=used, other=other)
         return self.finding(
-            say(
-                f"{{name}} is searched on a {old} scale from {{span}}, but results follow {follow}. The best {{number}} of "
-                f"{{count}} settings take up {{used}} of the range, and {{other}} on a {new.scale} scale.",
-                name=Name(name),
-                span=_rows.range_of(study, name),
-                number=number,
-                count=count,
-                used=used,
-                other=other,
-            ),
-            action=say(
-                f"Search {{name}} on a {new.scale} scale: {{low}} to {{high}}.",
-                name=Name(name),
-                low=Setting(new.low),
-                high=Setting(new.high),
-            ),
+            say(f"{{searched}}, but results follow {follow}. {{crammed}}.", searched=searched, crammed=crammed),
+            action=_rows.range_advice(f"Search {{name}} on a {new.scale} scale", name, new.low, new.high),
             severity="warning",
             confidence=(1 - p) * (0.9 if name in study.inferred else 1),
             subject=name,
@@ -136,28 +129,11 @@ class SpaceScale(Rule):
                 ),
                 FigureEvidence(
                     rows=(
-                        (
-                            "probability of such a fit if the scale were right",
-                            _rows.limited(Probability(p), Probability(self.false_alarms)),
-                        ),
-                        (
-                            f"share of the range with the best settings, {old} scale",
-                            _rows.limited(used, Percent(self.cramped)),
-                        ),
-                        (
-                            f"share of the range with the best settings, {new.scale} scale",
-                            _rows.limited(other, Percent(self.wider * room[0])),
-                        ),
+                        _rows.probability("probability of such a fit if the scale were right", p, self.false_alarms),
+                        _rows.share(f"part of the range with the best settings, {old} scale", room[0], self.cramped),
+                        _rows.share(f"the same on a {new.scale} scale", room[1], self.wider * room[0]),
                     )
                 ),
             ),
-            changes=(
-                SetRange(
-                    parameter=name,
-                    low=new.low,
-                    high=new.high,
-                    scale=new.scale,
-                    why=f"Results follow {follow}; on a {old} scale the best trials are crammed together",
-                ),
-            ),
+            changes=(SetRange(parameter=name, low=new.low, high=new.high, scale=new.scale, why=why),),
         )

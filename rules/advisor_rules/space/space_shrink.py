@@ -12,7 +12,7 @@ from advisor.engine.rule import Count, Expectation, Relation, Rule, Share
 from advisor.model.change import SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Message, Name, Number, Percent, Probability, Setting, say
+from advisor.model.message import Message, Name, Number, Percent, say
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
 from advisor_rules.space import _good_region, _rows
@@ -114,25 +114,11 @@ class SpaceShrink(Rule):
         first, last = (Number(float(domain.from_unit(x))) for x in (part.low, part.high))
         having = np.flatnonzero(np.isfinite(u))
         shown = [t for i in [i for i in having if part.low <= u[i] <= part.high][:5] for t in tried.trials[i][:1]]
-        good = say("All {good}", good=part.good)
-        if part.strays:
-            good = say("{inside} of the {good}", inside=part.good - part.strays, good=part.good)
+        where = say("between {first} and {last}", first=first, last=last)
+        why = f"The good trials lie {where}; the rest of the new range is margin"
         return self.finding(
-            say(
-                "{good} good trials lie between {first} and {last}, in {share} of the range of {name} ({span}). "
-                "Of all {all} trials, {inside} lie there.",
-                good=good,
-                first=first,
-                last=last,
-                share=Percent(part.high - part.low),
-                name=Name(name),
-                span=_rows.range_of(study, name),
-                all=len(having),
-                inside=part.inside,
-            ),
-            action=say(
-                "Narrow the range of {name}: {low} to {high}.", name=Name(name), low=Setting(low), high=Setting(high)
-            ),
+            _message(study, name, part, where, len(having)),
+            action=_rows.range_advice("Narrow the range of {name}", name, low, high),
             severity="warning",
             confidence=(1 - p) * (0.9 if name in study.inferred else 1),
             subject=name,
@@ -147,15 +133,7 @@ class SpaceShrink(Rule):
                 ),
                 FigureEvidence(rows=self._figures(study, tried, name, part, kept, p, len(having))),
             ),
-            changes=(
-                SetRange(
-                    parameter=name,
-                    low=low,
-                    high=high,
-                    scale=domain.scale,
-                    why=f"The good trials lie between {first} and {last}; the rest of the new range is margin",
-                ),
-            ),
+            changes=(SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why),),
         )
 
     def _figures(
@@ -168,15 +146,31 @@ class SpaceShrink(Rule):
         p: float,
         having: int,
     ) -> tuple[tuple[str, Message], ...]:
-        share = _rows.limited(Percent(kept[1] - kept[0]), Percent(self.left))
         return (
             _rows.tried_row(tried),
             ("good trials", say("{good}, {strays} of them outside the part", good=part.good, strays=part.strays)),
             ("trials in the part", say("{inside} of {having}", inside=part.inside, having=having)),
-            ("probability of this by chance", _rows.limited(Probability(p), Probability(self.false_alarms))),
-            ("share of the range with margins", share),
+            _rows.probability("probability of this by chance", p, self.false_alarms),
+            _rows.share("share of the range with margins", kept[1] - kept[0], self.left),
             _rows.range_row(study, name),
         )
+
+
+def _message(study: Study, name: str, part: _good_region.Region, where: Message, count: int) -> Message:
+    """Say where the good trials lie, and how many of all trials lie there."""
+    good = say("All {good}", good=part.good)
+    if part.strays:
+        good = say("{inside} of the {good}", inside=part.good - part.strays, good=part.good)
+    return say(
+        "{good} good trials lie {where}, in {share} of the range of {name} ({span}). Of all {count} trials, {inside} lie there.",
+        good=good,
+        where=where,
+        share=Percent(part.high - part.low),
+        name=Name(name),
+        span=_rows.range_of(study, name),
+        count=count,
+        inside=part.inside,
+    )
 
 
 def _known(tried: settings.Settings, name: str) -> tuple[FloatArray, FloatArray, BoolArray]:

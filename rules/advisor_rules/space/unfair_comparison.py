@@ -102,27 +102,16 @@ class UnfairComparison(Rule):
         best = "is best at that end" if end.probability >= self.certainty else f"lost to a trial with a {beyond} value"
         # As dense over the range of all as it was over its own, for every value.
         trials = math.ceil(len(these.values) * size / max(end.span, 0.25))
-        tried = say(
-            f"{{who}} was tried only with {{axis}} of {{at}} or {more} and {best}",
-            who=who,
-            axis=Name(axis),
-            at=Number(at),
-        )
+        tried = f"{{who}} was tried only with {{axis}} of {{at}} or {more} and {best}"
+        why = say(tried, who=who, axis=Name(axis), at=Number(at))
+        others = f"{{count}} of {{rest}} other settings have a {beyond} {{axis}}."
         names = {"name": Name(these.name), "axis": Name(axis)}
         advice = say("Sample {axis} in one range for every value of {name}.", **names)
+        again = "Compare the values of {name} again with one range of {axis} in {trials} trials."
+        early = "probability of so early an end, if all are sampled alike"
         return self.finding(
-            say(
-                f"{{tried}}. {{count}} of {{rest}} other settings have a {beyond} {{axis}}.",
-                tried=tried,
-                count=end.beyond,
-                rest=rest,
-                axis=Name(axis),
-            ),
-            action=say(
-                "Compare the values of {name} again with one range of {axis} in {trials} trials.",
-                trials=trials,
-                **names,
-            ),
+            say(f"{{why}}. {others}", why=why, count=end.beyond, rest=rest, axis=Name(axis)),
+            action=say(again, trials=trials, **names),
             severity="warning",
             confidence=(1 - end.p) * (1 + end.probability) / 2,
             subject=these.name,
@@ -137,12 +126,12 @@ class UnfairComparison(Rule):
                 FigureEvidence(
                     rows=(
                         ("settings", say("{size} of {who}, {rest} others", size=size, who=who, rest=rest)),
-                        ("probability of so early an end, if all are sampled alike", self._chance(end.p)),
-                        ("probability that its best lies at that end", _probability(end.probability)),
+                        _rows.probability(early, end.p, self.false_alarms),
+                        ("probability that its best lies at that end", say("{p}", p=Probability(end.probability))),
                     )
                 ),
             ),
-            changes=_repeat(trials, tried, advice),
+            changes=_repeat(trials, why, advice),
         )
 
     def _cut_short(
@@ -150,12 +139,10 @@ class UnfairComparison(Rule):
     ) -> Finding:
         axis, who = list(these.numeric)[end.axis], these.label(group)
         domain, shown = study.spec.parameters[axis], these.with_value(group)
-        lost = say(
-            f"{{who}} lost, but is best at the {end.side}est {{axis}} that was tried and still improves towards {{at}}",
-            who=who,
-            axis=Name(axis),
-            at=Setting(domain.high if end.side == "high" else domain.low),
-        )
+        at = Setting(domain.high if end.side == "high" else domain.low)
+        trend = f"is best at the {end.side}est {{axis}} that was tried and still improves towards {{at}}"
+        lost = say(f"{{who}} lost, but {trend}", who=who, axis=Name(axis), at=at)
+        better = f"With {{who}}, better trials lie towards the {end.side} end of {{axis}}."
         return self.finding(
             say("{lost}.", lost=lost),
             action=say(f"Search {end.side}er values of {{axis}} before you drop {{who}}.", axis=Name(axis), who=who),
@@ -166,20 +153,13 @@ class UnfairComparison(Rule):
             trials=shown,
             evidence=(
                 AxisEvidence(
-                    parameter=axis,
-                    caption=say(
-                        f"With {{who}}, better trials lie towards the {end.side} end of {{axis}}.",
-                        who=who,
-                        axis=Name(axis),
-                    ),
-                    trials=tuple(t.id for t in shown),
+                    parameter=axis, caption=say(better, who=who, axis=Name(axis)), trials=tuple(t.id for t in shown)
                 ),
                 FigureEvidence(
                     rows=(
-                        ("probability of such crowding by chance", self._chance(end.p)),
-                        (
-                            "probability that its best lies at that end",
-                            _rows.limited(_probability(end.probability), Probability(self.certainty)),
+                        _rows.probability("probability of such crowding by chance", end.p, self.false_alarms),
+                        _rows.probability(
+                            "probability that its best lies at that end", end.probability, self.certainty
                         ),
                     )
                 ),
@@ -189,26 +169,15 @@ class UnfairComparison(Rule):
 
     def _outnumbered(self, these: _compared_values.Compared, few: _fairness.Outnumbered) -> Finding:
         who, winner, trials = these.label(few.group), these.label(few.best), len(these.values) * few.many
-        counts = say(
-            "{who} had {few} and {winner} had {many}",
-            who=who,
-            few=CountOf(few.few, "successful setting"),
-            winner=winner,
-            many=few.many,
-        )
+        own = CountOf(few.few, "successful setting")
+        counts = say("{who} had {own} and {winner} had {many}", who=who, own=own, winner=winner, many=few.many)
+        lead = say("{winner} would lead with {chance} probability", winner=winner, chance=Percent(few.chance))
         advice = say("Give every value of {name} as many trials.", name=Name(these.name))
+        again = "Compare the values of {name} again with equally many trials each, {trials} in all."
+        rare = "probability of so few, if both are tried equally often"
         return self.finding(
-            say(
-                "{counts}. With as few, {winner} would lead with {chance} probability.",
-                counts=counts,
-                winner=winner,
-                chance=Percent(few.chance),
-            ),
-            action=say(
-                "Compare the values of {name} again with equally many trials each, {trials} in all.",
-                name=Name(these.name),
-                trials=trials,
-            ),
+            say("{counts}. With as few, {lead}.", counts=counts, lead=lead),
+            action=say(again, name=Name(these.name), trials=trials),
             severity="warning" if few.chance < 0.5 else "note",
             confidence=(1 - few.p) * (1 - few.chance / 2),
             subject=these.name,
@@ -216,29 +185,14 @@ class UnfairComparison(Rule):
             evidence=(
                 FigureEvidence(
                     rows=(
-                        (
-                            "successful settings",
-                            say(
-                                "{few} of {who}, {many} of {winner}", few=few.few, who=who, many=few.many, winner=winner
-                            ),
-                        ),
-                        ("probability of so few, if both are tried equally often", self._chance(few.p)),
-                        (
-                            "probability of the lead with as few",
-                            _rows.limited(_probability(few.chance), Probability(self.certainty)),
-                        ),
+                        ("successful settings", say("{counts}", counts=counts)),
+                        _rows.probability(rare, few.p, self.false_alarms),
+                        _rows.probability("probability of the lead with as few", few.chance, self.certainty),
                     )
                 ),
             ),
             changes=_repeat(trials, counts, advice),
         )
-
-    def _chance(self, p: float) -> Message:
-        return _rows.limited(Probability(p), Probability(self.false_alarms))
-
-
-def _probability(value: float) -> Message:
-    return say("{value}", value=Probability(value))
 
 
 def _widen(axis: str, domain: Domain, end: boundaries.Crowded, why: str) -> tuple[Change, ...]:

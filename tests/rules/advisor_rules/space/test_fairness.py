@@ -1,5 +1,3 @@
-"""Groups that are compared by their best."""
-
 from __future__ import annotations
 
 import numpy as np

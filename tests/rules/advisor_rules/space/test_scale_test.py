@@ -1,5 +1,3 @@
-"""On which scale of an axis the response is regular."""
-
 from __future__ import annotations
 
 import math

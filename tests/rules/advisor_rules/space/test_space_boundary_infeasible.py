@@ -1,5 +1,3 @@
-"""The rule `space-boundary-infeasible`."""
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,3 @@
-"""The rule `space-infeasible`."""
-
 from __future__ import annotations
 
 from dataclasses import replace
@@ -43,7 +41,6 @@ def test_fires_and_cuts_the_region_off(kind: str) -> None:
     after = change.apply(study.spec).parameters["learning_rate"]
     assert after.low == 1e-4
     rates = np.geomspace(1e-4, 1, 12)
-    assert after.high is not None
     assert rates[7] < after.high < rates[8]
 
 
@@ -70,7 +67,6 @@ def test_where_every_rate_failed_lower_ones_come_next() -> None:
     (finding,) = verdict("space-infeasible", study).findings
     assert "12 of 12" in finding.message
     change = finding.changes[0]
-    assert isinstance(change, SetRange)
     assert change.high == pytest.approx(1e-4)
     assert isinstance(finding.changes[1], Advise)
 

@@ -1,5 +1,3 @@
-"""The rule `space-insensitive`."""
-
 from __future__ import annotations
 
 import math

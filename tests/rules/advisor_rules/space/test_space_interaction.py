@@ -1,5 +1,3 @@
-"""The rule `space-interaction`."""
-
 from __future__ import annotations
 
 import math

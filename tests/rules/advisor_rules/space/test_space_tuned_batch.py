@@ -1,5 +1,3 @@
-"""The rule `space-tuned-batch`."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -41,10 +39,10 @@ def test_fires_fixes_the_size_and_searches_the_learning_rate() -> None:
 def test_chooses_by_throughput_where_it_was_logged() -> None:
     speeds = [[100.0], [199.0], [390.0], [395.0]]
     made = make_study(sizes(32, 64, 128, 256), {"val/loss": [1.0] * 4, "train/examples_per_s": speeds})
-    assert verdict(RULE, made).findings[0].changes[0].value == 128  # type: ignore[union-attr]
+    assert verdict(RULE, made).findings[0].changes[0].value == 128
     times = [[0.32], [0.32], [0.5], [1.0]]
     made = make_study(sizes(32, 64, 128, 256), {"val/loss": [1.0] * 4, "train/step_time_s": times})
-    assert verdict(RULE, made).findings[0].changes[0].value == 128  # type: ignore[union-attr]
+    assert verdict(RULE, made).findings[0].changes[0].value == 128
 
 
 def test_the_batch_size_is_the_one_that_the_throughput_asks_for() -> None:

@@ -1,5 +1,3 @@
-"""The rule `space-tuned-steps`."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -94,7 +92,7 @@ def test_cannot_tell_why_trials_end_at_different_steps() -> None:
 
 def test_running_and_failed_trials_break_nothing() -> None:
     made = study([1000, 2000, 3000], status=["diverged", "infeasible", "complete"])
-    assert verdict(RULE, made).findings[0].changes[-1].value == 3000  # type: ignore[union-attr]
+    assert verdict(RULE, made).findings[0].changes[-1].value == 3000
 
 
 def test_keeps_its_promise_whatever_else_varies() -> None:

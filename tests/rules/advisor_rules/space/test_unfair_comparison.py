@@ -1,5 +1,3 @@
-"""The rule `unfair-comparison`."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -45,7 +43,6 @@ def test_fires_where_a_range_ends_at_its_best_and_the_others_go_on(count: int) -
     assert isinstance(trials, SetField)
     assert isinstance(advice, Advise)
     after = trials.apply(made.spec)
-    assert after.trials is not None
     assert after.trials > len(made.trials)
     assert {t.params["activation"] for t in made.trials if t.id in finding.trials} == {"tanh"}
 
@@ -80,7 +77,7 @@ def test_fires_where_the_lead_is_one_of_numbers() -> None:
     rows = [("a" if i < 4 else "b", r, float(rng.random())) for i, r in enumerate(rates)]
     (finding,) = verdict(RULE, study(rows)).findings
     assert "activation = a had 4 " in finding.message
-    assert finding.changes[0].value == 72  # type: ignore[union-attr]
+    assert finding.changes[0].value == 72
 
 
 def test_failures_count_as_fewer_chances() -> None:
