@@ -60,13 +60,23 @@ def test_it_has_tests(rule):
     assert (CHECKOUT / "tests/rules/advisor_rules" / path.parent.name / f"test_{path.stem}.py").is_file()
 
 
+def example_of(module):
+    """The module's example, from the seed of its generator: the same in any order of the tests, which find it as it was."""
+    rng = getattr(module, "RNG", None)
+    if rng is None:
+        return module.example()
+    state = rng.bit_generator.state
+    rng.bit_generator.state = np.random.default_rng(rng.bit_generator.seed_seq).bit_generator.state
+    study = module.example()
+    rng.bit_generator.state = state
+    return study
+
+
 def test_its_golden_example_is_fresh(rule):
     module = importlib.import_module(f"tests.{'.'.join(path_of(rule).parent.parts[-3:])}.test_{path_of(rule).stem}")
     if not hasattr(module, "example"):
         pytest.xfail("no example yet")
-    if rng := getattr(module, "RNG", None):  # the same numbers in any order of the tests
-        rng.bit_generator.state = np.random.default_rng(rng.bit_generator.seed_seq).bit_generator.state
-    study = module.example()
+    study = example_of(module)
     (verdict,) = judge(study, [rule])
     made = make_example(study, verdict.findings[0])
     if os.environ.get("ADVISOR_TESTS") == "write":

@@ -11,7 +11,7 @@ import numpy as np
 from advisor.computed import computed
 from advisor.computed.curves.overfit import is_of_acting
 from advisor.computed.stability import instability, validation_check
-from advisor.model.message import Message, Number, Percent, say
+from advisor.model.message import Message, Name, Number, Percent, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Study, Trial
 from advisor.stats import jumps
@@ -58,6 +58,11 @@ class Blowup:
     """The level that noise passes once in twenty trials; NaN without one."""
     subject: str = "loss"
     """`loss`, or `objective` if that is what showed it."""
+
+    def sentence(self, at: Message | str = "") -> Message:
+        """What happened to the trial, a sentence without its end; `at` is its learning rate, see `instability.Reach.at`."""
+        name = Name(self.trial.name)
+        return say("The {subject} of {trial}{at} {event}", subject=self.subject, trial=name, at=at, event=self.event)
 
     @property
     def levels(self) -> Message:

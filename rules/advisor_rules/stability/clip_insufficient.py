@@ -197,12 +197,6 @@ def _unstable_loss(
     if not unrest.unstable:
         return None
     worst = unrest.unstable[0]
-    what = say(
-        "The {subject} of {trial}{at} {event}",
-        subject=worst.subject,
-        trial=Name(worst.trial.name),
-        at=near.at(worst.trial),
-        event=worst.event,
-    )
+    what = worst.sentence(near.at(worst.trial))
     chosen = next(c for c in clipped if c.trial == worst.trial)
     return _Instability(chosen, what, worst.metric, worst.step, unrest.p, len(unrest.unstable))

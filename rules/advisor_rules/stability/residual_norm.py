@@ -10,7 +10,7 @@ from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Name, Number, Probability, say
+from advisor.model.message import Number, Probability, say
 from advisor.model.study import Study, Trial
 
 _FAULTS = {
@@ -96,13 +96,7 @@ class ResidualNorm(Rule):
         """`built`: the number of unstable trials whose model is known."""
         worst, kind = faulty[0]
         which = [b.trial for b, _ in faulty]
-        what = say(
-            "The {subject} of {trial}{at} {event}",
-            subject=worst.subject,
-            trial=Name(worst.trial.name),
-            at=near.at(worst.trial),
-            event=worst.event,
-        )
+        what = worst.sentence(near.at(worst.trial))
         test = say("{p} (limit {limit})", p=Probability(unrest.p), limit=Number(self.false_alarms))
         unstable = len(unrest.unstable)
         return self.finding(

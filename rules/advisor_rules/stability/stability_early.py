@@ -96,11 +96,8 @@ class StabilityEarly(Rule):
         p = min(worst.p * len(seen), 1.0)
         yield self.finding(
             say(
-                "The {subject} of {trial}{at} {event}.{others}",
-                subject=worst.subject,
-                trial=Name(worst.trial.name),
-                at=near.at(worst.trial),
-                event=worst.event,
+                "{what}.{others}",
+                what=worst.sentence(near.at(worst.trial)),
                 others=instability.also_in(1, len(which), len(seen)),
             ),
             action="Warm up the learning rate over as few steps as train stably. Lower it only as a last resort.",
@@ -124,7 +121,7 @@ class StabilityEarly(Rule):
         return (
             CurveEvidence(
                 metrics=(worst.metric,),
-                caption=say("The {subject} of {trial} {event}.", subject=worst.subject, trial=name, event=worst.event),
+                caption=say("{what}.", what=worst.sentence()),
                 trials=tuple(b.trial.id for b in unstable[:5]),
                 marks=tuple(Mark(trial=b.trial.id, step=b.step, label="unstable") for b in unstable[:5]),
                 lines=(Line(value=worst.limit, label="limit of noise"),) if math.isfinite(worst.limit) else (),

@@ -109,11 +109,8 @@ class StabilityMid(Rule):
         norms = instability.late_norms(study, which)
         yield self.finding(
             say(
-                "The {subject} of {trial}{at} {event}.{others}",
-                subject=worst.subject,
-                trial=Name(worst.trial.name),
-                at=near.at(worst.trial),
-                event=worst.event,
+                "{what}.{others}",
+                what=worst.sentence(near.at(worst.trial)),
                 others=instability.also_in(1, len(which), len(seen)),
             ),
             action=instability.clip_action(norms),
@@ -132,7 +129,7 @@ class StabilityMid(Rule):
         return (
             CurveEvidence(
                 metrics=(worst.metric, *([study.signals["grad_norm"]] if norm else [])),
-                caption=say("The {subject} of {trial} {event}.", subject=worst.subject, trial=name, event=worst.event),
+                caption=say("{what}.", what=worst.sentence()),
                 trials=tuple(b.trial.id for b in unstable[:5]),
                 marks=tuple(Mark(trial=b.trial.id, step=b.step, label="jump") for b in unstable[:5]),
                 lines=(Line(value=worst.limit, label="limit of noise"),) if math.isfinite(worst.limit) else (),

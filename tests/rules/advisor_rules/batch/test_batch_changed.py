@@ -36,10 +36,10 @@ def example():
 
 def test_a_batch_size_that_changed_untuned_fires():
     study = example()
-    said = verdict("batch-changed", study)
-    (finding,) = said.findings
+    result = verdict("batch-changed", study)
+    (finding,) = result.findings
     assert finding.trials == ("run5", "run6", "run7")
-    (spec,) = plan(study, [said]).specs
+    (spec,) = plan(study, [result]).specs
     assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (0.005, 0.5)
     assert "again for mnist-round-2" in spec.notes[0]
 
@@ -99,12 +99,12 @@ def test_stays_quiet(study):
 
 def test_without_a_lineage_it_cannot_tell():
     study = study_of(one("a", RATES))
-    said = verdict("batch-changed", study)
-    assert said.status == "not-assessed"
-    assert "one study" in said.reason
+    result = verdict("batch-changed", study)
+    assert result.status == "not-assessed"
+    assert "one study" in result.reason
     spec = study.spec.model_copy(update={"parent": "mnist"})
-    said = verdict("batch-changed", replace(study, spec=spec))
-    assert "parent mnist" in said.reason
+    result = verdict("batch-changed", replace(study, spec=spec))
+    assert "parent mnist" in result.reason
 
 
 def test_it_keeps_its_promise():

@@ -53,14 +53,14 @@ def example():
 
 def test_fires_beyond_perfect_scaling():
     study = example()
-    said = verdict("batch-steps", study)
-    (finding,) = said.findings
+    result = verdict("batch-steps", study)
+    (finding,) = result.findings
     assert "Beyond batch_size 32" in finding.message
     assert "8 times the batch" in finding.message
     assert finding.confidence > 0.99
     assert finding.subject == "batch_size"
     assert set(finding.trials) == {f"run{i}" for i in range(4, 16)}
-    (spec,) = plan(study, [said]).specs
+    (spec,) = plan(study, [result]).specs
     assert spec.parameters["batch_size"].value == 256  # every step takes as long, and these were the fewest
     assert finding.severity == "note"
 
@@ -156,9 +156,9 @@ MISSING = {
 
 @pytest.mark.parametrize(("study", "wanted"), MISSING.values(), ids=MISSING.keys())
 def test_says_what_is_missing(study, wanted):
-    said = verdict("batch-steps", study)
-    assert said.status == "not-assessed"
-    assert wanted in said.reason
+    result = verdict("batch-steps", study)
+    assert result.status == "not-assessed"
+    assert wanted in result.reason
 
 
 @pytest.mark.parametrize("make", [repeats, tuned])

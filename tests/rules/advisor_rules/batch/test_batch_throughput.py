@@ -56,24 +56,24 @@ def example():
 
 def test_a_plateau_fixes_the_batch_size_before_it():
     study = example()
-    said = verdict("batch-throughput", study)
-    (finding,) = said.findings
+    result = verdict("batch-throughput", study)
+    (finding,) = result.findings
     assert "stops growing at batch size 128" in finding.message
     assert (finding.severity, finding.subject) == ("warning", "batch_size")
     assert finding.trials == ("run4", "run5")
-    (spec,) = plan(study, [said]).specs
+    (spec,) = plan(study, [result]).specs
     assert (spec.parameters["batch_size"].role, spec.parameters["batch_size"].value) == ("fixed", 128)
 
 
 def test_a_probe_is_a_study_of_its_own():
     study = probe_of([1.9, 1.9, 1.8, 1.01, 1.0])
-    said = verdict("batch-throughput", study)
-    (finding,) = said.findings
+    result = verdict("batch-throughput", study)
+    (finding,) = result.findings
     assert "stops growing at batch size 8" in finding.message
     assert finding.severity == "note"
     assert finding.changes[0].kind == "advise"
     assert "Use a batch size of 8" in finding.changes[0].text
-    assert not plan(study, [said]).specs
+    assert not plan(study, [result]).specs
 
 
 def test_growth_to_the_end_of_memory():
@@ -86,10 +86,10 @@ def test_growth_to_the_end_of_memory():
 
 def test_growth_in_trials_fixes_the_largest():
     study = study_of(rates([1.8] * 5))
-    said = verdict("batch-throughput", study)
-    (finding,) = said.findings
+    result = verdict("batch-throughput", study)
+    (finding,) = result.findings
     assert (finding.severity, finding.changes[0].value) == ("note", 512)
-    (spec,) = plan(study, [said]).specs
+    (spec,) = plan(study, [result]).specs
     assert (spec.probe, spec.parameters["batch_size"].choices[:2], spec.trials) == ("batch-size", (1024, 2048), 8)
     assert spec.baseline.parameters["batch_size"].value == 512
 
@@ -163,9 +163,9 @@ MISSING = {
 
 @pytest.mark.parametrize("study", MISSING.values(), ids=MISSING.keys())
 def test_says_what_to_log(study):
-    said = verdict("batch-throughput", study)
-    assert said.status == "not-assessed"
-    assert "train/examples_per_s" in said.reason
+    result = verdict("batch-throughput", study)
+    assert result.status == "not-assessed"
+    assert "train/examples_per_s" in result.reason
 
 
 @pytest.mark.parametrize("factor", [1.5, 1.9])
@@ -175,6 +175,6 @@ def test_it_keeps_its_promise(factor, noise):
     wrong = 0
     for _ in range(100):
         count = int(RNG.integers(4, 7))
-        said = verdict("batch-throughput", study_of(rates([factor] * (count - 1), noise, 60)))
-        wrong += any(not str(f.message).startswith("Throughput still grows") for f in said.findings)
+        result = verdict("batch-throughput", study_of(rates([factor] * (count - 1), noise, 60)))
+        wrong += any(not str(f.message).startswith("Throughput still grows") for f in result.findings)
     assert wrong <= 5

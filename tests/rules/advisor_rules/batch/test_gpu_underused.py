@@ -65,9 +65,9 @@ MISSING = {
 
 @pytest.mark.parametrize("study", MISSING.values(), ids=MISSING.keys())
 def test_says_what_to_log(study):
-    said = verdict("gpu-underused", study)
-    assert said.status == "not-assessed"
-    assert "device/utilisation" in said.reason
+    result = verdict("gpu-underused", study)
+    assert result.status == "not-assessed"
+    assert "device/utilisation" in result.reason
 
 
 @pytest.mark.parametrize(("trials", "most"), [(1, 14), (3, 6)])

@@ -44,10 +44,10 @@ def test_without_a_measured_memory_it_is_a_note():
 def test_hyperparameters_of_the_accumulation_are_changed():
     params = [{"gradient_accumulation_steps": 8, "per_device_train_batch_size": 4, "lr": 0.1 * i} for i in range(1, 4)]
     study = make_study(params, {"val/loss": [[2.0, 1.0]] * 3})
-    said = verdict("grad-accumulation", study)
-    (finding,) = said.findings
+    result = verdict("grad-accumulation", study)
+    (finding,) = result.findings
     assert "over 8 micro-batches of 4" in finding.message
-    (spec,) = plan(study, [said]).specs
+    (spec,) = plan(study, [result]).specs
     assert spec.parameters["gradient_accumulation_steps"].value == 1
     assert spec.parameters["per_device_train_batch_size"].value == 32
 
@@ -73,17 +73,17 @@ def test_stays_quiet(study):
 
 
 def test_says_what_to_log():
-    said = verdict("grad-accumulation", make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]}))
-    assert said.status == "not-assessed"
-    assert "micro_batches" in said.reason
+    result = verdict("grad-accumulation", make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]}))
+    assert result.status == "not-assessed"
+    assert "micro_batches" in result.reason
 
 
 def test_it_keeps_its_promise():
     """What fits at once according to the peak does fit: tensors take a part that does not grow, and one that does."""
     for peak in range(2, 80, 3):
         for fixed in (0.0, 0.3, 0.7):
-            said = verdict("grad-accumulation", study_of(1, parts=8, gib=peak))
-            if said.status == "fired":
-                fewer = 1 if "whole" in said.findings[0].action else int(str(said.findings[0].action).split()[2])
+            result = verdict("grad-accumulation", study_of(1, parts=8, gib=peak))
+            if result.status == "fired":
+                fewer = 1 if "whole" in result.findings[0].action else int(str(result.findings[0].action).split()[2])
                 times = -(-8 // fewer)
                 assert fixed * peak + (1 - fixed) * peak * times <= 80

@@ -59,9 +59,9 @@ MISSING = {
 
 @pytest.mark.parametrize(("study", "wanted"), MISSING.values(), ids=MISSING.keys())
 def test_says_what_to_log(study, wanted):
-    said = verdict("host-sync", study)
-    assert said.status == "not-assessed"
-    assert wanted in said.reason
+    result = verdict("host-sync", study)
+    assert result.status == "not-assessed"
+    assert wanted in result.reason
 
 
 @pytest.mark.parametrize(("trials", "most"), [(1, 14), (3, 6)])

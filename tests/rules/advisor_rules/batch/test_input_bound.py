@@ -34,8 +34,8 @@ def example():
 
 def test_fires_and_says_where_to_begin():
     study = example()
-    said = verdict("input-bound", study)
-    (finding,) = said.findings
+    result = verdict("input-bound", study)
+    (finding,) = result.findings
     assert "50 % of their time" in finding.message
     assert "0 loader workers" in finding.message
     assert finding.subject == "train/data_wait_s"
@@ -43,7 +43,7 @@ def test_fires_and_says_where_to_begin():
     (change,) = finding.changes
     assert change.kind == "advise"
     assert "background processes" in change.text
-    assert plan(study, [said]).specs[0].notes == (change.text,)
+    assert plan(study, [result]).specs[0].notes == (change.text,)
 
 
 TIPS = {
@@ -101,9 +101,9 @@ MISSING = {
 
 @pytest.mark.parametrize("study", MISSING.values(), ids=MISSING.keys())
 def test_says_what_to_log(study):
-    said = verdict("input-bound", study)
-    assert said.status == "not-assessed"
-    assert "train/data_wait_s" in said.reason
+    result = verdict("input-bound", study)
+    assert result.status == "not-assessed"
+    assert "train/data_wait_s" in result.reason
 
 
 @pytest.mark.parametrize(("trials", "bursts", "most"), [(1, False, 14), (3, False, 6), (1, True, 14), (3, True, 6)])

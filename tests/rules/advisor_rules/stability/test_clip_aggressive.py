@@ -29,12 +29,12 @@ def example():
 
 def test_fires_and_raises_the_threshold_to_the_90th_percentile():
     study = example()
-    said = verdict("clip-aggressive", study)
-    (finding,) = said.findings
+    result = verdict("clip-aggressive", study)
+    (finding,) = result.findings
     assert finding.trials == ("run0", "run1", "run2", "run3")
     assert finding.confidence > 0.95
     tenth = np.quantile(np.concatenate([study.curve(t, "grad_norm").values[41:] for t in study.trials]), 0.9)
-    (spec,) = plan(study, [said]).specs
+    (spec,) = plan(study, [result]).specs
     clip = spec.parameters["max_grad_norm"]
     assert "grad_clip_norm" not in spec.parameters
     assert clip.searched
@@ -75,10 +75,10 @@ def test_a_range_that_the_study_searches_gets_the_new_one():
         "max_grad_norm": Parameter(low=0.01, high=0.5, scale="log"),
     }
     study = study_of([norms() for _ in range(3)], limits=[0.1, 0.2, 0.3], space=space)
-    said = verdict("clip-aggressive", study)
-    ((change,),) = (f.changes for f in said.findings)
+    result = verdict("clip-aggressive", study)
+    ((change,),) = (f.changes for f in result.findings)
     assert (change.kind, change.plan) == ("plan", "clip")
-    assert plan(study, [said]).specs[0].parameters["max_grad_norm"].high > 1.4
+    assert plan(study, [result]).specs[0].parameters["max_grad_norm"].high > 1.4
 
 
 QUIET = {
@@ -116,10 +116,10 @@ MISSING = {
 
 @pytest.mark.parametrize("study", MISSING.values(), ids=MISSING.keys())
 def test_says_what_to_log(study):
-    said = verdict("clip-aggressive", study)
-    assert said.status == "not-assessed"
-    assert "train/grad_norm" in said.reason
-    assert "grad_clip_norm" in said.reason
+    result = verdict("clip-aggressive", study)
+    assert result.status == "not-assessed"
+    assert "train/grad_norm" in result.reason
+    assert "grad_clip_norm" in result.reason
 
 
 @pytest.mark.parametrize(("trials", "points"), [(1, 30), (1, 500), (3, 100), (8, 60)])

@@ -41,19 +41,19 @@ def example():
 
 def test_a_jump_in_spite_of_clipping_asks_for_a_smaller_threshold():
     study = example()
-    said = verdict("clip-insufficient", study)
-    (finding,) = said.findings
+    result = verdict("clip-insufficient", study)
+    (finding,) = result.findings
     assert finding.confidence > 0.9
-    (spec,) = plan(study, [said]).specs
+    (spec,) = plan(study, [result]).specs
     clip = spec.parameters["grad_clip_norm"]
     assert clip.low < 1.5 < clip.high < 5
 
 
 def test_outliers_that_pass_below_the_threshold_show_it_too():
     study = study_of([losses()], grads=[norms([150, 200, 300])], limit=200.0)
-    said = verdict("clip-insufficient", study)
-    assert "times its running median" in said.findings[0].message
-    assert plan(study, [said]).specs[0].parameters["grad_clip_norm"].high < 200
+    result = verdict("clip-insufficient", study)
+    assert "times its running median" in result.findings[0].message
+    assert plan(study, [result]).specs[0].parameters["grad_clip_norm"].high < 200
 
 
 def test_under_extreme_clipping_a_smaller_threshold_is_no_remedy():
@@ -95,12 +95,12 @@ def test_stays_quiet(study):
 
 
 def test_says_what_to_log():
-    said = verdict("clip-insufficient", make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]}))
-    assert said.status == "not-assessed"
-    assert "grad_clip_norm" in said.reason
-    said = verdict("clip-insufficient", make_study([{"lr": 0.1, "clip": 1.0}], {"val/loss": [[2.0, 1.0]]}))
-    assert said.status == "not-assessed"
-    assert "losses or gradient norms" in said.reason
+    result = verdict("clip-insufficient", make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]}))
+    assert result.status == "not-assessed"
+    assert "grad_clip_norm" in result.reason
+    result = verdict("clip-insufficient", make_study([{"lr": 0.1, "clip": 1.0}], {"val/loss": [[2.0, 1.0]]}))
+    assert result.status == "not-assessed"
+    assert "losses or gradient norms" in result.reason
 
 
 @pytest.mark.parametrize("trials", [1, 4])

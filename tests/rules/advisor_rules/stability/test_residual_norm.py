@@ -71,9 +71,9 @@ MISSING = {
 
 @pytest.mark.parametrize(("study", "wanted"), MISSING.values(), ids=MISSING.keys())
 def test_says_what_to_log(study, wanted):
-    said = verdict("residual-norm", study)
-    assert said.status == "not-assessed"
-    assert wanted in said.reason
+    result = verdict("residual-norm", study)
+    assert result.status == "not-assessed"
+    assert wanted in result.reason
 
 
 @pytest.mark.parametrize("trials", [1, 4])

@@ -43,14 +43,14 @@ def example():
 
 def test_fires_on_a_rise_that_recovers_and_asks_for_a_warmup():
     study = example()
-    said = verdict("stability-early", study)
-    assert said.status == "fired"
-    (finding,) = said.findings
+    result = verdict("stability-early", study)
+    assert result.status == "fired"
+    (finding,) = result.findings
     assert finding.trials == ("run1",)
     assert finding.severity == "warning"
     assert finding.confidence > 0.95
     assert "(3 times" in finding.message
-    (spec,) = plan(study, [said]).specs
+    (spec,) = plan(study, [result]).specs
     assert (spec.probe, spec.parameters["lr"].value) == ("warmup", pytest.approx(3.0))
     assert spec.parameters["warmup_steps"].choices == (10, 50, 200, 998)
     assert spec.baseline.parameters == plan(study, []).specs[0].parameters | {"lr": spec.baseline.parameters["lr"]}
@@ -127,9 +127,9 @@ def test_a_blank_evaluation_is_no_divergence():
 def test_sparse_logging_is_not_assessed_unless_it_shows_an_instability_all_the_same():
     sparse = np.arange(0, 100_000, 1000)
     fine = study_of([healthy(steps=sparse)], steps=sparse)
-    said = verdict("stability-early", fine)
-    assert said.status == "not-assessed"
-    assert "every step of the first 500" in said.reason
+    result = verdict("stability-early", fine)
+    assert result.status == "not-assessed"
+    assert "every step of the first 500" in result.reason
     loss = healthy(steps=sparse)
     loss[1:] = np.nan
     assert verdict("stability-early", study_of([loss], steps=sparse, objective=[float("nan")])).status == "fired"
@@ -158,8 +158,8 @@ def test_a_warmup_given_as_a_share_keeps_its_unit():
         steps={"train/loss": [STEPS], "val/loss": [[10_000]]},
         space=space,
     )
-    said = verdict("stability-early", study)
-    (spec,) = plan(study, [said]).specs
+    result = verdict("stability-early", study)
+    (spec,) = plan(study, [result]).specs
     assert spec.parameters["warmup_share"].high == pytest.approx(0.1)
     assert "warmup_steps" not in spec.parameters
 
@@ -169,7 +169,7 @@ def test_the_order_and_the_unit_do_not_matter():
     one = verdict("stability-early", study_of(losses, [0.1, 0.3, 0.05], objective=[0.5, 0.9, 0.7]))
     turned = verdict("stability-early", study_of(losses[::-1], [0.05, 0.3, 0.1], objective=[0.7, 0.9, 0.5]))
     scaled = verdict("stability-early", study_of([100 * x for x in losses], [0.1, 0.3, 0.05], objective=[50, 90, 70]))
-    found = [said.findings[0].confidence for said in (one, turned, scaled)]
+    found = [result.findings[0].confidence for result in (one, turned, scaled)]
     assert found == pytest.approx([found[0]] * 3)
 
 
@@ -200,8 +200,8 @@ def test_a_warmup_is_not_counted_in_epochs():
     good, bad = (0.3 + 2 * np.exp(-np.arange(60) / 8) + 0.002 * RNG.normal(size=60) for _ in range(2))
     bad[1:5] = 9.0
     study = make_study([{"lr": 0.1}, {"lr": 0.3}], {"val/loss": [good, bad]}, every=1)
-    said = verdict("stability-early", study)
-    (spec,) = plan(study, [said]).specs
+    result = verdict("stability-early", study)
+    (spec,) = plan(study, [result]).specs
     assert "warmup_steps" not in spec.parameters
     assert any("Warm the learning rate up" in note for note in spec.notes)
 

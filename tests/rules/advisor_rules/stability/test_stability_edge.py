@@ -52,11 +52,11 @@ def test_where_losses_are_too_sparse_it_asks_to_look_at_the_start() -> None:
     status = ["complete"] * 7 + ["diverged"] * 3
     params = [{"learning_rate": float(r)} for r in HALF_DECADES]
     study = make_study(params, {"val/loss": curves}, status=status, steps=[100, 5000, 10000])
-    said = verdict("stability-edge", study)
-    ((change,),) = (f.changes for f in said.findings)
+    result = verdict("stability-edge", study)
+    ((change,),) = (f.changes for f in result.findings)
     assert isinstance(change, RunPlan)
     assert change.plan == "probe-early"
-    (spec,) = plan(study, [said]).specs
+    (spec,) = plan(study, [result]).specs
     assert (spec.probe, spec.max_train_steps, spec.evaluate_every, spec.trials) == ("early-instability", 500, 1, 1)
     assert spec.parameters["learning_rate"].value == pytest.approx(2 * HALF_DECADES[6])
     assert spec.baseline is not None

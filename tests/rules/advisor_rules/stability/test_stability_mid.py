@@ -41,11 +41,11 @@ def example():
 
 def test_fires_on_a_jump_and_asks_for_clipping_at_the_90th_percentile():
     study = example()
-    said = verdict("stability-mid", study)
-    (finding,) = said.findings
+    result = verdict("stability-mid", study)
+    (finding,) = result.findings
     assert "at step 10,0" in finding.message
     assert "train/grad_norm" in finding.evidence[0].metrics
-    (spec,) = plan(study, [said]).specs
+    (spec,) = plan(study, [result]).specs
     clip = spec.parameters["grad_clip_norm"]
     tenth = np.quantile(study.curve(study.trials[0], "grad_norm").values[41:], 0.9)
     assert clip.scale == "log"
@@ -133,9 +133,9 @@ def test_evaluations_are_used_if_the_training_loss_is_too_short():
 
 def test_too_few_points_are_not_assessed():
     study = make_study([{"lr": 0.1}], {"val/loss": [[3.0, 2.0, 1.0]]})
-    said = verdict("stability-mid", study)
-    assert said.status == "not-assessed"
-    assert "20 losses" in said.reason
+    result = verdict("stability-mid", study)
+    assert result.status == "not-assessed"
+    assert "20 losses" in result.reason
 
 
 def test_trials_with_far_higher_rates_are_not_judged():

@@ -31,14 +31,14 @@ def example():
 def test_fires_and_asks_for_clipping_around_the_90th_percentile():
     study = example()
     curve = study.curve(study.trials[0], "grad_norm").values
-    said = verdict("stability-spikes", study)
-    (finding,) = said.findings
+    result = verdict("stability-spikes", study)
+    (finding,) = result.findings
     assert "3 of 450 logged points" in finding.message
     histogram = next(e for e in finding.evidence if e.kind == "histogram")
     tenth = np.quantile(curve[50:], 0.9)
     assert histogram.lines[0].value == pytest.approx(tenth, rel=0.02)
     assert sum(histogram.counts) == pytest.approx(450, abs=1)
-    (spec,) = plan(study, [said]).specs
+    (spec,) = plan(study, [result]).specs
     clip = spec.parameters["grad_clip_norm"]
     assert (clip.type, clip.scale, clip.role) == ("float", "log", "nuisance")
     assert clip.low < tenth < clip.high
@@ -84,9 +84,9 @@ def test_stays_quiet(curve):
 
 
 def test_without_norms_it_names_what_to_log():
-    said = verdict("stability-spikes", make_study([{"lr": 0.1}], {"val/loss": [[1.0, 0.5]]}))
-    assert said.status == "not-assessed"
-    assert "train/grad_norm" in said.reason
+    result = verdict("stability-spikes", make_study([{"lr": 0.1}], {"val/loss": [[1.0, 0.5]]}))
+    assert result.status == "not-assessed"
+    assert "train/grad_norm" in result.reason
     few = study_of([np.ones(5)])
     assert "20 gradient norms" in verdict("stability-spikes", few).reason
 

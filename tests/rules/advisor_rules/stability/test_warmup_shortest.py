@@ -116,10 +116,10 @@ def test_if_none_is_enough_it_tries_half_an_order_of_magnitude_less() -> None:
 
 def test_where_that_fails_too_it_clips() -> None:
     study = warmup_study("uudd", rate=0.95)
-    said = verdict("warmup-shortest", study)
-    (finding,) = said.findings
+    result = verdict("warmup-shortest", study)
+    (finding,) = result.findings
     assert not any(isinstance(c, RunPlan) for c in finding.changes)  # no norm was logged
-    (spec,) = plan(study, [said]).specs
+    (spec,) = plan(study, [result]).specs
     assert spec.parameters["lr"].high == pytest.approx(0.3, rel=0.02)
     assert "warmup_steps" not in spec.parameters
     assert any("gradient norm" in note for note in spec.notes)

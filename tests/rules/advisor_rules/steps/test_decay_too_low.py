@@ -38,11 +38,11 @@ def example():
 
 def test_fires_and_keeps_the_decay_after_a_longer_plateau():
     study = example()
-    said = verdict("decay-too-low", study)
-    (finding,) = said.findings
+    result = verdict("decay-too-low", study)
+    (finding,) = result.findings
     assert "82 % of the steps" in finding.message
     assert finding.confidence > 0.6
-    (spec,) = plan(study, [said]).specs
+    (spec,) = plan(study, [result]).specs
     assert set(spec.schedule) == {"constant_steps", "decay_steps"}
     assert 150 <= spec.schedule["decay_steps"] <= 200
     assert spec.schedule["constant_steps"] + spec.schedule["decay_steps"] == N
@@ -78,9 +78,9 @@ def test_stays_quiet(study):
 
 
 def test_says_what_to_log():
-    said = verdict("decay-too-low", make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]}))
-    assert said.status == "not-assessed"
-    assert "train/learning_rate" in said.reason
+    result = verdict("decay-too-low", make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]}))
+    assert result.status == "not-assessed"
+    assert "train/learning_rate" in result.reason
 
 
 def test_it_keeps_its_promise():

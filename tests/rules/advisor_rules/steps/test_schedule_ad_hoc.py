@@ -53,11 +53,11 @@ def example():
 
 def test_a_noted_scheduler_that_watches_a_metric_fires():
     study = example()
-    said = verdict("schedule-ad-hoc", study)
-    (finding,) = said.findings
+    result = verdict("schedule-ad-hoc", study)
+    (finding,) = result.findings
     assert len(finding.trials) == 3
     assert (finding.severity, finding.confidence) == ("note", 0.95)
-    (spec,) = plan(study, [said]).specs
+    (spec,) = plan(study, [result]).specs
     assert spec.schedule == {"kind": "cosine"}
     assert "repeatable" in spec.notes[0]
 
@@ -66,8 +66,8 @@ def test_so_does_one_that_was_not_noted():
     found = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        said = verdict("schedule-ad-hoc", study_of([watching(rng) for _ in range(4)]))
-        found += said.status == "fired" and "after 5 evaluations" in said.findings[0].message
+        result = verdict("schedule-ad-hoc", study_of([watching(rng) for _ in range(4)]))
+        found += result.status == "fired" and "after 5 evaluations" in result.findings[0].message
     assert found >= 18
 
 
@@ -96,9 +96,9 @@ def test_another_noted_schedule_counts():
 
 
 def test_says_what_to_log():
-    said = verdict("schedule-ad-hoc", make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]}))
-    assert said.status == "not-assessed"
-    assert "train/learning_rate" in said.reason
+    result = verdict("schedule-ad-hoc", make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]]}))
+    assert result.status == "not-assessed"
+    assert "train/learning_rate" in result.reason
 
 
 @pytest.mark.parametrize("kind", ["the same steps", "steps of its own", "an interval of its own", "converged"])

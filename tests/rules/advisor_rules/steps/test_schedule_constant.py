@@ -37,11 +37,11 @@ def example():
 
 def test_fires_and_asks_for_a_cosine():
     study = example()
-    said = verdict("schedule-constant", study)
-    (finding,) = said.findings
+    result = verdict("schedule-constant", study)
+    (finding,) = result.findings
     assert len(finding.trials) == 3
     assert (finding.severity, finding.confidence) == ("note", 0.75)
-    (spec,) = plan(study, [said]).specs
+    (spec,) = plan(study, [result]).specs
     assert spec.schedule == {"kind": "cosine"}
 
 
@@ -100,9 +100,9 @@ MISSING = {
 
 @pytest.mark.parametrize("study", MISSING.values(), ids=MISSING.keys())
 def test_says_what_to_log(study):
-    said = verdict("schedule-constant", study)
-    assert said.status == "not-assessed"
-    assert "train/learning_rate" in said.reason
+    result = verdict("schedule-constant", study)
+    assert result.status == "not-assessed"
+    assert "train/learning_rate" in result.reason
 
 
 def test_bad_trials_do_not_count():

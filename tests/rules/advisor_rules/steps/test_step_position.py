@@ -71,7 +71,7 @@ def test_a_healthy_decay_to_zero_is_no_warning(logged):
     """Cosine schedules with an optimum inside the space: the best step is last by the schedule alone."""
     rng = np.random.default_rng(0)
     shape, decay = 0.75 * np.exp(-8 * T) + 0.125 * (1 + np.cos(np.pi * T)), (1 + np.cos(np.pi * T)) / 2
-    said = []
+    findings = []
     for _ in range(60):
         lr = 10 ** rng.uniform(-4, -1, 24)
         final = 0.12 + 0.06 * (np.log10(lr) + 2.5) ** 2 + rng.normal(0, 0.003, 24)
@@ -80,21 +80,21 @@ def test_a_healthy_decay_to_zero_is_no_warning(logged):
         if logged == "rate":
             metrics["train/learning_rate"] = list(lr[:, None] * decay)
         tags = [{"schedule": '{"kind": "warmup+cosine"}'}] * 24 if logged == "schedule" else None
-        said += verdict(RULE, make_study([{"lr": float(x)} for x in lr], metrics, tags=tags)).findings
+        findings += verdict(RULE, make_study([{"lr": float(x)} for x in lr], metrics, tags=tags)).findings
     if logged != "nothing":
-        assert said == []
+        assert findings == []
         return
-    assert len(said) > 50
-    assert {f.severity for f in said} == {"note"}
-    assert {c.kind for f in said for c in f.changes} == {"advise"}
+    assert len(findings) > 50
+    assert {f.severity for f in findings} == {"note"}
+    assert {c.kind for f in findings for c in f.changes} == {"advise"}
 
 
 def test_few_evaluations_are_not_assessed():
     for count in (1, 2, 5):
         curves = [np.linspace(1, 0.5 + 0.01 * i, count) for i in range(12)]
-        said = verdict(RULE, study(curves))
-        assert said.status == "not-assessed"
-        assert "evaluate more often" in said.reason
+        result = verdict(RULE, study(curves))
+        assert result.status == "not-assessed"
+        assert "evaluate more often" in result.reason
 
 
 def test_early_best_steps_ask_for_shorter_training():

@@ -73,8 +73,8 @@ def test_seldom_gives_the_wrong_verdict(truth):
     for k in range(150):
         curves = [falling(1000 * k + i) if truth == "compute-bound" else flat(1000 * k + i) for i in range(3)]
         curves = [c + rng.normal(0, 0.01, N) for c in curves]
-        said = verdict(RULE, study(curves))
-        wrong += any(not str(f.message).startswith(f"Training is {truth}:") for f in said.findings)
+        result = verdict(RULE, study(curves))
+        wrong += any(not str(f.message).startswith(f"Training is {truth}:") for f in result.findings)
     assert wrong <= 0.05 * 150
 
 

@@ -43,10 +43,10 @@ def example() -> Study:
 
 def test_the_steps_of_the_fastest_trial_are_proposed() -> None:
     study = example()
-    said = verdict("steps-to-fit", study)
-    (finding,) = said.findings
+    result = verdict("steps-to-fit", study)
+    (finding,) = result.findings
     wanted = 150 * np.log2(100)  # halves until 1 % is left
-    (spec,) = plan(study, [said]).specs
+    (spec,) = plan(study, [result]).specs
     assert spec.max_train_steps == pytest.approx(wanted, rel=0.15)
     assert spec.evaluate_every == spec.max_train_steps // 50
     assert spec.searched.keys() == {"learning_rate", "momentum"}
@@ -77,9 +77,9 @@ def test_rates_above_the_fastest_that_fail_bound_it() -> None:
 
 def test_if_nothing_fits_it_asks_for_more_steps() -> None:
     study = sweep([4000.0] * 8)
-    said = verdict("steps-to-fit", study)
-    assert "4,000 steps" in said.findings[0].message
-    (spec,) = plan(study, [said]).specs
+    result = verdict("steps-to-fit", study)
+    assert "4,000 steps" in result.findings[0].message
+    (spec,) = plan(study, [result]).specs
     assert (spec.probe, spec.max_train_steps) == ("steps", 16_000)
 
 
