@@ -155,6 +155,11 @@ def say(template: str, **values: Item | float) -> Message:
     return Message(tuple(part for part in parts if part != ""))
 
 
+def limited(value: Item | float, limit: Item | float) -> Message:
+    """A measured value with the threshold that it is compared with."""
+    return say("{value} (limit {limit})", value=value, limit=limit)
+
+
 def listed(items: Iterable[Item], limit: int = 3) -> Message:
     """`a`, `a and b`, `a, b and c`; beyond `limit` the rest is counted."""
     every = list(dict.fromkeys(items))
@@ -163,6 +168,12 @@ def listed(items: Iterable[Item], limit: int = 3) -> Message:
     for i, item in enumerate(shown):
         parts += [("" if i == 0 else " and " if i == len(shown) - 1 else ", "), item]
     return Message(tuple(part for part in parts if part != ""))
+
+
+def joined(items: Iterable[Item], separator: str = ", ") -> Message:
+    """All items in order, equal ones too, with the separator between them: one value a trial in a row of figures."""
+    parts = [part for item in items for part in (separator, item)]
+    return Message(tuple(parts[1:]))
 
 
 def _typed(value: Item | float) -> Item:
@@ -174,8 +185,11 @@ def _typed(value: Item | float) -> Item:
 
 
 def message_of(value: Any) -> Any:
-    """A sentence without typed values as a message; anything else as it is."""
-    return Message((value,) if value else ()) if isinstance(value, str) else value
+    """Text or a single typed value as a message; anything else as it is."""
+    if isinstance(value, str):
+        return Message((value,) if value else ())
+    single = (int, float, Name, Code, Number, Objective, Setting, Percent, Probability, Count)
+    return Message((_typed(value),)) if isinstance(value, single) else value
 
 
 MessageField = Annotated[
