@@ -155,6 +155,11 @@ def say(template: str, **values: Item | float) -> Message:
     return Message(tuple(part for part in parts if part != ""))
 
 
+def limited(value: Item | float, limit: Item | float) -> Message:
+    """A measured value with the threshold that it is compared with."""
+    return say("{value} (limit {limit})", value=value, limit=limit)
+
+
 def listed(items: Iterable[Item], limit: int = 3) -> Message:
     """`a`, `a and b`, `a, b and c`; beyond `limit` the rest is counted."""
     every = list(dict.fromkeys(items))

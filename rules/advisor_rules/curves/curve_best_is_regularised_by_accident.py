@@ -137,9 +137,9 @@ class CurveBestIsRegularisedByAccident(Rule):
                     say("{n}; {higher} at a higher rate than the best", n=len(read.rates), higher=higher),
                 ),
                 ("training cost at the end", levels),
-                ("p-value, overfitting grows with the learning rate", say("{p}", p=Probability(read.p_rate))),
-                ("p-value, overfitting grows with the training fit", say("{p}", p=Probability(read.p_training))),
-                ("limit of both", say("{limit}", limit=Number(self.false_alarms))),
+                ("p-value, overfitting grows with the learning rate", Probability(read.p_rate)),
+                ("p-value, overfitting grows with the training fit", Probability(read.p_training)),
+                ("limit of both", Number(self.false_alarms)),
             )
         )
 

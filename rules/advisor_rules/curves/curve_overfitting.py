@@ -19,7 +19,7 @@ from advisor.computed.curves.overfit import (
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Message, Name, Objective, Percent, Probability, say
+from advisor.model.message import Message, Name, Objective, Percent, Probability, limited, say
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
 
@@ -129,15 +129,15 @@ class CurveOverfitting(Rule):
     def _figures(self, top: Overfit, overfit: int, feasible: int) -> FigureEvidence:
         return FigureEvidence(
             rows=(
-                ("evaluations of the trial", say("{n}", n=len(top.curve))),
+                ("evaluations of the trial", len(top.curve)),
                 (
                     "rise, share of the way from best to worst",
-                    say("{share} (limit {limit})", share=Percent(top.rise.share, 1), limit=Percent(self.material)),
+                    limited(Percent(top.rise.share, 1), Percent(self.material)),
                 ),
                 ("rise and its standard error", say("{rise}, {error}", rise=top.rise.height, error=top.rise.error)),
                 (
                     "p-value, corrected for steps and trials",
-                    say("{p} (limit {limit} per study)", p=Probability(top.p), limit=self.false_alarms),
+                    limited(Probability(top.p), self.false_alarms),
                 ),
                 ("feasible trials that overfit", say("{overfit} of {feasible}", overfit=overfit, feasible=feasible)),
             )

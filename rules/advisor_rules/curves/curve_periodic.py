@@ -10,7 +10,7 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Message, Name, Number, Percent, Probability, say
+from advisor.model.message import Message, Name, Number, Percent, Probability, limited, say
 from advisor.model.study import Study, Trial
 from advisor.model.words import number
 from advisor_rules.curves._periodicity import Cycle, read_cycles
@@ -49,11 +49,7 @@ class CurvePeriodic(Rule):
     goal: ClassVar[Goal] = "pipeline"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
-            rules=(
-                "curve-step-variance",
-                "stability-mid",
-                "stability-spikes",
-            ),
+            rules=("curve-step-variance", "stability-mid", "stability-spikes"),
             shares="trials",
             because="The curve moves up and down with the period of the data.",
         ),
@@ -145,15 +141,9 @@ class CurvePeriodic(Rule):
                         steps=_steps(study, top),
                     ),
                 ),
-                ("steps of an epoch", say("{n}", n=Number(top.epoch, 4) if top.epoch > 0 else "unknown")),
-                (
-                    "share of the scatter that repeats",
-                    say("{share} (limit {limit})", share=Percent(top.strongest.share), limit=Percent(self.material)),
-                ),
-                (
-                    "p-value, corrected for all frequencies and curves",
-                    say("{p} (limit {limit})", p=Probability(top.p), limit=self.false_alarms),
-                ),
+                ("steps of an epoch", Number(top.epoch, 4) if top.epoch > 0 else "unknown"),
+                ("share of the scatter that repeats", limited(Percent(top.strongest.share), Percent(self.material))),
+                ("p-value, corrected for all frequencies and curves", limited(Probability(top.p), self.false_alarms)),
             )
         )
 

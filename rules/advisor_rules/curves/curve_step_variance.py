@@ -12,7 +12,7 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData, Severity
-from advisor.model.message import Message, Name, Number, Percent, say
+from advisor.model.message import Item, Message, Name, Number, Percent, limited, say
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import change_since
 from advisor_rules.curves._jump_causes import noise_remedy
@@ -97,16 +97,16 @@ class CurveStepVariance(Rule):
             keeps=Percent(ranking.keeps),
         )
         rows = (
-            ("trials compared", say("{n}", n=len(trials))),
-            ("noise between evaluations", say("{noise}", noise=ranking.noise)),
-            ("noise of a trial's best value", say("{noise}", noise=ranking.spread)),
+            ("trials compared", len(trials)),
+            ("noise between evaluations", ranking.noise),
+            ("noise of a trial's best value", ranking.spread),
             (
                 "draws in which the best trial wins",
                 say("{share} of 500 (limit {limit})", share=Percent(ranking.keeps), limit=Percent(self.keeps)),
             ),
             (
                 "variance between trials that is not noise",
-                say("{share} (limit {limit})", share=Percent(ranking.reliability), limit=Percent(self.reliable)),
+                limited(Percent(ranking.reliability), Percent(self.reliable)),
             ),
         )
         return self._report(study, trials, message, 1 - ranking.keeps, rows, "warning")
@@ -134,8 +134,8 @@ class CurveStepVariance(Rule):
             "{share} of the gain (limit {limit})", share=Percent(needed / gain, 1), limit=Percent(self.blur)
         )
         rows = (
-            ("evaluations around the best step", say("{n}", n=len(part.course))),
-            ("noise between evaluations", say("{noise}", noise=part.noise)),
+            ("evaluations around the best step", len(part.course)),
+            ("noise between evaluations", part.noise),
             ("detectable difference at 95 % confidence", say("{needed}, {share}", needed=needed, share=needed_share)),
             (
                 "probability that the noise exceeds the limit",
@@ -150,7 +150,7 @@ class CurveStepVariance(Rule):
         trials: list[Trial],
         message: Message,
         confidence: float,
-        rows: tuple[tuple[str, Message], ...],
+        rows: tuple[tuple[str, Item | float], ...],
         severity: Severity,
     ) -> Finding:
         metric = study.spec.objective.metric
@@ -171,7 +171,7 @@ class CurveStepVariance(Rule):
                     trials=tuple(t.id for t in trials),
                     lines=(Line(value=best, label="best value"),),
                 ),
-                FigureEvidence(rows=(*rows, ("likely cause", say("{cause}", cause=cause)))),
+                FigureEvidence(rows=(*rows, ("likely cause", cause))),
             ),
             changes=(change,),
         )

@@ -146,8 +146,8 @@ class CurveStillImproving(Rule):
                 ("ratio to the gain just before", listed([Number(e.slowing, 2) for e in ends], 9)),
                 ("p-value against a flat end", listed([Probability(e.p) for e in ends], 9)),
                 ("forecast for as many steps again, 90 % interval", forecast),
-                ("limit of the p-value", say("{limit}", limit=self.false_alarms)),
-                ("minimum forecast", say("{limit}", limit=Percent(self.material, 1))),
+                ("limit of the p-value", self.false_alarms),
+                ("minimum forecast", Percent(self.material, 1)),
             )
         )
 

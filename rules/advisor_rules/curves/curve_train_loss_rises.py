@@ -10,7 +10,7 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData, Severity
-from advisor.model.message import Message, Name, Number, Percent, Probability, say
+from advisor.model.message import Message, Name, Number, Percent, Probability, limited, say
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
 from advisor_rules.curves._slow_rises import TrainingRise, read_rises
@@ -119,16 +119,16 @@ class CurveTrainLossRises(Rule):
                 ("points", say("{points} of {trial}", points=top.points, trial=Name(top.trial.name))),
                 (
                     "rise, share of the curve's range",
-                    say("{share} (limit {limit})", share=Percent(rise.share), limit=Percent(self.material)),
+                    limited(Percent(rise.share), Percent(self.material)),
                 ),
                 ("rise and its standard error", say("{rise}, {error}", rise=rise.height, error=rise.error)),
                 (
                     "share of the rise in the steepest stretch",
-                    say("{share} (limit {limit})", share=Percent(top.slow.steepest), limit=Percent(self.jump)),
+                    limited(Percent(top.slow.steepest), Percent(self.jump)),
                 ),
                 (
                     "p-value, corrected for the number of curves",
-                    say("{p} (limit {limit} per study)", p=Probability(top.p), limit=self.false_alarms),
+                    limited(Probability(top.p), self.false_alarms),
                 ),
             )
         )

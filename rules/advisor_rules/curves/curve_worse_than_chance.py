@@ -13,7 +13,7 @@ from advisor.engine.rule import Count, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Message, Name, Objective, Percent, Probability, say
+from advisor.model.message import Message, Name, Objective, Percent, Probability, limited, say
 from advisor.model.study import Study
 from advisor.model.words import setting
 from advisor.stats import boundaries
@@ -84,10 +84,7 @@ class CurveWorseThanChance(Rule):
             because="The trial learned nothing; this is part of the same fault.",
         ),
         Relation(
-            rules=(
-                "stability-early",
-                "stability-mid",
-            ),
+            rules=("stability-early", "stability-mid"),
             shares="study",
             because="No trial learned anything, not even the stable ones.",
             min_severity="critical",
@@ -163,11 +160,11 @@ class CurveWorseThanChance(Rule):
         gain = say("{gain} (required: {limit})", gain=Percent(top.share, 2), limit=Percent(self._required(top)))
         return FigureEvidence(
             rows=(
-                ("trials judged", say("{judged}", judged=judged)),
+                ("trials judged", judged),
                 ("best level, guessing", say("{best}, {guessed}", best=best, guessed=guessed)),
                 ("gain, as a share of the way to perfect", gain),
-                ("standard error of the gain", say("{error}", error=float(top.error))),
-                ("p-value of the gain", say("{p} (limit {alpha})", p=Probability(top.p), alpha=alpha)),
+                ("standard error of the gain", float(top.error)),
+                ("p-value of the gain", limited(Probability(top.p), alpha)),
             )
         )
 

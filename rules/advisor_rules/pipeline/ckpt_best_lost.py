@@ -11,7 +11,7 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Message, Name, Objective, Percent, Probability, say
+from advisor.model.message import Item, Message, Name, Objective, Percent, Probability, limited, say
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
 from advisor_rules.pipeline._checkpoints import Remainder, read_remainder
@@ -94,18 +94,18 @@ class CkptBestLost(Rule):
             changes=(Advise(text=advice),),
         )
 
-    def _rows(self, study: Study, trials: list[Trial], top: Remainder) -> Iterator[tuple[str, Message]]:
-        yield "evaluations of the trial", say("{n}", n=len(top.curve))
+    def _rows(self, study: Study, trials: list[Trial], top: Remainder) -> Iterator[tuple[str, Item | float]]:
+        yield "evaluations of the trial", len(top.curve)
         if top.rise is not None:
             share, limit = Percent(top.share, 1), Percent(self.material)
-            yield "rise above the best level", say("{rise}", rise=top.rise.height)
-            yield "rise, share of the curve's range", say("{share} (limit {limit})", share=share, limit=limit)
-            yield "standard error of the rise", say("{error}", error=top.rise.error)
-            p = say("{p} (limit {limit})", p=Probability(top.p), limit=self.false_alarms)
+            yield "rise above the best level", top.rise.height
+            yield "rise, share of the curve's range", limited(share, limit)
+            yield "standard error of the rise", top.rise.error
+            p = limited(Probability(top.p), self.false_alarms)
             yield "p-value, corrected for the choice of the step", p
         if len(trials) > 1:
             lead = float(study.costs[trials[1].index]) - float(study.costs[trials[0].index])
-            yield "lead of the best trial over the second", say("{lead}", lead=lead)
+            yield "lead of the best trial over the second", lead
 
 
 def _message(study: Study, top: Remainder, lost: int, judged: int) -> Message:

@@ -70,7 +70,7 @@ class EvalBatch(Rule):
             evidence=(
                 FigureEvidence(
                     rows=(
-                        ("trials that logged both sizes", say("{known}", known=known)),
+                        ("trials that logged both sizes", known),
                         ("examples at once per device, evaluations", count_range(evaluated)),
                         ("examples at once per device, training", count_range(trained)),
                         ("devices", count_range([ranks.world_size(t) for t in small])),

@@ -11,7 +11,7 @@ from advisor.engine.rule import Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Message, Name, Number, Percent, say
+from advisor.model.message import Item, Message, Name, Number, Percent, limited, say
 from advisor.model.study import Study
 from advisor_rules.pipeline._evaluation_gaps import Rhythm, Timing, timings
 
@@ -100,16 +100,14 @@ class EvalRegular(Rule):
         )
 
     def _figures(self, irregular: list[Timing], judged: int, by_clock: list[Rhythm], gaps: Message) -> FigureEvidence:
-        off = say("{off} (limit {limit})", off=_off([t.steps for t in irregular]), limit=Percent(self.off))
-        rows = [
+        off = limited(_off([t.steps for t in irregular]), Percent(self.off))
+        rows: list[tuple[str, Item]] = [
             ("trials with irregular intervals", say("{n} of {judged}", n=len(irregular), judged=judged)),
             ("interval between evaluations", gaps),
             (f"intervals off by more than {Percent(self.tolerance)}, in steps", off),
         ]
         if by_clock:
-            rows.append(
-                (f"intervals off by more than {Percent(self.tolerance)}, in seconds", say("{off}", off=_off(by_clock)))
-            )
+            rows.append((f"intervals off by more than {Percent(self.tolerance)}, in seconds", _off(by_clock)))
         return FigureEvidence(rows=tuple(rows))
 
 

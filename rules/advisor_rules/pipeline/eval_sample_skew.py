@@ -11,7 +11,7 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Severity
-from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say
+from advisor.model.message import Item, Message, Name, Number, Objective, Percent, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats.heterogeneity import p_of_mean
@@ -78,16 +78,16 @@ class EvalSampleSkew(Rule):
 
     def _rows(
         self, study: Study, found: Sequence[Pairs], differences: FloatArray, gain: float
-    ) -> tuple[tuple[str, Message], ...]:
+    ) -> tuple[tuple[str, Item | float], ...]:
         mean, scatter = study.objective_value(float(differences.mean())), float(differences.std(ddof=1))
         return (
-            ("trials with both", say("{n}", n=len(found))),
-            ("pairs of evaluations", say("{n}", n=sum(len(f.whole) for f in found))),
-            ("sample minus whole set, mean", say("{mean}", mean=mean)),
-            ("p-value of the mean", say("{p}", p=Probability(p_of_mean(differences)))),
-            ("sample minus whole set, standard deviation", say("{scatter}", scatter=scatter)),
-            ("gain from tuning, on the whole set", say("{gain}", gain=gain)),
-            ("limit, share of this gain", say("{limit}", limit=Percent(self.material))),
+            ("trials with both", len(found)),
+            ("pairs of evaluations", sum(len(f.whole) for f in found)),
+            ("sample minus whole set, mean", mean),
+            ("p-value of the mean", Probability(p_of_mean(differences))),
+            ("sample minus whole set, standard deviation", scatter),
+            ("gain from tuning, on the whole set", gain),
+            ("limit, share of this gain", Percent(self.material)),
         )
 
     def _report(
@@ -97,7 +97,7 @@ class EvalSampleSkew(Rule):
         severity: Severity,
         confidence: float,
         shown: Sequence[Pairs],
-        rows: tuple[tuple[str, Message], ...],
+        rows: tuple[tuple[str, Item | float], ...],
     ) -> Finding:
         advice = "Evaluate on a larger sample, drawn at random and in proportion to the classes, and compare again."
         return self.finding(

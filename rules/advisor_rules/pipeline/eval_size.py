@@ -15,7 +15,7 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Severity
-from advisor.model.message import Message, Name, Number, Percent, Probability, listed, say
+from advisor.model.message import Item, Message, Name, Number, Percent, Probability, listed, say
 from advisor.model.study import Study, Trial
 from advisor.stats.heterogeneity import Heterogeneity, heterogeneity
 
@@ -110,23 +110,23 @@ class EvalSize(Rule):
             tuple(self._rows(trials, found, gain)),
         )
 
-    def _rows(self, trials: Sequence[Trial], found: Heterogeneity, gain: float) -> Iterator[tuple[str, Message]]:
-        yield "validation examples", say("{n}", n=round(trials[0].fact("n_valid")))
-        yield "standard error of one trial", say("{error}", error=float(found.error / math.sqrt(1 - self.agreement)))
-        yield "standard error not shared by trials", say("{error}", error=float(found.error))
-        yield "assumed correlation of errors", say("{agreement}", agreement=self.agreement)
-        yield f"range of the {len(trials)} best trials", say("{spread}", spread=float(found.spread))
+    def _rows(self, trials: Sequence[Trial], found: Heterogeneity, gain: float) -> Iterator[tuple[str, Item | float]]:
+        yield "validation examples", round(trials[0].fact("n_valid"))
+        yield "standard error of one trial", float(found.error / math.sqrt(1 - self.agreement))
+        yield "standard error not shared by trials", float(found.error)
+        yield "assumed correlation of errors", self.agreement
+        yield f"range of the {len(trials)} best trials", float(found.spread)
         rare = Percent(self.false_alarms)
         yield (
             "detectable range",
             say("{least} (exceeded by {rare} of equal trials)", least=float(found.critical_range), rare=rare),
         )
-        yield "p-value of the range if the trials are equal", say("{p}", p=Probability(found.p))
-        yield "best to median trial", say("{gain}", gain=gain)
-        yield "limit of the detectable range, share of that", say("{limit}", limit=Percent(self.blur))
+        yield "p-value of the range if the trials are equal", Probability(found.p)
+        yield "best to median trial", gain
+        yield "limit of the detectable range, share of that", Percent(self.blur)
         counts = validation.class_counts(trials[0])
         if counts:
-            yield "examples of the rarest class", say("{n}", n=min(counts))
+            yield "examples of the rarest class", min(counts)
 
     def _rare_classes(self, study: Study, trial: Trial) -> Iterator[Finding]:
         counts = sorted(validation.class_counts(trial))
@@ -152,7 +152,7 @@ class EvalSize(Rule):
         severity: Severity,
         confidence: float,
         trials: Sequence[Trial],
-        rows: tuple[tuple[str, Message], ...],
+        rows: tuple[tuple[str, Item | float], ...],
     ) -> Finding:
         return self.finding(
             message,

@@ -75,11 +75,11 @@ class MultiHost(Rule):
         affected = first.count(fault.fact)
         ranks_of = say("{n} of {world} ranks", n=affected, world=first.world_size)
         rows = (
-            ("trials with several ranks", say("{n}", n=len(heard))),
-            ("ranks", say("{n}", n=first.world_size)),
-            ("hosts", say("{n}", n=len(set(map(str, first.values("host")))) or "unknown")),
-            ("parallelism", say("{name}", name=first.parallel)),
-            (f"{fault.fact} by rank", say("{values}", values=first.shown(fault.fact))),
+            ("trials with several ranks", len(heard)),
+            ("ranks", first.world_size),
+            ("hosts", len(set(map(str, first.values("host")))) or "unknown"),
+            ("parallelism", first.parallel),
+            (f"{fault.fact} by rank", first.shown(fault.fact)),
         )
         return self.finding(
             say(

@@ -10,7 +10,7 @@ from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Severity
 from advisor.model.message import Count as Quantity
-from advisor.model.message import Message, Name, Number, Probability, listed, say
+from advisor.model.message import Message, Name, Number, Probability, limited, listed, say
 from advisor.model.space import is_learning_rate
 from advisor.model.study import Study
 from advisor_rules.pipeline._identical_curves import Twins, copied, read_identical
@@ -155,7 +155,7 @@ class ParamsIgnored(Rule):
         surest = min(twins, key=lambda t: t.p)
         trials = [t for group in twins for t in group.trials]
         metric = study.spec.objective.metric
-        chance = say("{p} (limit {limit})", p=Probability(surest.p), limit=Number(self.false_alarms))
+        chance = limited(Probability(surest.p), Number(self.false_alarms))
         return self.finding(
             message,
             action=action,
@@ -171,9 +171,9 @@ class ParamsIgnored(Rule):
                 ),
                 FigureEvidence(
                     rows=(
-                        ("groups of identical curves", say("{n}", n=len(twins))),
-                        ("settings in the most significant group", say("{n}", n=surest.settings)),
-                        ("changes of value in its curves", say("{n}", n=surest.moves)),
+                        ("groups of identical curves", len(twins)),
+                        ("settings in the most significant group", surest.settings),
+                        ("changes of value in its curves", surest.moves),
                         ("probability that they agree by chance", chance),
                     )
                 ),

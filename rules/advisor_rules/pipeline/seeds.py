@@ -13,7 +13,7 @@ from advisor.model.change import Advise
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Severity
 from advisor.model.message import Count as Quantity
-from advisor.model.message import Message, listed, say
+from advisor.model.message import Item, Message, listed, say
 from advisor.model.study import Study, Trial
 
 
@@ -109,12 +109,11 @@ class Seeds(Rule):
         self, message: Message, advice: str, severity: Severity, trials: Sequence[Trial], confidence: float = 0.95
     ) -> Finding:
         counted = Counter("none" if t.seed is None else str(t.seed) for t in trials).most_common(5)
-        rows = [("seeds of these trials", listed([say("{s} ({n} times)", s=s, n=n) for s, n in counted], 5))]
+        seeds = listed([say("{seed} ({n} times)", seed=seed, n=n) for seed, n in counted], 5)
+        rows: list[tuple[str, Item]] = [("seeds of these trials", seeds)]
         world = ranks.read(trials[0])
         if world is not None:
-            rows += [
-                (f"{name} by rank, first trial", say("{v}", v=world.shown(name))) for name in ("seed", "loader_seed")
-            ]
+            rows += [(f"{name} by rank, first trial", world.shown(name)) for name in ("seed", "loader_seed")]
         return self.finding(
             message,
             action=advice,

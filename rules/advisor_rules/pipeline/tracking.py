@@ -11,7 +11,7 @@ from advisor.engine.rule import Rule
 from advisor.model.change import Advise
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Code, Message, Name, listed, say
+from advisor.model.message import Code, Item, Message, Name, listed, say
 from advisor.model.study import Study, Trial
 
 _NO_NAMES = {"", "0", "default", "test", "untitled", "experiment"}
@@ -85,13 +85,13 @@ class Tracking(Rule):
     def _report(
         self, study: Study, message: Message, advice: str, trials: Sequence[Trial], confidence: float
     ) -> Finding:
-        rows = [
-            ("study", say("{name}", name=Name(study.name))),
-            ("goal", say("{goal}", goal=study.spec.goal or "none")),
-            ("trials", say("{n}", n=len(study.trials))),
+        rows: list[tuple[str, Item | float]] = [
+            ("study", Name(study.name)),
+            ("goal", study.spec.goal or "none"),
+            ("trials", len(study.trials)),
         ]
         for best in study.ranked()[:1]:
-            rows += [(f"best trial's {kind}", say("{value}", value=Code(value))) for kind, value in reproduction(best)]
+            rows += [(f"best trial's {kind}", Code(value)) for kind, value in reproduction(best)]
         return self.finding(
             message,
             action=advice,
