@@ -15,7 +15,7 @@ from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count, Message, Name, Number, Setting, say
-from advisor.model.space import Domain
+from advisor.model.space import Domain, to_scale
 from advisor.model.study import Study
 from advisor.stats import outliers
 from advisor_rules.space import _rows
