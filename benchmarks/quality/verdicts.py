@@ -3,8 +3,8 @@
     python benchmarks/quality/verdicts.py before.jsonl            record every verdict and every next study
     python benchmarks/quality/verdicts.py after.jsonl --against before.jsonl
 
-Each line holds one study: status, severity, confidence, subject, side, trials, changes and cause of every finding, and
-all fields of the next studies. Texts (messages, reasons, goals, notes) are left out: they may be rewritten. The studies are those of `cases.py`.
+Each line holds one study: status, severity, confidence, subject, side, trials, changes and cause of every finding, and the next
+studies. Texts (messages, reasons, goals, notes) are left out: they may be rewritten. The studies are those of `cases.py`.
 """
 
 from __future__ import annotations
