@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.computed import computed
 from advisor.model.finding import MissingData
 from advisor.model.study import Study, Trial
 from advisor.stats import trend
@@ -87,9 +88,7 @@ def best_endings(
     """The endings of the `best` good trials that were not cut short, best first. Raises MissingData if there is none."""
     whole = [t for t in good_trials(study, reach) if not study.cut_short(t)]
     if not whole:
-        raise MissingData(
-            "every good trial was cut short; this needs trials that run for all of max_train_steps"
-        )
+        raise MissingData("every good trial was cut short; this needs trials that run for all of max_train_steps")
     endings = [e for t in whole[:best] if (e := _ending(study, t, tolerance, margin, tail)) is not None]
     if not endings:
         raise MissingData(
@@ -131,6 +130,7 @@ def length(study: Study, trial: Trial, last: int) -> int:
     return max(last, round(planned)) if known and math.isfinite(planned) else last
 
 
+@computed
 def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: float) -> Ending | None:
     curve, train = study.cost_curve(trial).finite, study.train_cost_curve(trial).finite
     end = trend.read_end(curve.steps, curve.values, tail=tail)
