@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.computed import computed
 from advisor.model.finding import MissingData
 from advisor.model.study import Study, Trial
 from advisor.stats import trend
@@ -129,6 +130,7 @@ def length(study: Study, trial: Trial, last: int) -> int:
     return max(last, round(planned)) if known and math.isfinite(planned) else last
 
 
+@computed
 def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: float) -> Ending | None:
     curve, train = study.cost_curve(trial).finite, study.train_cost_curve(trial).finite
     end = trend.read_end(curve.steps, curve.values, tail=tail)
