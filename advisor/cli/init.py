@@ -12,8 +12,8 @@ import click
 from pydantic import ValidationError
 
 from advisor.cli.options import direction_option
-from advisor.computed.space import kinds
 from advisor.execution.command import option
+from advisor.model import parameter_kinds
 from advisor.model.errors import AdvisorError
 from advisor.model.space import is_learning_rate, words_of
 from advisor.model.spec import Objective, Parameter, StudySpec
@@ -181,7 +181,7 @@ _FORMS = {
 def _usual_scale(name: str, low: float) -> Literal["linear", "log"]:
     """Return the default scale: logarithmic for learning rates and for weight decay above 0."""
     words = set(words_of(name))
-    decays = kinds.is_regulariser(name) and bool(words & {"decay", "wd", "weightdecay", "l2"})
+    decays = parameter_kinds.is_regulariser(name) and bool(words & {"decay", "wd", "weightdecay", "l2"})
     return "log" if is_learning_rate(name) or (decays and low > 0) else "linear"
 
 

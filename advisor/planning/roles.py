@@ -14,7 +14,7 @@ stands.
 
 from __future__ import annotations
 
-from advisor.computed.space import kinds
+from advisor.model import parameter_kinds
 from advisor.model.space import counts_training
 from advisor.model.spec import Role
 
@@ -26,16 +26,16 @@ def role_of(name: str) -> tuple[Role, str]:
             "fixed",
             "the length of the training is never tuned within a study: it is refined from where the best steps lie",
         )
-    if kinds.is_batch_size(name):
+    if parameter_kinds.is_batch_size(name):
         return "fixed", "the batch size is chosen by throughput, not for validation quality"
-    if kinds.chooses_optimizer(name):
+    if parameter_kinds.chooses_optimizer(name):
         return (
             "fixed",
             "an optimizer is compared with others or kept, and its hyperparameters mean nothing to another one",
         )
-    if kinds.is_regulariser(name):
+    if parameter_kinds.is_regulariser(name):
         return "nuisance", "the strength of a regulariser has to suit every other change"
-    if kinds.is_of_optimizer(name) or kinds.clips_norm(name):
+    if parameter_kinds.is_of_optimizer(name) or parameter_kinds.clips_norm(name):
         return (
             "nuisance",
             "the optimizer's hyperparameters interact most with every other change, so they are tuned for each",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from advisor.computed.pipeline import ranks
-from advisor.computed.space import kinds
+from advisor.model import parameter_kinds
 from advisor.model.space import as_number, words_of
 from advisor.model.study import Trial
 
@@ -29,7 +29,7 @@ def micro_batches(trial: Trial) -> float:
 
 def at_once(trial: Trial) -> float:
     """Examples of one training batch on one rank; NaN if unknown."""
-    return kinds.batch_size(trial) / micro_batches(trial) / ranks.world_size(trial)
+    return parameter_kinds.batch_size(trial) / micro_batches(trial) / ranks.world_size(trial)
 
 
 def evaluated_at_once(trial: Trial) -> float:

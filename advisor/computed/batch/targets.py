@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from advisor.computed import computed
-from advisor.computed.space import kinds
+from advisor.model import parameter_kinds
 from advisor.model.finding import MissingData
 from advisor.model.space import FloatArray, Value, as_number, counts_training, is_learning_rate, words_of
 from advisor.model.study import Curve, Study, Trial
@@ -121,7 +121,7 @@ def axis_of(study: Study) -> Unit:
         return "epochs"
     if any(math.isfinite(t.fact("max_train_steps")) for t in ended):
         return "steps"
-    sizes = [(kinds.batch_size(t), study.cost_curve(t).steps) for t in ended]
+    sizes = [(parameter_kinds.batch_size(t), study.cost_curve(t).steps) for t in ended]
     whole = [not (steps % int(size)).any() for size, steps in sizes if size >= 8 and len(steps) >= 3]
     if len({size for size, _ in sizes}) > 1 and len(whole) == len(sizes) and all(whole):
         return "examples"
@@ -147,7 +147,7 @@ def _settings(study: Study) -> list[_Setting]:
     """The distinct settings of the feasible trials that know their batch size, smallest batch first."""
     pools: dict[tuple[float, tuple[tuple[str, Value], ...]], list[Trial]] = {}
     for trial in study.trials:
-        size = kinds.batch_size(trial)
+        size = parameter_kinds.batch_size(trial)
         if study.feasible[trial.index] and size > 0:
             others = tuple(sorted((n, v) for n, v in trial.params.items() if not n.lower().endswith("seed")))
             pools.setdefault((size, others), []).append(trial)

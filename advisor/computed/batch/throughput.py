@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.computed import computed
 from advisor.computed.batch import timing
-from advisor.computed.space import kinds
+from advisor.model import parameter_kinds
 from advisor.model.study import Study, Trial
 from advisor.stats.saturation import Mean, growth, pooled, series_mean
 
@@ -39,7 +39,7 @@ def speeds(study: Study) -> list[Speed]:
 
     More than twelve sizes are grouped by the nearest power of two.
     """
-    known = [(t, kinds.batch_size(t), rate) for t in study.trials if (rate := _rate(study, t)) is not None]
+    known = [(t, parameter_kinds.batch_size(t), rate) for t in study.trials if (rate := _rate(study, t)) is not None]
     known = [(t, size, rate) for t, size, rate in known if size > 0]
     devices = [t.facts.get("device") for t, _, _ in known]
     usual = max(devices, key=devices.count, default=None)
@@ -55,7 +55,7 @@ def _rate(study: Study, trial: Trial) -> Mean | None:
     """The trial's throughput, after its first tenth or its first ten logged steps; None if unknown."""
     rates = study.curve(trial, "examples_per_second").finite.values
     if not len(rates):
-        size = kinds.batch_size(trial)
+        size = parameter_kinds.batch_size(trial)
         rates = size / np.maximum(study.curve(trial, "step_time").finite.values, 1e-12)
     rates = rates[min(len(rates) // 10, timing.FIRST) :]
     rates = rates[np.isfinite(rates) & (rates > 0)]
@@ -74,7 +74,7 @@ def worthwhile(speeds: Sequence[Speed], material: float, alpha: float) -> Speed:
 def ran_out(study: Study) -> float:
     """The smallest batch size that ran out of memory; NaN if none is known to have."""
     sizes = [
-        kinds.batch_size(t)
+        parameter_kinds.batch_size(t)
         for t in study.trials
         if t.status == "infeasible" and t.facts.get("error", "").lower().startswith("out of memory")
     ]

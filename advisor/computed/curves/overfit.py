@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from advisor.computed import computed
-from advisor.computed.space import kinds
+from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, SetRange
 from advisor.model.message import Message, Name, listed, say
 from advisor.model.space import as_number, hard_limits, words_of
@@ -136,7 +136,7 @@ def only_low_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence
     """Whether a scientific regulariser cures it: it has trials in the upper half of its range, and none of them overfits."""
     bad = {t.index for t in overfit}
     for name, parameter in study.searched.items():
-        if parameter.role == "scientific" and kinds.is_regulariser(name):
+        if parameter.role == "scientific" and parameter_kinds.is_regulariser(name):
             positions = study.positions(name, feasible)
             upper = {t.index for t, x in zip(feasible, positions, strict=True) if x > 0.5}
             if upper and not upper & bad:
@@ -147,7 +147,7 @@ def only_low_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence
 def regulariser_changes(study: Study) -> Iterator[AddParameter | SetRange]:
     """Extend the searched regularisers upwards; add dropout and weight decay if there are none."""
     why = "Trials overfit: validation gets worse while training improves. More regularisation may help."
-    searched = [n for n in study.searched if kinds.is_regulariser(n)]
+    searched = [n for n in study.searched if parameter_kinds.is_regulariser(n)]
     widened = [c for name in searched if (c := _widened(study.spec.parameters[name], name, why)) is not None]
     yield from widened
     if not widened:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.computed.space import kinds
 from advisor.computed.stability import instability
+from advisor.model import parameter_kinds
 from advisor.model.space import FloatArray, as_number
 from advisor.model.study import Study, Trial
 from advisor.stats import jumps
@@ -42,7 +42,11 @@ def threshold(trial: Trial) -> float:
     if noted > 0:
         return noted
     # A switch, grad_clip: True, is no norm of 1.
-    values = [value for name, value in trial.params.items() if kinds.clips_norm(name) and not isinstance(value, bool)]
+    values = [
+        value
+        for name, value in trial.params.items()
+        if parameter_kinds.clips_norm(name) and not isinstance(value, bool)
+    ]
     named = (as_number(value) for value in values)
     return next((value for value in named if value > 0 and math.isfinite(value)), math.nan)
 

@@ -12,7 +12,7 @@ the same in one process on the training's own step function, and stops at the fi
 
 from __future__ import annotations
 
-from advisor.computed.space import kinds
+from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, RunPlan
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.study import Study
@@ -29,7 +29,7 @@ PROBE = (
 
 def design(ask: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
     """The sweep; advice where no hyperparameter is the batch size."""
-    name = next((n for n in base.parameters if kinds.is_batch_size(n)), None)
+    name = next((n for n in base.parameters if parameter_kinds.is_batch_size(n)), None)
     if name is None:
         return (Advise(text=PROBE),)
     known = fixed(best_setting(study, base), base, "as in the best trial so far")

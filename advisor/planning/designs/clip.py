@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from advisor.computed.space import kinds
+from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Change, RunPlan, SetRange
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
@@ -44,7 +44,7 @@ def design(ask: RunPlan, _study: Study, base: StudySpec) -> tuple[Change, ...]:
             f"Clip near {tenth:.3g}, the 90th percentile of the {numbers['norms']:,.0f} unclipped gradient norms logged after "
             "early training"
         )
-    name = next((n for n in base.parameters if kinds.clips_norm(n)), "grad_clip_norm")
+    name = next((n for n in base.parameters if parameter_kinds.clips_norm(n)), "grad_clip_norm")
     old = base.parameters.get(name)
     if old is not None and old.searched:
         return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)

@@ -20,7 +20,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from advisor.computed.space import kinds
+from advisor.model import parameter_kinds
 from advisor.model.errors import AdvisorError
 from advisor.model.space import is_learning_rate, words_of
 from advisor.model.spec import Checkpoints, Objective, Parameter, Sampler, StudySpec
@@ -156,9 +156,9 @@ def _parameter(rung: Rung, trials: int, wish: Wish) -> Parameter:
 
 def _notes(wish: Wish, steps: int | None) -> list[str]:
     notes = [f"The optimizer is {wish.optimizer}: its hyperparameters mean nothing to another one."]
-    if not any(kinds.is_regulariser(n) for n in wish.given):
+    if not any(parameter_kinds.is_regulariser(n) for n in wish.given):
         notes.append(REGULARISE)
-    if not any(kinds.is_batch_size(n) for n in wish.given):
+    if not any(parameter_kinds.is_batch_size(n) for n in wish.given):
         notes.append(f"Choose the batch size by throughput before the first study. {PROBE}")
     if wish.final_train_steps and steps:
         notes.append(

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import math
 
-from advisor.computed.space import kinds
 from advisor.computed.steps import schedules
+from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, RunPlan
 from advisor.model.space import Value, as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
@@ -110,6 +110,6 @@ def _trust(name: str) -> str:
     """How far the playbook trusts that a value of this hyperparameter is still good in longer runs."""
     if "warmup" in name.lower() or "init" in name.lower():
         return "warmup and initialisation are very likely to transfer"
-    if kinds.is_regulariser(name) or kinds.is_of_optimizer(name):
+    if parameter_kinds.is_regulariser(name) or parameter_kinds.is_of_optimizer(name):
         return "the optimizer and regularisation might transfer"
     return "what shapes the model is likely to transfer"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.computed.space import kinds
+from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, RunPlan
 from advisor.model.errors import AdvisorError
 from advisor.model.space import Value
@@ -85,7 +85,7 @@ def _rates(low: float, high: float) -> tuple[float, ...]:
 
 def _held(name: str, parameter: Parameter) -> Parameter:
     """The hyperparameter as the grid has it: a regulariser off, one that will be tuned in the middle of its range."""
-    if kinds.is_regulariser(name) and (off := _off(parameter)) is not None:
+    if parameter_kinds.is_regulariser(name) and (off := _off(parameter)) is not None:
         why = "without regularisation, so that the training data can be fitted"
         return Parameter(role="fixed", value=off, when=parameter.when, why=why)
     if parameter.numeric:

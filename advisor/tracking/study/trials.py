@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Literal
 
 from advisor import contract
-from advisor.computed.space.kinds import is_batch_size
+from advisor.model.parameter_kinds import is_batch_size
 from advisor.model.space import IntArray, Value, words_of
 from advisor.model.spec import StudySpec
 from advisor.model.study import CurveBlock, Trial

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import ClassVar
 
-from advisor.computed.space import kinds
 from advisor.engine.rule import Count, Rule
+from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -123,12 +123,12 @@ def _changed(earlier: list[Trial], later: list[Trial]) -> list[Message]:
 
 
 def _batch_size(trial: Trial) -> str | None:
-    size = kinds.batch_size(trial)
+    size = parameter_kinds.batch_size(trial)
     return setting(size) if size > 0 else None
 
 
 def _optimizer(trial: Trial) -> str | None:
-    chosen = next((str(v) for n, v in trial.params.items() if kinds.chooses_optimizer(n)), None)
+    chosen = next((str(v) for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n)), None)
     return trial.facts.get("optimizer") or chosen
 
 

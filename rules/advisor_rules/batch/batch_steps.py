@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.batch import targets
-from advisor.computed.space import kinds
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
+from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
@@ -80,7 +80,7 @@ class BatchSteps(Rule):
             yield self._finding(study, race, scales)
 
     def _finding(self, study: Study, race: targets.Race, scales: Scaling) -> Finding:
-        name = next((n for n in study.spec.parameters if kinds.is_batch_size(n)), None)
+        name = next((n for n in study.spec.parameters if parameter_kinds.is_batch_size(n)), None)
         sizes, levels = np.array([g.size for g in race.groups]), scales.levels
         near_perfect = levels <= self.material * levels[0]
         knee = float(sizes[: int(np.argmin(near_perfect))].max())

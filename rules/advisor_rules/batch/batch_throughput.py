@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.batch import throughput, timing
-from advisor.computed.space import kinds
 from advisor.engine.rule import Factor, Relation, Rule, Share
+from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter, RunPlan
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -98,7 +98,7 @@ class BatchThroughput(Rule):
         return _still_growing(speeds[last], throughput.ran_out(study), 1 - alpha)
 
     def _finding(self, study: Study, speeds: Sequence[throughput.Speed], conclusion: _Conclusion) -> Finding:
-        name = next((n for n in study.searched if kinds.is_batch_size(n)), None)
+        name = next((n for n in study.searched if parameter_kinds.is_batch_size(n)), None)
         use = conclusion.use
         changes: list[Change] = [Advise(text=str(conclusion.action))]
         trials = study.probe is None or study.spec.baseline is not None

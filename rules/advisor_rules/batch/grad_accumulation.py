@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.batch import batches, throughput, timing
-from advisor.computed.space import kinds
 from advisor.engine.rule import Rule, Share
+from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -113,7 +113,10 @@ class GradAccumulation(Rule):
 
     def _changes(self, which: list[Trial], action: str, fewer: int, whole: float, why: str) -> tuple[Change, ...]:
         """Fix the two hyperparameters if all trials share both; otherwise only advise."""
-        parameter, size = _parameter(which[0]), next((n for n in which[0].params if kinds.is_batch_size(n)), None)
+        parameter, size = (
+            _parameter(which[0]),
+            next((n for n in which[0].params if parameter_kinds.is_batch_size(n)), None),
+        )
         shared = parameter and size and len({(t.params.get(parameter), t.params.get(size)) for t in which}) == 1
         if not shared or parameter is None or size is None or not (whole / fewer).is_integer():
             return (Advise(text=action),)

@@ -10,8 +10,8 @@ import numpy as np
 from scipy import stats
 
 from advisor.computed.curves.overfit import Overfit, read_overfits
-from advisor.computed.space.kinds import is_regulariser
 from advisor.computed.stability import instability
+from advisor.model.parameter_kinds import is_regulariser
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from advisor.computed.decision import repeats
-from advisor.computed.space import kinds
+from advisor.model import parameter_kinds
 from advisor.model.space import is_learning_rate
 from advisor.model.study import Curve, Signal, Study, Trial
 
@@ -117,7 +117,9 @@ def _moves(curve: Curve) -> int:
 
 def _setting(study: Study, trial: Trial) -> Setting:
     """Names and values of the searched hyperparameters that can change a result."""
-    return tuple(part for part in repeats.key(trial) if part[0] in study.searched and not kinds.is_of_machine(part[0]))
+    return tuple(
+        part for part in repeats.key(trial) if part[0] in study.searched and not parameter_kinds.is_of_machine(part[0])
+    )
 
 
 def _varied(settings: Collection[Setting]) -> tuple[str, ...]:

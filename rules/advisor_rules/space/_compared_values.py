@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.computed.space import kinds
 from advisor.computed.space.settings import Settings
+from advisor.model import parameter_kinds
 from advisor.model.message import Message, Name, Setting, say
 from advisor.model.space import FloatArray, IntArray, Value, counts_training
 from advisor.model.study import Study, Trial
@@ -56,7 +56,10 @@ def _is_compared(study: Study, tried: Settings, name: str, levels: int) -> bool:
         return False
     whole = all(isinstance(v, int | float) and float(v).is_integer() for v in used)
     tuned = (
-        kinds.is_of_optimizer(name) or kinds.is_regulariser(name) or kinds.is_batch_size(name) or counts_training(name)
+        parameter_kinds.is_of_optimizer(name)
+        or parameter_kinds.is_regulariser(name)
+        or parameter_kinds.is_batch_size(name)
+        or counts_training(name)
     )
     return study.searched[name].role == "scientific" or (whole and not tuned)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from advisor.computed.space import kinds
 from advisor.computed.space.settings import Settings
+from advisor.model import parameter_kinds
 from advisor.model.space import BoolArray, Domain, FloatArray, IntArray, counts_training
 from advisor.model.study import Study
 from advisor.stats.boundaries import tidy
@@ -59,7 +59,9 @@ def axes(tried: Settings, *, levels: int) -> list[str]:
     return [
         name
         for name, u in tried.numeric.items()
-        if len(np.unique(u[np.isfinite(u)])) >= levels and not counts_training(name) and not kinds.is_batch_size(name)
+        if len(np.unique(u[np.isfinite(u)])) >= levels
+        and not counts_training(name)
+        and not parameter_kinds.is_batch_size(name)
     ]
 
 

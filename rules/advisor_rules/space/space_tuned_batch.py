@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.batch import throughput
-from advisor.computed.space import kinds
 from advisor.engine.rule import Count, Relation, Rule, Share
+from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -61,8 +61,8 @@ class SpaceTunedBatch(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per batch size that is a hyperparameter."""
-        names = [name for name in study.spec.parameters if kinds.is_batch_size(name)]
-        if not names and not any(math.isfinite(kinds.batch_size(t)) for t in study.trials):
+        names = [name for name in study.spec.parameters if parameter_kinds.is_batch_size(name)]
+        if not names and not any(math.isfinite(parameter_kinds.batch_size(t)) for t in study.trials):
             raise MissingData("no trial logged its batch size; log batch_size")
         for name in names:
             sizes = np.array([as_number(t.params.get(name)) for t in study.trials])
@@ -77,7 +77,7 @@ class SpaceTunedBatch(Rule):
     def _settings(self, study: Study, groups: FloatArray, sizes: FloatArray) -> IntArray:
         """Return the number of optimizer settings that each group of trials tried, shape (number of groups,)."""
         rates = [n for n in study.spec.parameters if is_learning_rate(n)]
-        names = rates or [n for n in study.searched if kinds.is_of_optimizer(n)]
+        names = rates or [n for n in study.searched if parameter_kinds.is_of_optimizer(n)]
         rows = np.array([[as_number(t.params.get(n)) for n in names] for t in study.trials]).reshape(len(sizes), -1)
         follows = [any(_same(column / sizes**power) for power in (0.5, 1.0)) for column in rows.T]
         rows = np.where(follows, 0.0, np.nan_to_num(rows))

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from advisor.computed.space import kinds
 from advisor.engine.rule import Rule, Share
+from advisor.model import parameter_kinds
 from advisor.model.change import Change, FixParameter, SetField
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -49,7 +49,7 @@ class SpaceTunedSteps(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per hyperparameter that is a length; without any, one about the lengths that trials logged."""
-        batches = np.array([kinds.batch_size(t) for t in study.trials])
+        batches = np.array([parameter_kinds.batch_size(t) for t in study.trials])
         named = [name for name in study.spec.parameters if counts_training(name)]
         for name in named:
             lengths = np.array([as_number(t.params.get(name)) for t in study.trials])

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import ClassVar
 
-from advisor.computed.space import kinds, sampler, settings
+from advisor.computed.space import sampler, settings
 from advisor.engine.rule import Count, Relation, Rule, Share
+from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetField, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
@@ -79,7 +80,7 @@ class UnfairComparison(Rule):
                 edge=self.edge,
                 certainty=self.certainty,
                 level=self.false_alarms,
-                comparable=not kinds.chooses_optimizer(these.name),
+                comparable=not parameter_kinds.chooses_optimizer(these.name),
             )
             few = _fairness.outnumbered(these.groups, these.costs, certainty=self.certainty, level=self.false_alarms)
             own = _fairness.cut_short(

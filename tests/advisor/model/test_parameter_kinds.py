@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.computed.space import kinds
+from advisor.model import parameter_kinds
 
 
 @pytest.mark.parametrize(
     "name", ["batch_size", "bs", "trainer.batchSize", "per_device_train_batch_size", "global_batch_size"]
 )
 def test_batch_sizes(name: str) -> None:
-    assert kinds.is_batch_size(name)
+    assert parameter_kinds.is_batch_size(name)
 
 
 @pytest.mark.parametrize("name", ["eval_batch_size", "val_bs", "batches", "batch_norm", "size", "auto_find_batch_size"])
 def test_no_batch_sizes(name: str) -> None:
-    assert not kinds.is_batch_size(name)
+    assert not parameter_kinds.is_batch_size(name)
 
 
 @pytest.mark.parametrize(
@@ -25,24 +25,24 @@ def test_no_batch_sizes(name: str) -> None:
     "weightdecay attn_pdrop augmentation model.regularization reg_strength".split(),
 )
 def test_regularisers(name: str) -> None:
-    assert kinds.is_regulariser(name)
-    assert not kinds.is_of_optimizer(name)
+    assert parameter_kinds.is_regulariser(name)
+    assert not parameter_kinds.is_of_optimizer(name)
 
 
 @pytest.mark.parametrize(
     "name", ["lr", "learning_rate_init", "beta1", "momentum", "warmup_steps", "grad_clip", "lr_decay"]
 )
 def test_of_the_optimizer(name: str) -> None:
-    assert kinds.is_of_optimizer(name)
-    assert not kinds.is_regulariser(name)
+    assert parameter_kinds.is_of_optimizer(name)
+    assert not parameter_kinds.is_regulariser(name)
 
 
 @pytest.mark.parametrize("name", ["depth", "n_units_1", "activation", "width", "regression", "drop_last"])
 def test_of_the_model(name: str) -> None:
-    assert not kinds.is_of_optimizer(name)
-    assert not kinds.is_regulariser(name)
+    assert not parameter_kinds.is_of_optimizer(name)
+    assert not parameter_kinds.is_regulariser(name)
 
 
 def test_which_optimizer() -> None:
-    assert all(kinds.chooses_optimizer(n) for n in ("optimizer", "train.optimizer_name", "opt", "solver"))
-    assert not any(kinds.chooses_optimizer(n) for n in ("opt_momentum", "lr", "algorithmic_flag"))
+    assert all(parameter_kinds.chooses_optimizer(n) for n in ("optimizer", "train.optimizer_name", "opt", "solver"))
+    assert not any(parameter_kinds.chooses_optimizer(n) for n in ("opt_momentum", "lr", "algorithmic_flag"))
