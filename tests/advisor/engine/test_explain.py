@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from advisor.engine.explain import cause_of, explain, first_cause
+from advisor.engine.links import check_relations, find_links
 from advisor.engine.registry import load_rules
-from advisor.engine.relation import Relation, check_relations, links
+from advisor.engine.relation import Relation
 from advisor.engine.rule import Rule
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import Finding, Verdict
@@ -80,7 +81,7 @@ def test_an_effect_may_declare_its_cause_itself() -> None:
     assert (explained.rule, explained.because) == ("a", "It does.")
 
 
-@pytest.mark.parametrize("link", links(RULES), ids=lambda link: f"{link.cause}-{link.effect}")
+@pytest.mark.parametrize("link", find_links(RULES), ids=lambda link: f"{link.cause}-{link.effect}")
 def test_every_relation_says_why_in_a_sentence(link: Any) -> None:
     assert link.relation.because[0].isupper()
     assert link.relation.because.endswith(".")
@@ -88,9 +89,9 @@ def test_every_relation_says_why_in_a_sentence(link: Any) -> None:
 
 def test_no_two_relations_say_the_same() -> None:
     conditions = [
-        (k.cause, k.effect, k.relation.shares, k.relation.cause_at, k.relation.effect_at) for k in links(RULES)
+        (k.cause, k.effect, k.relation.shares, k.relation.cause_at, k.relation.effect_at) for k in find_links(RULES)
     ]
-    severities = [(k.relation.min_severity, k.relation.max_severity) for k in links(RULES)]
+    severities = [(k.relation.min_severity, k.relation.max_severity) for k in find_links(RULES)]
     every = list(zip(conditions, severities, strict=True))
     assert len(set(every)) == len(every)
 

@@ -45,7 +45,7 @@ def test_a_gain_that_the_complexity_outweighs_is_not():
     said = settings(values, complexity=0.2)
     assert (said.decision, said.reason) == (
         "do not adopt",
-        "The gain of 0.0925 is less than the 0.2 that its complexity asks for.",
+        "The gain of 0.0925 is less than the 0.2 that its complexity requires.",
     )
     assert settings(values, complexity=0.09).decision != "adopt"
 
@@ -69,7 +69,7 @@ def test_more_seeds_where_they_can_settle_it():
 def test_not_worth_more_seeds_than_the_decision_is():
     said = settings({0.1: [0.50, 0.54, 0.51], 0.2: [0.53, 0.55, 0.52]}, most=4)
     assert said.decision == "do not adopt"
-    assert "4 seeds each would not show it" in said.reason
+    assert "4 seeds each would not show a gain" in said.reason
 
 
 def test_unknown_trial_variance_asks_for_repeats():
@@ -81,7 +81,7 @@ def test_unknown_trial_variance_asks_for_repeats():
 def test_repeats_of_other_settings_stand_in():
     said = settings({0.1: [0.5], 0.2: [0.6], 0.3: [0.7, 0.701, 0.702, 0.699]})
     assert said.decision == "adopt"
-    assert "taken from all settings" in said.trial_variance.note
+    assert "all repeated settings" in said.trial_variance.note
 
 
 def test_a_small_validation_set_decides_alone():
@@ -89,7 +89,7 @@ def test_a_small_validation_set_decides_alone():
     options = {"metric": "val/accuracy", "direction": "maximize"}
     said = settings(values, n_valid=100, **options)
     assert said.decision == "do not adopt"
-    assert "more validation examples can show it" in said.reason
+    assert "More validation examples can settle it" in said.reason
     assert said.data_variance.sd > 0.01
     assert settings(values, n_valid=50_000, **options).decision == "adopt"
 

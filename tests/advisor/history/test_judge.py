@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from history_studies import round_of
 
-from advisor.history.judge import in_words, outcomes
+from advisor.history.judge import describe_prediction, outcomes
 from advisor.model.finding import Finding, Verdict
 from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials, SpreadWithin
 
@@ -60,14 +60,14 @@ def test_nothing_uncertain_is_said_to_be_certain(probability, said):
     expects = ShareOfTrials(of="failed", at_most=0.1, was=0.998)
     failing = Prediction(rule="failed-trials", expects=expects, probability=probability)
     objective = round_of(RATES, (0.3,) * 4, low=1e-3, high=0.1).spec.objective
-    assert in_words(failing, objective) == f"at most 10% of the trials fail (it was over 99%), {said} likely"
+    assert describe_prediction(failing, objective) == f"at most 10% of the trials fail (it was over 99%), {said} likely"
 
 
 def test_a_share_that_would_have_come_anyway_tells_nothing():
     fewer = ShareOfTrials(of="failed", at_most=0.0, was=0.1)
     status, said = judged(fewer, [0.3] * 4)
     assert status == "cannot tell"
-    assert "as often as not without any change" in said
+    assert "without any change" in said
 
 
 def test_spread():

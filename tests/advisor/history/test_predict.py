@@ -11,7 +11,7 @@ from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 from advisor.history import predicted
 from advisor.history.judge import outcomes
-from advisor.history.predict import SUREST
+from advisor.history.predict import MAX_PROBABILITY
 from advisor.model.change import AddParameter, RunPlan
 from advisor.model.finding import Finding, Verdict
 from advisor.model.prediction import BestBeyond, BestReaches, Settled, ShareOfTrials, SpreadWithin
@@ -39,7 +39,7 @@ def test_a_widened_range_predicts_where_the_best_will_lie():
     assert isinstance(made.expects, BestBeyond)
     assert (made.expects.parameter, made.expects.side, made.expects.end) == ("learning_rate", "high", 0.01)
     assert made.expects.than == pytest.approx(falling(RATES[-1]), rel=1e-5)
-    assert 0.5 < made.probability <= SUREST  # the trend is steep, and half of the next trials lie beyond
+    assert 0.5 < made.probability <= MAX_PROBABILITY  # the trend is steep, and half of the next trials lie beyond
 
 
 def test_what_comes_true_is_judged_so():

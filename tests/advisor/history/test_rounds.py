@@ -38,8 +38,8 @@ def test_what_changed_and_why():
     wider = round_of(RATES, (0.5, 0.4, 0.3, 0.2), study="b", parent="a", round=2, high=0.1, max_train_steps=2000)
     (_, second) = history([first, wider], []).rounds
     assert second.changed == (
-        "learning_rate: searched 0.0001 to 0.1 (log), searched 0.0001 to 0.01 (log) before",
-        "max_train_steps: 2,000, 1,000 before",
+        "learning_rate: searched 0.0001 to 0.1 (log), was searched 0.0001 to 0.01 (log)",
+        "max_train_steps: 2,000, was 1,000",
     )
 
 
@@ -52,7 +52,7 @@ def test_trials_that_count_are_told_by_round():
 
 def test_rounds_that_gain_nothing_beyond_what_seeds_differ_by_are_enough():
     assert history(lineage(0.3, 0.2, 0.199, 0.198), []).stop is not None
-    assert "test set once" in history(lineage(0.3, 0.2, 0.21, 0.2), []).stop
+    assert "Stop tuning" in history(lineage(0.3, 0.2, 0.21, 0.2), []).stop
     assert history(lineage(0.3, 0.2, 0.15, 0.1), []).stop is None
     assert history(lineage(0.3, 0.3), []).stop is None
 

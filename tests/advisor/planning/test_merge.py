@@ -98,7 +98,7 @@ def test_no_change_goes_past_declared_limits_and_they_stay():
     within = make_study([{"lr": 10.0 ** -(i + 1)} for i in range(6)], {"val/loss": [[1.0]] * 6})
     limited = replace(within, spec=within.spec.with_parameter("lr", narrow))
     (put_off,) = plan(limited, [found("fixed", "infeasible", beyond)]).deferred
-    assert put_off.reason == "its change of lr goes past its declared limits"
+    assert put_off.reason == "its change of lr exceeds the declared limits"
 
 
 def test_a_scale_that_was_set_stays_when_an_end_moves_later():
@@ -111,7 +111,7 @@ def test_a_contradiction_is_put_off_with_its_reason():
     fix = found("flat", "sampling", FixParameter(parameter="lr", value=0.1, why="flat"))
     made = plan(study(), [fix, found("edge", "boundary", wider(high=1.0))])
     assert made.specs[0].parameters["lr"].searched
-    assert [(d.rule, "already set by edge" in d.reason) for d in made.deferred] == [("flat", True)]
+    assert [(d.rule, d.reason == "edge already set lr") for d in made.deferred] == [("flat", True)]
 
 
 def test_lower_learning_rates_come_before_the_instability_of_higher_ones():
@@ -140,7 +140,7 @@ def test_lower_learning_rates_come_before_the_instability_of_higher_ones():
 def test_what_must_be_fixed_by_hand_comes_before_a_lesser_goal():
     advice = found("bug", "stability", Advise(text="Look for the bug."), severity="critical")
     first, second = plan(study(), [advice, found("still", "steps", STEPS)]).specs
-    assert first.goal == "Make training stable: see the notes, then repeat the study"
+    assert first.goal == "Make training stable: follow the notes, then repeat the study"
     assert first.notes == ("Look for the bug.",)
     assert set(first.searched) == set(study().searched)
     assert second.max_train_steps == 900
@@ -174,7 +174,7 @@ def test_two_rules_that_agree_are_no_contradiction():
 def test_an_unsure_finding_changes_nothing():
     made = plan(study(), [found("edge", "boundary", wider(), confidence=0.3)])
     assert made.specs[0].goal.startswith("Measure trial variance")
-    assert "30% sure" in made.deferred[0].reason
+    assert "confidence of 30%" in made.deferred[0].reason
 
 
 def test_advice_goes_with_the_study_that_is_run_first():
@@ -262,15 +262,15 @@ def test_what_follows_from_a_cause_waits_until_it_is_settled():
     edge = explained(found("edge", "boundary", wider()), "chance")
     made = plan(study(), [edge, broken])
     (spec,) = made.specs
-    assert spec.goal.startswith("Repair the training pipeline")
+    assert spec.goal.startswith("Fix the training pipeline")
     assert spec.parameters["lr"].high == 0.1
-    assert [(d.rule, "follows from what chance found" in d.reason) for d in made.deferred] == [("edge", True)]
+    assert [(d.rule, "follows from the finding of chance" in d.reason) for d in made.deferred] == [("edge", True)]
 
 
 def test_a_broken_pipeline_that_holds_others_back_is_a_study_of_its_own():
     broken = found("chance", "pipeline", ADVICE)
     held = explained(found("edge", "boundary", wider()), "chance")
-    assert plan(study(), [broken, held]).specs[0].goal.startswith("Repair the training pipeline")
+    assert plan(study(), [broken, held]).specs[0].goal.startswith("Fix the training pipeline")
     free = plan(study(), [broken, found("edge", "boundary", wider())]).specs[0]
     assert free.goal == "Search the right space: lr"
 
@@ -314,7 +314,7 @@ def test_failures_that_instability_explains_do_not_put_the_space_first():
 def test_a_plan_whose_study_could_not_be_read_back_is_put_off(monkeypatch):
     plain = study()
     broken = plain.spec.model_copy(update={"trials": 0})
-    monkeypatch.setitem(catalogue.PLANS, "warmup", lambda *_: broken)
+    monkeypatch.setitem(catalogue.DESIGNS, "warmup", lambda *_: broken)
     made = plan(plain, [found("shaky", "stability", RunPlan(plan="warmup", why="because"))])
     assert [d.rule for d in made.deferred] == ["shaky"]
     for spec in made.specs:

@@ -54,7 +54,7 @@ def test_long_runs_cost_no_more_than_the_round_before_or_say_so(
 ) -> None:
     made = long_runs(short_runs(trials, seeds=seeds))
     assert made.trials == runs
-    said = f"Its {FINAL:,} steps are more than the {trials * SHORT:,} of the whole round before"
+    said = f"The {FINAL:,} steps of this run exceed the {trials * SHORT:,} of the whole last round"
     assert any(said in note for note in made.notes) == dear
 
 
