@@ -80,7 +80,7 @@ class Wish:
     trials: int
     max_train_steps: int | None = None
     final_train_steps: int | None = None
-    given: Mapping[str, Parameter] = field(default_factory=dict)
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
     """Further hyperparameters, and ranges that replace the ladder's."""
 
 
@@ -90,17 +90,18 @@ def initial(wish: Wish) -> StudySpec:
     if steps is None and final is not None:
         steps = max(round(SHORT * final), 1)
     trials = _trials_per_value(wish)
-    parameters = {
+    ladder = {
         r.name: _parameter(r, trials, wish)
         for r in LADDERS[wish.optimizer]
-        if r.name in wish.given or not any(_is(r.name, name, wish.optimizer) for name in wish.given)
+        if r.name in wish.parameters or not any(_is(r.name, name, wish.optimizer) for name in wish.parameters)
     }
-    given = {
+    stated = {
         n: p if p.why else p.model_copy(update={"why": roles.why(n, p.role, "set by the user")})
-        for n, p in wish.given.items()
+        for n, p in wish.parameters.items()
     }
-    tuned = [n for n, p in {**parameters, **given}.items() if p.searched and p.role == "nuisance"]
-    compared = [n for n, p in given.items() if p.role == "scientific"]
+    parameters = {**ladder, **stated}
+    tuned = [n for n, p in parameters.items() if p.searched and p.role == "nuisance"]
+    compared = [n for n, p in parameters.items() if p.role == "scientific"]
     if not tuned and not compared:
         raise AdvisorError("everything is fixed, nothing is left to tune; remove a --fix or add --tune NAME=LOW..HIGH")
     what = f"with {', '.join(tuned)} tuned for each" if tuned else "everything else unchanged"
@@ -109,7 +110,7 @@ def initial(wish: Wish) -> StudySpec:
         study=wish.study,
         goal=goal,
         objective=wish.objective,
-        parameters={**parameters, **given},
+        parameters=parameters,
         trials=wish.trials,
         sampler=Sampler(seed=1),
         max_train_steps=steps,
@@ -123,7 +124,7 @@ def initial(wish: Wish) -> StudySpec:
 
 def _trials_per_value(wish: Wish) -> int:
     """Trials for each of the compared values."""
-    values = math.prod(len(p.options) or 1 for p in wish.given.values() if p.role == "scientific")
+    values = math.prod(len(p.options) or 1 for p in wish.parameters.values() if p.role == "scientific")
     return max(wish.trials // values, 1)
 
 
@@ -155,9 +156,9 @@ def _parameter(rung: Rung, trials: int, wish: Wish) -> Parameter:
 
 def _notes(wish: Wish, steps: int | None) -> list[str]:
     notes = [f"The optimizer is {wish.optimizer}; its hyperparameters do not carry over to another one."]
-    if not any(kinds.is_regulariser(n) for n in wish.given):
+    if not any(kinds.is_regulariser(n) for n in wish.parameters):
         notes.append(REGULARISE)
-    if not any(kinds.is_batch_size(n) for n in wish.given):
+    if not any(kinds.is_batch_size(n) for n in wish.parameters):
         notes.append(f"Choose the batch size by throughput before the first study. {PROBE}")
     if wish.final_train_steps and steps:
         notes.append(
