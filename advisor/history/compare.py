@@ -99,13 +99,13 @@ def compare(
     complexity: float = 0.0,
     level: float = 0.05,
     power: float = 0.8,
-    most: int = 20,
+    max_seeds: int = 20,
 ) -> Comparison:
     """Return whether to adopt the candidate.
 
     complexity: minimum gain, in units of the objective, that justifies what the candidate adds. level: probability of adopting a
-    candidate with less gain. power: probability that the advised seeds show a gain of the observed size. most: maximum runs of one
-    setting that the decision is worth. Raises AdvisorError if the sides cannot be compared.
+    candidate with less gain. power: probability that the advised seeds show a gain of the observed size. max_seeds: maximum seeds
+    of one setting that the decision is worth. Raises AdvisorError if the sides cannot be compared.
     """
     _check(candidate, incumbent)
     tried = [repeats.settings_of(side.study, side.trials) for side in (candidate, incumbent)]
@@ -122,7 +122,12 @@ def compare(
     trial = _trial(result, best, complexity)
     study = _study(tried, complexity) if max(map(len, tried)) > 1 else None
     data = _data((candidate, incumbent), best, result.gain, complexity)
-    decision, more, reason = _decide(result, trial, study, data, best, complexity, level=level, power=power, most=most)
+    conclusion: Conclusion
+    if (refusal := _refusal(result.gain, complexity, data, study, level)) is not None:
+        conclusion = "do not adopt", (0, 0), refusal
+    else:
+        conclusion = _decide_by_seeds(result, trial, best, complexity, level=level, power=power, max_seeds=max_seeds)
+    decision, more_seeds, reason = conclusion
     return Comparison(
         metric=candidate.study.spec.objective.metric,
         direction=candidate.study.spec.objective.direction,
@@ -135,7 +140,7 @@ def compare(
         study_variance=study,
         data_variance=data,
         decision=decision,
-        more_seeds=more,
+        more_seeds=more_seeds,
         reason=reason,
     )
 
@@ -207,47 +212,54 @@ def _data(sides: Sequence[Side], best: Sequence[repeats.Setting], gain: float, c
 # --- the decision ---------------------------------------------------------------------------------------------------------------
 
 
-def _decide(
+Conclusion = tuple[Decision, tuple[int, int], str]
+"""(decision, further seeds of either side, reason)."""
+
+
+def _required(complexity: float) -> str:
+    return f"the {complexity:.3g} that its complexity requires" if complexity > 0 else "zero"
+
+
+def _refusal(gain: float, complexity: float, data: Variance, study: Variance | None, level: float) -> str | None:
+    """Why not to adopt the candidate however many seeds are run; None if seeds decide."""
+    if gain <= 0:
+        return "It is not better on average."
+    if gain <= complexity:
+        return f"The gain of {gain:.3g} is less than {_required(complexity)}."
+    if data.sure is not None and data.sure < 1 - level:
+        return (
+            f"On other validation sets of this size the gain would vary by {data.sd:.2g}. More validation examples can settle it, "
+            "more seeds cannot."
+        )
+    if study is not None and study.sure is not None and study.sure < 1 - level:
+        return (
+            f"The lead depends on which settings were tried: with half of them it remains in {study.sure:.0%} of draws. More "
+            "trials can settle it, more seeds cannot."
+        )
+    return None
+
+
+def _decide_by_seeds(
     result: difference.Difference,
     trial: Variance,
-    study: Variance | None,
-    data: Variance,
     best: Sequence[repeats.Setting],
     complexity: float,
     *,
     level: float,
     power: float,
-    most: int,
-) -> tuple[Decision, tuple[int, int], str]:
-    """Return the decision, more seeds of either side, and the reason. Causes that seeds cannot settle are decided first."""
-    required = f"the {complexity:.3g} that its complexity requires" if complexity > 0 else "zero"
-
-    def no(reason: str) -> tuple[Decision, tuple[int, int], str]:
-        return "do not adopt", (0, 0), reason
-
-    if result.gain <= 0:
-        return no("It is not better on average.")
-    if result.gain <= complexity:
-        return no(f"The gain of {result.gain:.3g} is less than {required}.")
-    if data.sure is not None and data.sure < 1 - level:
-        return no(
-            f"On other validation sets of this size the gain would vary by {data.sd:.2g}. More validation examples can settle it, "
-            "more seeds cannot."
-        )
-    if study is not None and study.sure is not None and study.sure < 1 - level:
-        return no(
-            f"The lead depends on which settings were tried: with half of them it remains in {study.sure:.0%} of draws. More "
-            "trials can settle it, more seeds cannot."
-        )
+    max_seeds: int,
+) -> Conclusion:
+    """Adopt the candidate, or run more seeds if they can show the gain."""
     if trial.sure is None:
         reason = "The variation between seeds is unknown, and the gain may be within it."
         return "run more seeds", _more(FIRST_SEEDS, best), reason
-    sure = f"The probability that the gain exceeds {required} is {min(trial.sure, 0.999):.1%}"
+    sure = f"The probability that the gain exceeds {_required(complexity)} is {min(trial.sure, 0.999):.1%}"
     if trial.sure >= 1 - level:
         return "adopt", (0, 0), f"{sure}, given the variation between seeds."
-    needed = difference.repeats_needed(result.gain - complexity, result.sd, level=level, power=power, most=most)
-    if needed > most:
-        return no(f"Seeds vary by {result.sd:.2g}, so {most} seeds each would not show a gain this small.")
+    needed = difference.repeats_needed(result.gain - complexity, result.sd, level=level, power=power, most=max_seeds)
+    if needed > max_seeds:
+        reason = f"Seeds vary by {result.sd:.2g}, so {max_seeds} seeds each would not show a gain this small."
+        return "do not adopt", (0, 0), reason
     reason = f"{sure}. With {needed} seeds each, a gain of this size shows with {power:.0%} probability."
     return "run more seeds", _more(needed, best), reason
 

@@ -62,20 +62,20 @@ def test_trials_that_failed_count_too():
         ),
     ],
 )
-def test_trials_of_another_training_do_not_count_and_it_is_said_why(before, after, why):
+def test_trials_of_another_training_do_not_count_for_a_stated_reason(before, after, why):
     found = pool(second(**after), [first(**before)])
     assert found.counted == (0,)
     assert why in found.notes[0]
     assert len(found.study.trials) == 3
 
 
-def test_nothing_counts_where_the_schedule_or_the_objective_changed():
+def test_nothing_counts_if_the_schedule_or_the_objective_changed():
     assert "4 used another learning-rate schedule" in pool(second(schedule={"kind": "cosine"}), [first()]).notes[0]
     other = first(direction="maximize")
     assert "4 were judged by another objective" in pool(second(), [other]).notes[0]
 
 
-def test_a_trial_without_a_hyperparameter_that_is_searched_now_is_not_of_this_space():
+def test_a_trial_without_a_searched_hyperparameter_does_not_count():
     own = second()
     wider = {**own.spec.parameters, "dropout": Parameter(type="float", low=0.0, high=0.5)}
     own = replace(own, spec=own.spec.model_copy(update={"parameters": wider}))
@@ -92,17 +92,17 @@ def test_a_fixed_value_must_be_the_same():
     assert pool(fixed(second(), 64), [fixed(first(), 128)]).counted == (0,)
 
 
-def test_without_earlier_rounds_the_study_is_what_it_was():
+def test_without_earlier_rounds_the_study_is_unchanged():
     own = second()
     assert pool(own, []).study is own
 
 
-def test_rounds_are_numbered_as_their_files_say_where_that_makes_sense():
+def test_rounds_have_the_numbers_of_their_files_if_these_ascend():
     assert numbers([first(), second(round=3)]) == [1, 3]
     assert numbers([first(), second(round=1)]) == [1, 2]
 
 
-def test_where_earlier_rounds_searched_says_nothing_of_how_this_one_was_drawn():
+def test_earlier_rounds_do_not_change_how_the_sampler_is_recognised():
     from advisor.computed.space import sampler
 
     rates = [float(r) for r in np.geomspace(3e-3, 0.1, 24)]
