@@ -107,7 +107,7 @@ class _StageEdits:
 
     @property
     def only_saves(self) -> bool:
-        """Whether the stage only fixed hyperparameters of little effect."""
+        """Whether the stage only fixed hyperparameters of little effect: that saves trials but gains nothing."""
         return all(isinstance(change, FixParameter) and change.for_now for change in self.changes)
 
 
@@ -125,8 +125,8 @@ class _Merger:
     notes: list[Advise] = field(default_factory=list)
     settled: list[Finding] = field(default_factory=list)
     """Findings whose changes or advice are in the studies so far, and findings that wait for one of those."""
-    savings: _StageEdits | None = None
-    """The stages that only saved trials and have no study yet."""
+    savings: list[_StageEdits] = field(default_factory=list)
+    """Stages that only save trials and have no study yet."""
 
     # --- stages -----------------------------------------------------------------------------------------------------------------
 
@@ -145,25 +145,22 @@ class _Merger:
         if edits.request or by_hand or not edits.only_saves:
             self._add_study(edits)
         else:
-            self.savings = _StageEdits(edits.goal, [*self._saving_findings(), *edits.findings])
+            self.savings.append(edits)
 
     def add_savings(self) -> None:
-        """Add a study for the stages that only saved trials, unless a later study included them."""
-        if self.savings is not None:
-            self._add_study(_StageEdits(self.savings.goal, ()))
-
-    def _saving_findings(self) -> Sequence[Finding]:
-        return self.savings.findings if self.savings is not None else ()
+        """Add a study for the stages that only save trials, unless a later study includes them."""
+        if self.savings:
+            self._add_study(_StageEdits(self.savings[-1].goal, ()))
 
     def _add_study(self, edits: _StageEdits) -> None:
         """Add the stage's study: the requested design, or the draft itself."""
         request, current = edits.request, self.draft.current
         designed = DESIGNS[request.plan](request, self.study, current) if request is not None else ()
         spec = designed if isinstance(designed, StudySpec) else current.model_copy(update={"goal": edits.goal})
-        findings, self.savings = [*self._saving_findings(), *edits.findings], None
         if self.specs:
-            for finding in findings:
+            for finding in (f for stage in (*self.savings, edits) for f in stage.findings):
                 self._defer(finding, _reason_to_wait(self.specs[0]))
+        self.savings = []
         self.specs.append(self._in_its_round(spec))
         if request is None:
             self.draft.current = self.specs[-1]
