@@ -1,4 +1,4 @@
-"""The analysis from end to end: an MLflow experiment in, a `Report` out. The command line and Python both go through here."""
+"""The analysis from end to end: read, judge, plan, report. The command line and Python both call `analyze`."""
 
 from __future__ import annotations
 
@@ -35,40 +35,39 @@ def analyze(
     command: str | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
-    """Hold an MLflow experiment against the playbook.
+    """Judge an MLflow experiment by the playbook and plan the next study. Writes nothing.
 
-    experiment: name or id of the experiment. tracking_uri: where it is; default as MLflow resolves it. objective, direction: the
-    metric to judge by and whether to minimize or maximize it; default from the study file, else from what the adapters noted, else
-    inferred and said to be so. study: the study's spec or its file, which declares the search space. filter: an MLflow filter over
-    runs. rules: folders with rules of your own. settings: thresholds by rule, `{"space-boundary": {"best": 7}}`; default from
-    `advisor.toml` or `pyproject.toml` at or above the working directory. only_this_round: trials of earlier rounds that lie in the
-    study's space do not count as data for it.
+    experiment: name or id of the experiment. tracking_uri: default as MLflow resolves it. objective, direction: the metric to judge
+    by, and "minimize" or "maximize"; default from the study file, else from the adapters' tags, else inferred, which the report
+    mentions. study: the study's spec or file, which declares the search space. filter: an MLflow filter over runs. rules: folders
+    with your own rules. settings: thresholds by rule, `{"space-boundary": {"best": 7}}`; default from `advisor.toml` or
+    `pyproject.toml` in the working directory or above. only_this_round: ignore trials of earlier rounds. command: the command line
+    to show in the report.
 
-    Raises AdvisorError, in one line that says what to do, where the input does not allow an analysis. Nothing is written.
+    Raises AdvisorError with one line that says what to do if the input cannot be analysed.
     """
-    tell = on_progress or no_progress
+    report_progress = on_progress or no_progress
     loaded = load_rules(
         settings=find_settings(Path.cwd()) if settings is None else settings,
         directories=[Path(folder) for folder in rules],
     )
-    spec = load(Path(study)) if isinstance(study, str | Path) else study
-    read = read_rounds(
+    rounds = read_rounds(
         experiment,
         tracking_uri=tracking_uri,
-        spec=spec,
+        spec=load(Path(study)) if isinstance(study, str | Path) else study,
         objective=objective,
         direction=direction,
         filter=filter,
-        on_progress=lambda done, of: tell("Reading runs", done, of),
+        on_progress=lambda done, total: report_progress("Reading runs", done, total),
     )
     report = analyze_study(
-        read.own,
+        rounds.own,
         rules=loaded,
-        earlier=read.earlier,
-        said=read.notes,
+        earlier=rounds.earlier,
+        notes=rounds.notes,
         only_this_round=only_this_round,
         command=command,
-        on_progress=tell,
+        on_progress=report_progress,
     )
     return report.model_copy(update={"runs_url": runs_url(experiment, tracking_uri=tracking_uri)})
 
@@ -78,35 +77,34 @@ def analyze_study(
     *,
     rules: Iterable[Rule],
     earlier: Sequence[Study] = (),
-    said: Sequence[str] = (),
+    notes: Sequence[str] = (),
     only_this_round: bool = False,
     command: str | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
-    """As `analyze`, for a study that is in memory already and rules that are loaded.
+    """Do the same as `analyze` for a study in memory and loaded rules.
 
-    earlier: the studies that it follows from, the first one first; said: what became of those that could not be read.
+    earlier: the studies that it follows from, the first one first. notes: why some of those could not be read.
     """
-    tell = on_progress or no_progress
-    loaded = tuple(rules)
-    done = iter(range(1, len(loaded) + 1))
+    report_progress = on_progress or no_progress
+    rules = tuple(rules)
+    done = iter(range(1, len(rules) + 1))
+
     pooled = pool(study, () if only_this_round else earlier)
     verdicts = judge(
-        pooled.study,
-        loaded,
-        on_rule=lambda rule: tell(f"Checking {rule}", next(done), len(loaded)),
+        pooled.study, rules, on_rule=lambda rule: report_progress(f"Checking {rule}", next(done), len(rules))
     )
-    next_round = plan(pooled.study, verdicts, loaded)
-    specs = predicted(pooled.study, verdicts, next_round.specs, loaded)
+    next_round = plan(pooled.study, verdicts, rules)
+    specs = predicted(pooled.study, verdicts, next_round.specs, rules)
     past = None
-    if earlier or said or study.spec.predictions:
-        tell("Judging what was predicted", 0, 1)
-        past = history([*earlier, study], loaded, pooled=pooled, said=said, open_findings=_asks_for_more(verdicts))
-    tell("Drawing the report", 0, 1)
-    return build_report(pooled.study, verdicts, specs, next_round.deferred, rules=loaded, command=command, history=past)
+    if earlier or notes or study.spec.predictions:
+        report_progress("Judging predictions", 0, 1)
+        past = history([*earlier, study], rules, pooled=pooled, notes=notes, open_findings=_asks_for_changes(verdicts))
+    report_progress("Drawing the report", 0, 1)
+    return build_report(pooled.study, verdicts, specs, next_round.deferred, rules=rules, command=command, history=past)
 
 
-def _asks_for_more(verdicts: Sequence[Verdict]) -> bool:
-    """Whether something worth doing is left that a next study would change."""
-    found = [f for v in verdicts for f in v.findings if f.severity != "note"]
-    return any(not isinstance(c, Advise) for f in found for c in f.changes)
+def _asks_for_changes(verdicts: Sequence[Verdict]) -> bool:
+    """Whether a finding worth acting on changes the next study."""
+    findings = [f for v in verdicts for f in v.findings if f.severity != "note"]
+    return any(not isinstance(c, Advise) for f in findings for c in f.changes)

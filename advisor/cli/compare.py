@@ -74,7 +74,7 @@ def compare(
     """
     experiments = _Experiments(tracking_uri, objective, direction)
     sides = _side(candidate, experiment, experiments), _side(incumbent, experiment, experiments)
-    result = decide(*sides, complexity=_gain(complexity, sides[1]), power=power, most=max_seeds)
+    result = decide(*sides, complexity=_gain(complexity, sides[1]), power=power, max_seeds=max_seeds)
     click.echo(result.model_dump_json(indent=2) if as_json else _text(result))
 
 

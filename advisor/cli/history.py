@@ -10,7 +10,7 @@ from advisor.cli.options import rules_option, tracking_option
 from advisor.cli.progress import progress_bar
 from advisor.engine.registry import load_rules
 from advisor.engine.settings import find_settings
-from advisor.history.lineages import chronicle
+from advisor.history.lineages import read_lineages
 from advisor.report.text import lineages
 
 
@@ -33,7 +33,7 @@ def history(study: str | None, tracking_uri: str | None, format_: str, rules: tu
     """
     loaded = load_rules(directories=rules, settings=find_settings(Path.cwd()))
     with progress_bar(enabled=not quiet) as on_progress:
-        result = chronicle(
+        result = read_lineages(
             study,
             loaded,
             tracking_uri=tracking_uri,

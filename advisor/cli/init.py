@@ -112,12 +112,12 @@ def init(
             trials=trials,
             max_train_steps=max_train_steps,
             final_train_steps=final_train_steps,
-            given=parameters | ({compared[0]: compared[1]} if compared else {}),
+            parameters=parameters | ({compared[0]: compared[1]} if compared else {}),
         )
         specs = _studies(wish, compared[0] if compared else None, find_steps)
     except ValidationError as error:
         raise AdvisorError(_one_line(error)) from None
-    _write(specs, compared[0] if compared else "", wish.given, out, force=force)
+    _write(specs, compared[0] if compared else "", wish.parameters, out, force=force)
 
 
 def _studies(wish: Wish, compared: str | None, find_steps: int | None) -> Sequence[StudySpec]:

@@ -1,4 +1,4 @@
-"""The golden example of a rule: what it says of one study. It is the rule's snapshot test and the example on its page."""
+"""The golden example of a rule: its first finding on one study. It is the rule's snapshot test and the example on its page."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class Example(FrozenModel):
 
 
 def example_path(rule: type[Rule]) -> Path:
-    """The file of a rule's example, beside the rule: `space_shrink.example.yaml`."""
+    """Return the file of a rule's example, beside the rule: `space_shrink.example.yaml`."""
     return Path(inspect.getfile(rule)).with_suffix(".example.yaml")
 
 
 def load_example(rule: type[Rule]) -> Example | None:
-    """The golden example of a rule; None if it has none."""
+    """Return the golden example of a rule; None if it has none."""
     path = example_path(rule)
     return Example.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 
 def make_example(study: Study, finding: Finding) -> Example:
-    """The example that a finding on a study gives."""
+    """Return the example for a finding on a study."""
     return Example(
         study=_study(study),
         message=str(finding.message),
@@ -45,7 +45,7 @@ def make_example(study: Study, finding: Finding) -> Example:
 
 
 def dump_example(example: Example) -> str:
-    """The example as the text of its file."""
+    """Return the text of the example's file."""
     text: str = yaml.safe_dump(example.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
     return text
 

@@ -1,31 +1,32 @@
-"""One cause, one headline: marks the findings that follow from others, by the relations that rules declare."""
+"""Marks findings that follow from others, by the relations that rules declare, so that one cause gives one headline."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
-from advisor.engine.relation import Link, links, node_of, ranks
+from advisor.engine.links import find_links, node_of, ranks
+from advisor.engine.relation import Link
 from advisor.engine.rule import Rule
 from advisor.model.finding import Explanation, Finding, Goal, Verdict
 
 
 def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict, ...]:
-    """The verdicts with `explained_by` set on every finding that follows from another one.
+    """Return the verdicts with `explained_by` set on every finding that follows from another one.
 
-    Preferred is a cause that the effect waits for, then one that the plan deals with earlier, then one nearer to the head of the
-    chain of causes.
+    Of several causes, it prefers one that the effect waits for, then one that planning settles earlier, then one nearer to the head
+    of the causal chain.
     """
     verdicts = tuple(verdicts)
     findings = [f for v in verdicts for f in v.findings]
-    found = links(rules)
-    order, goals = ranks(found), get_args(Goal)
+    links = find_links(rules)
+    order, goals = ranks(links), get_args(Goal)
 
     def explained(effect: Finding) -> Finding:
         causes = [
             (not link.relation.waits, goals.index(cause.goal), order[node_of(cause)], i, link, cause)
             for i, cause in enumerate(findings)
-            for link in found
+            for link in links
             if (link.cause, link.effect) == (cause.rule, effect.rule) and link.applies(effect, cause)
         ]
         if not causes:
@@ -49,7 +50,7 @@ def _explanation(link: Link, cause: Finding) -> Explanation:
 
 
 def cause_of(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
-    """The finding among `findings` that explains this one, if any does."""
+    """Return the finding among `findings` that explains this one, if there is one."""
     explanation = effect.explained_by
     if explanation is None:
         return None
@@ -58,7 +59,7 @@ def cause_of(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
 
 
 def first_cause(finding: Finding, findings: Sequence[Finding]) -> Finding:
-    """The finding at the head of the chain of explanations; the finding itself if nothing explains it."""
+    """Return the finding at the head of the causal chain; the finding itself if nothing explains it."""
     while (cause := cause_of(finding, findings)) is not None:
         finding = cause
     return finding

@@ -1,4 +1,4 @@
-"""Holds a study against the rules. Deterministic: same study, same rules, same verdicts."""
+"""Judges a study by the rules. Deterministic: same study, same rules, same verdicts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from advisor.model.study import Study
 def judge(study: Study, rules: Iterable[Rule], *, on_rule: Callable[[str], None] | None = None) -> tuple[Verdict, ...]:
     """Return one verdict per rule, in the order of the rules; call `on_rule` with each rule's id before it runs.
 
-    A rule that raises anything but MissingData is reported as broken and stops no other rule. A finding that follows from another
-    one says so, see `advisor.engine.relation`.
+    A rule that raises anything but MissingData is reported as broken and stops no other rule. Findings that follow from others are
+    marked, see `advisor.engine.explain`.
     """
     rules = tuple(rules)
     verdicts = []

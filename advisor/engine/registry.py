@@ -1,4 +1,4 @@
-"""Finds the rules: the built-in ones, those in a user's folder, and those that installed distributions offer."""
+"""Loads the rules: built-in ones, rules in users' folders, and rules of installed distributions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from advisor.engine.relation import check_relations
+from advisor.engine.links import check_relations
 from advisor.engine.rule import Rule
 from advisor.model.errors import AdvisorError
 
@@ -27,29 +27,28 @@ Settings: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 def load_rules(*, settings: Settings | None = None, directories: Iterable[Path] = ()) -> tuple[Rule, ...]:
-    """All rules with their thresholds set, built-in ones first, in the order of the chapters.
+    """Return all rules with their thresholds set, built-in ones first, in the order of the chapters.
 
-    Raises AdvisorError for a rule file that cannot be loaded, two rules of one id, an unknown rule or threshold in `settings`, a
-    value that a threshold does not take, and relations between rules that name an unknown rule or form a circle.
+    Raises AdvisorError for a rule file that cannot be loaded, two rules with one id, an unknown rule or threshold in `settings`, an
+    invalid threshold, and relations that name an unknown rule or form a circle.
     """
     settings = dict(settings or {})
-    found: dict[str, type[Rule]] = {}
+    classes: dict[str, type[Rule]] = {}
     for cls in _discover(directories):
-        if found.get(cls.rule_id(), cls) is not cls:
+        if classes.setdefault(cls.rule_id(), cls) is not cls:
             raise AdvisorError(
-                f"two rules have the id {cls.rule_id()!r}; a rule is named after its file: rename one of them"
+                f"two rules have the id {cls.rule_id()!r}, which is their file's name: rename one of them"
             )
-        found[cls.rule_id()] = cls
     for rule_id in settings:
-        if rule_id not in found:
+        if rule_id not in classes:
             raise AdvisorError(f"settings name the rule {rule_id!r}, which does not exist; `advisor rules` lists them")
-    loaded = tuple(_configured(cls, settings.get(rule_id, {})) for rule_id, cls in found.items())
-    check_relations(loaded)
-    return loaded
+    rules = tuple(_configure(cls, settings.get(rule_id, {})) for rule_id, cls in classes.items())
+    check_relations(rules)
+    return rules
 
 
 def chapters() -> tuple[str, ...]:
-    """Chapters of the built-in rules: those whose order is declared first, any other folder after them."""
+    """Return the chapters of the built-in rules: first those with a declared order, then any other folder."""
     package = importlib.import_module(BUILT_IN)
     folders = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.ispkg)
     declared: tuple[str, ...] = package.CHAPTERS
@@ -73,11 +72,11 @@ def _discover(directories: Iterable[Path]) -> Iterator[type[Rule]]:
 
 
 def _load_file(path: Path) -> ModuleType:
-    # It needs an entry in sys.modules: `inspect` finds the source of a class there, and with it the thresholds' docstrings.
+    # `inspect` needs an entry in sys.modules to find the source of a class and the docstrings of its thresholds.
     name = f"advisor_user_rules.{path.parent.name}.{path.stem}"
-    known = sys.modules.get(name)
-    if known is not None and known.__file__ == str(path):
-        return known
+    loaded = sys.modules.get(name)
+    if loaded is not None and loaded.__file__ == str(path):
+        return loaded
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -92,11 +91,11 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _classes(module: ModuleType) -> list[type[Rule]]:
-    here = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Rule)]
-    return [cls for cls in here if cls.__module__ == module.__name__ and not cls.__name__.startswith("_")]
+    rules = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Rule)]
+    return [cls for cls in rules if cls.__module__ == module.__name__ and not cls.__name__.startswith("_")]
 
 
-def _configured(cls: type[Rule], settings: Mapping[str, Any]) -> Rule:
+def _configure(cls: type[Rule], settings: Mapping[str, Any]) -> Rule:
     try:
         return cls(**settings)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""What a rule is: a class in a file of its own, whose docstring is its page and whose attributes say how it relates to others."""
+"""The base class of rules. The docstring of a rule is its page; its attributes declare how it relates to other rules."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from advisor.model.study import Study, Trial
 __all__ = ["Count", "Expectation", "Factor", "Relation", "Rule", "Settled", "Share"]
 
 Count = Annotated[int, Field(ge=1)]
-"""A threshold that counts things."""
+"""A threshold that is a count."""
 Share = Annotated[float, Field(gt=0, lt=1)]
 """A threshold between 0 and 1."""
 Factor = Annotated[float, Field(gt=0)]
-"""A threshold that multiplies."""
+"""A threshold that is a multiple."""
 
 
 Expectation = Literal["settled", "best-beyond", "longer-reaches", "no-worse", "fewer-failures", "denser"]
-"""What advice predicts of the study that follows it:
+"""What the advice predicts for the next study:
 
-settled: the rule finds nothing of the kind any more · best-beyond: the best trial lies beyond the old end of the range ·
+settled: the rule does not find the same again · best-beyond: the best trial lies beyond the old end of the range ·
 longer-reaches: longer training reaches the forecast value · no-worse: the best value stays · fewer-failures: a smaller share of
-trials fails · denser: a larger share of trials is better than the old median. `advisor.history.predict` computes each.
+trials fails · denser: a larger share of trials is better than the old median. See `advisor.history.predict`.
 """
 Settled = Literal["quiet", "not-fired"]
-"""quiet: the rule had the data to judge and found nothing · not-fired: it found nothing, or could not judge."""
+"""quiet: the rule judged the study and found nothing · not-fired: it found nothing or could not judge."""
 
 
 class Rule(BaseModel):
     """A rule of the playbook. Its fields are its thresholds: typed, each with a docstring, overridable by the user.
 
-    A rule takes a study and yields findings. It draws nothing, logs nothing and reads nothing else. Where it lacks data it raises
+    A rule takes a study and yields findings. It draws nothing, logs nothing and reads nothing else. If it lacks data, it raises
     `MissingData`.
     """
 
@@ -53,19 +53,19 @@ class Rule(BaseModel):
     playbook: ClassVar[str]
     """Title of the playbook's section that the rule comes from."""
     goal: ClassVar[Goal]
-    """What a finding of it is about; decides its priority in the plan."""
+    """What its findings are about; decides their priority in planning."""
     probes: ClassVar[frozenset[str]] = frozenset()
-    """Kinds of probe that it can judge besides trials, see `advisor.contract.TAG_PROBE`."""
+    """Kinds of probes that it can judge besides ordinary studies, see `advisor.contract.TAG_PROBE`."""
     explains: ClassVar[tuple[Relation, ...]] = ()
     """Findings of other rules that follow from findings of this one."""
     explained_by: ClassVar[tuple[Relation, ...]] = ()
     """Findings of other rules that findings of this one follow from."""
     predicts: ClassVar[Expectation] = "settled"
-    """What following the rule's advice is expected to show in the next study."""
+    """What the rule's advice predicts for the next study."""
     before_exploitation: ClassVar[Settled | None] = None
-    """What the rule must have said before the study is exploited; None if it has no say in it."""
+    """Verdict of this rule that the `exploit` design requires; None if the rule does not matter for it."""
     id: ClassVar[str | None] = None
-    """The id of a rule that has no file of its own."""
+    """The id of a rule without a file of its own."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield what the rule finds in the study, the most important finding first."""
@@ -73,27 +73,27 @@ class Rule(BaseModel):
 
     @classmethod
     def rule_id(cls) -> str:
-        """The rule's stable id: its file's name in kebab-case, `space_boundary.py` is `space-boundary`."""
+        """Return the rule's stable id: its file's name in kebab-case, `space_boundary.py` is `space-boundary`."""
         return cls.id or cls.__module__.rpartition(".")[2].replace("_", "-")
 
     @classmethod
     def page(cls) -> str:
-        """The rule's documentation: its docstring."""
+        """Return the rule's documentation: its docstring."""
         return inspect.cleandoc(cls.__doc__ or "")
 
     @classmethod
     def described(cls) -> dict[str, str]:
-        """The docstrings of the thresholds that have one, by their names."""
-        found: dict[str, str] = {}
+        """Return the docstrings of the thresholds by name."""
+        texts: dict[str, str] = {}
         for owner in (c for c in reversed(cls.__mro__) if issubclass(c, Rule) and c is not Rule):
-            with contextlib.suppress(OSError, TypeError):  # made where no file is: nobody can tell
+            with contextlib.suppress(OSError, TypeError):  # a class without a source file
                 (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-                found |= _docstrings(tree)
-        return {name: found[name] for name in cls.model_fields if name in found}
+                texts |= _docstrings(tree)
+        return {name: texts[name] for name in cls.model_fields if name in texts}
 
     @classmethod
     def summary(cls) -> str:
-        """The first sentence of the page."""
+        """Return the first paragraph of the page."""
         return cls.page().partition("\n\n")[0].replace("\n", " ")
 
     def finding(
@@ -109,7 +109,7 @@ class Rule(BaseModel):
         evidence: Sequence[Evidence] = (),
         changes: Sequence[Change] = (),
     ) -> Finding:
-        """A finding of this rule; confidence is cut to 0..1."""
+        """Return a finding of this rule; the confidence is clipped to 0..1."""
         return Finding(
             rule=self.rule_id(),
             goal=self.goal,
@@ -127,10 +127,10 @@ class Rule(BaseModel):
 
 
 def _docstrings(tree: ast.stmt) -> dict[str, str]:
-    """The texts that follow the fields of a class."""
-    found = {}
-    for field, text in pairwise(tree.body if isinstance(tree, ast.ClassDef) else ()):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
-                found[name] = inspect.cleandoc(said)
-    return found
+    """The strings that follow the fields of a class."""
+    texts = {}
+    for field, following in pairwise(tree.body if isinstance(tree, ast.ClassDef) else ()):
+        match field, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                texts[name] = inspect.cleandoc(text)
+    return texts

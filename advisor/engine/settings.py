@@ -1,4 +1,4 @@
-"""Users' settings: `advisor.toml`, or the table `[tool.advisor]` of `pyproject.toml`."""
+"""Reads users' settings from `advisor.toml` or the table `[tool.advisor]` of `pyproject.toml`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _KEYS = ("rules",)
 
 
 def find_settings(folder: Path) -> Settings:
-    """Thresholds by rule from the settings nearest to `folder`, looking upwards; empty if there are none.
+    """Return thresholds by rule from the nearest settings in `folder` or above; empty if there are none.
 
-    Raises AdvisorError for a file that is not TOML or has other keys than `rules`.
+    Raises AdvisorError for a file that is not TOML or has keys other than `rules`.
     """
     for home in (folder, *folder.parents):
         own = home / "advisor.toml"
@@ -32,7 +32,7 @@ def find_settings(folder: Path) -> Settings:
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and thousands of brackets
+    except (ValueError, RecursionError) as error:  # also raised for thousands of digits or nested brackets
         raise AdvisorError(f"{path}: not readable as TOML: {error}") from None
     except OSError as error:
         raise AdvisorError(f"cannot read the settings {str(path)!r}: {error.strerror or error}") from None

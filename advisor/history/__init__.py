@@ -1,12 +1,24 @@
-"""Rounds: the studies that follow from each other, what each was predicted to show, and which earlier trials still count.
+"""Rounds: studies that follow from each other, what was predicted of each, and which earlier trials still count.
 
-predict -> (a study file) -> judge -> rounds; pool finds the earlier trials that lie in the latest space. Pure functions of studies.
+`predict` writes predictions into the next study files; `judge` compares them with the results; `rounds` puts both together; `pool`
+finds the earlier trials that lie in the latest space. All of them are pure functions of studies.
 """
 
-from advisor.history.judge import in_words
+from advisor.history.judge import describe_prediction
 from advisor.history.model import History, HitRate, Outcome, Round, hit_rates
 from advisor.history.pool import Pooled, pool
 from advisor.history.predict import predicted
 from advisor.history.rounds import history
 
-__all__ = ["History", "HitRate", "Outcome", "Pooled", "Round", "history", "hit_rates", "in_words", "pool", "predicted"]
+__all__ = [
+    "History",
+    "HitRate",
+    "Outcome",
+    "Pooled",
+    "Round",
+    "describe_prediction",
+    "history",
+    "hit_rates",
+    "pool",
+    "predicted",
+]

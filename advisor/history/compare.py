@@ -1,4 +1,4 @@
-"""Candidate against incumbent: is the gain real, and worth its complexity? Trial, study and data variance told apart.
+"""Compares a candidate with the incumbent: is the gain larger than trial, study and data variance, and worth its complexity?
 
 Playbook: "Determining whether to adopt a training pipeline change or hyperparameter configuration". Each side is a set of trials:
 one trial with its repeats, the trials of a configuration, or a whole study.
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 from scipy import stats
 
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import MissingData
+from advisor.model.frozen import FrozenModel
 from advisor.model.study import Study, Trial
 from advisor.stats import difference
 from advisor.stats.search_comparison import compare_searches
 
 AGREEMENT = 0.5
-"""Correlation of two models' errors over the same validation examples, as in the rule eval-size."""
-FIRST = 5
-"""Seeds advised where nothing is known of the trial variance: the fewest that show a spread."""
+"""Assumed correlation of two models' errors over the same validation examples, as in the rule eval-size."""
+FIRST_SEEDS = 5
+"""Seeds to run if the trial variance is unknown; ours: the minimum that shows a spread."""
 
 Decision = Literal["adopt", "do not adopt", "run more seeds"]
 
@@ -40,39 +40,35 @@ class Side:
     trials: tuple[Trial, ...]
 
 
-class _Result(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Summary(_Result):
-    """What a side has to show."""
+class Summary(FrozenModel):
+    """The best setting of a side."""
 
     name: str
     value: float
-    """Mean of the objective over the runs of its best setting, each run by its best evaluation."""
+    """Mean over the runs of its best setting of each run's best evaluation."""
     trial: str
-    """Id of a run of the best setting."""
+    """Id of one run of the best setting."""
     runs: int
-    """Runs of the best setting, one a seed."""
+    """Runs of the best setting with a result, one per seed."""
     failed: int
-    """Further runs of it that failed."""
+    """Runs of the best setting that failed."""
     settings: int
-    """Settings that the side tried."""
+    """Number of settings that the side tried."""
 
 
-class Variance(_Result):
-    """One source of variation, and what it alone makes of the gain."""
+class Variance(FrozenModel):
+    """One source of variation."""
 
     sd: float | None
-    """Standard deviation in units of the objective; None where it is not known. Trial: from seed to seed. Study: of the best of
-    half of the settings, the larger of both sides. Data: of the gain, over validation sets of this size."""
+    """Standard deviation in units of the objective; None if unknown. Trial: between seeds. Study: of the best of half of the
+    settings, the larger of both sides. Data: of the gain, over validation sets of this size."""
     sure: float | None
-    """Probability that the gain exceeds what the complexity asks for, were this the only source."""
+    """Probability that the gain exceeds the required one if this is the only source of variation."""
     note: str
-    """What it rests on, or what is missing, in words."""
+    """The data behind it, or what is missing."""
 
 
-class Comparison(_Result):
+class Comparison(FrozenModel):
     """Whether to adopt the candidate."""
 
     metric: str
@@ -80,18 +76,18 @@ class Comparison(_Result):
     candidate: Summary
     incumbent: Summary
     gain: float
-    """How much better the candidate is, in units of the objective; negative where it is worse."""
+    """Improvement of the candidate in units of the objective; negative if it is worse."""
     interval: tuple[float, float] | None
     """90 % interval of the gain, from the trial variance."""
     complexity: float
-    """Gain that the candidate's complexity must bring."""
+    """Minimum gain that justifies the candidate's complexity."""
     trial_variance: Variance
     study_variance: Variance | None
-    """None where both sides are single settings."""
+    """None if both sides are single settings."""
     data_variance: Variance
     decision: Decision
     more_seeds: tuple[int, int]
-    """Further seeds of the candidate's and of the incumbent's best setting; (0, 0) unless more are to be run."""
+    """Further seeds to run of the candidate's and of the incumbent's best setting."""
     reason: str
     """One sentence."""
 
@@ -103,51 +99,56 @@ def compare(
     complexity: float = 0.0,
     level: float = 0.05,
     power: float = 0.8,
-    most: int = 20,
+    max_seeds: int = 20,
 ) -> Comparison:
-    """Decide between two sides.
+    """Return whether to adopt the candidate.
 
-    complexity: gain, in units of the objective, that the candidate must bring to be worth what it adds. level: chance of adopting
-    a candidate that does not bring it. power: chance with which the advised seeds show a gain of the size that was found. most:
-    runs of one setting that a decision is worth. Raises AdvisorError where the sides cannot be compared.
+    complexity: minimum gain, in units of the objective, that justifies what the candidate adds. level: probability of adopting a
+    candidate with less gain. power: probability that the advised seeds show a gain of the observed size. max_seeds: maximum seeds
+    of one setting that the decision is worth. Raises AdvisorError if the sides cannot be compared.
     """
     _check(candidate, incumbent)
     tried = [repeats.settings_of(side.study, side.trials) for side in (candidate, incumbent)]
     for side, settings in zip((candidate, incumbent), tried, strict=True):
         if not settings:
             raise AdvisorError(f"no run of {side.name} ended with a result")
-    best = [_representative(found) for found in tried]
+    best = [_representative(settings) for settings in tried]
     if repeats.key(best[0].trials[0]) == repeats.key(best[1].trials[0]) and candidate.study is incumbent.study:
         raise AdvisorError(
-            f"{candidate.name} and {incumbent.name} come down to the same setting; there is nothing to compare"
+            f"{candidate.name} and {incumbent.name} have the same best setting; there is nothing to compare"
         )
     known = repeats.trial_variance([s for study in _studies(candidate, incumbent) for s in repeats.settings(study)])
-    found = difference.difference(best[0].costs, best[1].costs, known)
-    trial = _trial(found, best, complexity)
+    result = difference.difference(best[0].costs, best[1].costs, known)
+    trial = _trial(result, best, complexity)
     study = _study(tried, complexity) if max(map(len, tried)) > 1 else None
-    data = _data((candidate, incumbent), best, found.gain, complexity)
-    decision, more, reason = _decide(found, trial, study, data, best, complexity, level=level, power=power, most=most)
+    data = _data((candidate, incumbent), best, result.gain, complexity)
+    conclusion: Conclusion
+    if (refusal := _refusal(result.gain, complexity, data, study, level)) is not None:
+        conclusion = "do not adopt", (0, 0), refusal
+    else:
+        conclusion = _decide_by_seeds(result, trial, best, complexity, level=level, power=power, max_seeds=max_seeds)
+    decision, more_seeds, reason = conclusion
     return Comparison(
         metric=candidate.study.spec.objective.metric,
         direction=candidate.study.spec.objective.direction,
         candidate=_summary(candidate, best[0], tried[0]),
         incumbent=_summary(incumbent, best[1], tried[1]),
-        gain=found.gain,
-        interval=None if math.isnan(found.error) else found.interval(),
+        gain=result.gain,
+        interval=None if math.isnan(result.error) else result.interval(),
         complexity=complexity,
         trial_variance=trial,
         study_variance=study,
         data_variance=data,
         decision=decision,
-        more_seeds=more,
+        more_seeds=more_seeds,
         reason=reason,
     )
 
 
 def _check(candidate: Side, incumbent: Side) -> None:
-    aims = [side.study.spec.objective for side in (candidate, incumbent)]
-    if aims[0] != aims[1]:
-        one, other = (f"{a.metric} ({a.direction})" for a in aims)
+    objectives = [side.study.spec.objective for side in (candidate, incumbent)]
+    if objectives[0] != objectives[1]:
+        one, other = (f"{o.metric} ({o.direction})" for o in objectives)
         raise AdvisorError(
             f"{candidate.name} is judged by {one}, {incumbent.name} by {other}; pass --objective and --direction"
         )
@@ -160,7 +161,7 @@ def _studies(candidate: Side, incumbent: Side) -> list[Study]:
 
 
 def _representative(tried: Sequence[repeats.Setting]) -> repeats.Setting:
-    """The best of the settings that were repeated, which people do with what they mean to adopt; else the best of all."""
+    """The best of the repeated settings, because people repeat what they want to adopt; else the best of all."""
     repeated = [s for s in tried if len(s.costs) > 1]
     return min(repeated or tried, key=lambda s: s.mean)
 
@@ -179,13 +180,13 @@ def _summary(side: Side, best: repeats.Setting, tried: Sequence[repeats.Setting]
 # --- the three sources ----------------------------------------------------------------------------------------------------------
 
 
-def _trial(found: difference.Difference, best: Sequence[repeats.Setting], complexity: float) -> Variance:
+def _trial(result: difference.Difference, best: Sequence[repeats.Setting], complexity: float) -> Variance:
     runs = f"{len(best[0].costs)} and {len(best[1].costs)} seeds"
-    if math.isnan(found.error):
-        return Variance(sd=None, sure=None, note=f"{runs}: not known, as no setting was run with a second seed")
+    if math.isnan(result.error):
+        return Variance(sd=None, sure=None, note=f"{runs}: unknown, because no setting has a second seed")
     single = min(len(s.costs) for s in best) == 1
-    note = f"{runs}" + (", the variance taken from all settings that were repeated" if single else "")
-    return Variance(sd=found.sd, sure=found.chance_above(complexity), note=note)
+    note = runs + (", with the variance of all repeated settings" if single else "")
+    return Variance(sd=result.sd, sure=result.chance_above(complexity), note=note)
 
 
 def _study(tried: Sequence[Sequence[repeats.Setting]], complexity: float) -> Variance:
@@ -211,50 +212,55 @@ def _data(sides: Sequence[Side], best: Sequence[repeats.Setting], gain: float, c
 # --- the decision ---------------------------------------------------------------------------------------------------------------
 
 
-def _decide(
-    found: difference.Difference,
+Conclusion = tuple[Decision, tuple[int, int], str]
+"""(decision, further seeds of either side, reason)."""
+
+
+def _required(complexity: float) -> str:
+    return f"the {complexity:.3g} that its complexity requires" if complexity > 0 else "zero"
+
+
+def _refusal(gain: float, complexity: float, data: Variance, study: Variance | None, level: float) -> str | None:
+    """Why not to adopt the candidate however many seeds are run; None if seeds decide."""
+    if gain <= 0:
+        return "It is not better on average."
+    if gain <= complexity:
+        return f"The gain of {gain:.3g} is less than {_required(complexity)}."
+    if data.sure is not None and data.sure < 1 - level:
+        return (
+            f"On other validation sets of this size the gain would vary by {data.sd:.2g}. More validation examples can settle it, "
+            "more seeds cannot."
+        )
+    if study is not None and study.sure is not None and study.sure < 1 - level:
+        return (
+            f"The lead depends on which settings were tried: with half of them it remains in {study.sure:.0%} of draws. More "
+            "trials can settle it, more seeds cannot."
+        )
+    return None
+
+
+def _decide_by_seeds(
+    result: difference.Difference,
     trial: Variance,
-    study: Variance | None,
-    data: Variance,
     best: Sequence[repeats.Setting],
     complexity: float,
     *,
     level: float,
     power: float,
-    most: int,
-) -> tuple[Decision, tuple[int, int], str]:
-    """What to do, how many more seeds of either side, and why. What seeds cannot settle is decided before seeds are asked for."""
-    asked = f"the {complexity:.3g} that its complexity asks for" if complexity > 0 else "zero"
-
-    def no(reason: str) -> tuple[Decision, tuple[int, int], str]:
-        return "do not adopt", (0, 0), reason
-
-    if found.gain <= 0:
-        return no("It is not better on average.")
-    if found.gain <= complexity:
-        return no(f"The gain of {found.gain:.3g} is less than {asked}.")
-    if data.sure is not None and data.sure < 1 - level:
-        return no(
-            f"On other validation sets of this size the gain would differ by {data.sd:.2g}: more validation examples can show it, "
-            "more seeds cannot."
-        )
-    if study is not None and study.sure is not None and study.sure < 1 - level:
-        return no(
-            f"The lead depends on which settings were tried: with half of them it is there {study.sure:.0%} of the time; more "
-            "trials can show it, more seeds cannot."
-        )
+    max_seeds: int,
+) -> Conclusion:
+    """Adopt the candidate, or run more seeds if they can show the gain."""
     if trial.sure is None:
-        reason = "How much results differ between seeds is not known, and the gain may be within it."
-        return "run more seeds", _more(FIRST, best), reason
-    sure = f"The gain exceeds {asked} with {min(trial.sure, 0.999):.1%} probability"
+        reason = "The variation between seeds is unknown, and the gain may be within it."
+        return "run more seeds", _more(FIRST_SEEDS, best), reason
+    sure = f"The probability that the gain exceeds {_required(complexity)} is {min(trial.sure, 0.999):.1%}"
     if trial.sure >= 1 - level:
-        return "adopt", (0, 0), f"{sure}, seeds accounted for."
-    needed = difference.repeats_needed(found.gain - complexity, found.sd, level=level, power=power, most=most)
-    if needed > most:
-        return no(
-            f"The gain is so small against the {found.sd:.2g} that seeds differ by that {most} seeds each would not show it."
-        )
-    reason = f"{sure} only; {needed} seeds each show one of this size {power:.0%} of the time."
+        return "adopt", (0, 0), f"{sure}, given the variation between seeds."
+    needed = difference.repeats_needed(result.gain - complexity, result.sd, level=level, power=power, most=max_seeds)
+    if needed > max_seeds:
+        reason = f"Seeds vary by {result.sd:.2g}, so {max_seeds} seeds each would not show a gain this small."
+        return "do not adopt", (0, 0), reason
+    reason = f"{sure}. With {needed} seeds each, a gain of this size shows with {power:.0%} probability."
     return "run more seeds", _more(needed, best), reason
 
 

@@ -1,4 +1,4 @@
-"""Rounds as data: what each study of a lineage changed, found, and was predicted to show."""
+"""Rounds as data: what each study of a lineage changed and found, and which of its predictions came true."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Judgement = Literal["kept", "not kept", "cannot tell"]
 
 
 class Outcome(FrozenModel):
-    """A prediction, and what became of it."""
+    """A prediction and its result."""
 
     prediction: Prediction
     judged: Judgement
     predicted: str
     """The prediction in words."""
     observed: str
-    """What the trials show, in words with numbers; or why it cannot be told."""
+    """The result in words with numbers, or why it is unclear."""
 
 
 class Round(FrozenModel):
@@ -33,18 +33,18 @@ class Round(FrozenModel):
     feasible: int
     max_train_steps: int | None = None
     best: float | None = None
-    """Best value of its own trials, in the objective's direction; None without a feasible one."""
+    """Best value of its own trials; None without a feasible one."""
     best_trial: str | None = None
     incumbent: float | None = None
     """Best value of this round and all before it."""
     changed: tuple[str, ...] = ()
-    """What it searched or ran otherwise than the round before, one phrase each."""
+    """Differences from the round before, one phrase each."""
     why: tuple[str, ...] = ()
-    """The reasons that its study file gives for that."""
+    """The reasons that its study file gives for the changes."""
     outcomes: tuple[Outcome, ...] = ()
-    """What was predicted of it."""
+    """The predictions for this round and their results."""
     counted: int = 0
-    """Of its trials, those that lie in the space of the latest round and count as data for it; 0 for the latest round itself."""
+    """Number of its trials that count as data for the latest round; 0 for the latest round itself."""
 
 
 class HitRate(FrozenModel):
@@ -55,11 +55,11 @@ class HitRate(FrozenModel):
     not_kept: int
     cannot_tell: int
     stated: float | None = None
-    """Mean of the probabilities that it stated of those that could be judged; None where it stated none."""
+    """Mean stated probability of the judged predictions; None if none was stated."""
 
     @property
     def rate(self) -> float | None:
-        """Share kept of those that could be judged; None without one."""
+        """Share of the judged predictions that were kept; None without one."""
         judged = self.kept + self.not_kept
         return self.kept / judged if judged else None
 
@@ -70,11 +70,11 @@ class History(FrozenModel):
     objective: Objective
     rounds: tuple[Round, ...]
     said: tuple[str, ...] = ()
-    """What the reader should know of earlier rounds: which of their trials count, which do not and why; one sentence each."""
+    """Notes on earlier rounds, one sentence each: which of their trials count, which do not and why."""
     hit_rates: tuple[HitRate, ...] = ()
-    """How often each rule was right in these rounds."""
+    """How often each rule's predictions came true in these rounds."""
     stop: str | None = None
-    """Why tuning has stopped paying over the rounds, and what to do then; None while it has not."""
+    """Why tuning has stopped paying, and what to do instead; None if it has not."""
 
     @property
     def counted(self) -> int:
@@ -83,16 +83,16 @@ class History(FrozenModel):
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """All predictions of all rounds, and what became of them."""
+        """All predictions of all rounds and their results."""
         return tuple(o for r in self.rounds for o in r.outcomes)
 
 
 def hit_rates(outcomes: Iterable[Outcome]) -> tuple[HitRate, ...]:
-    """By rule, in the order of their ids, how often predictions came true."""
+    """Return how often predictions came true, by rule in the order of ids."""
     by_rule: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         by_rule.setdefault(outcome.prediction.rule, []).append(outcome)
-    return tuple(_hit_rate(rule, found) for rule, found in sorted(by_rule.items()))
+    return tuple(_hit_rate(rule, group) for rule, group in sorted(by_rule.items()))
 
 
 def _hit_rate(rule: str, outcomes: list[Outcome]) -> HitRate:

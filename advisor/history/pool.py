@@ -1,7 +1,7 @@
-"""Trials of earlier rounds as data for a later one: those that might as well be trials of it.
+"""Finds the trials of earlier rounds that count as data for a later one.
 
-A trial of an earlier round counts where it lies in the later round's space, trained for as long, and nothing that was noted of it
-says that the code, the data or the training was another one. Whether it failed makes no difference.
+A trial counts if it lies in the later round's space, trained for as long, and its recorded facts (code, data, training) agree.
+Failed trials count, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from advisor.system import spill
 
 OUTSIDE = "lie outside its space"
 
-_SAME: Mapping[str, str] = {
+_MUST_AGREE: Mapping[str, str] = {
     "git_commit": "come from another version of the code",
     "n_train": "trained on other data",
     "n_valid": "were evaluated on other data",
@@ -32,9 +32,12 @@ _SAME: Mapping[str, str] = {
     "precision": "computed in another precision",
     "norm_order": "trained another model",
 }
-"""Facts that must agree where both rounds noted them, and what is said where they do not."""
-_ABSENT_IS_NONE = {"grad_clip_norm": "clipped gradients otherwise", "grad_clip_value": "clipped gradients otherwise"}
-"""The same, of facts that the hook notes only where there is something to note."""
+"""Facts that must agree if both rounds recorded them, and what the report says of trials that differ."""
+_ABSENT_IS_NONE = {
+    "grad_clip_norm": "clipped gradients differently",
+    "grad_clip_value": "clipped gradients differently",
+}
+"""The same for facts that the hook records only if there is something to record."""
 
 
 @dataclass(frozen=True)
@@ -43,44 +46,44 @@ class Pooled:
 
     study: Study
     counted: tuple[int, ...]
-    """How many trials of each earlier round."""
-    said: tuple[str, ...]
-    """Which trials count, which do not and why, a sentence for each earlier round."""
+    """Number of trials that count, for each earlier round."""
+    notes: tuple[str, ...]
+    """One sentence for each earlier round: which trials count, which do not and why."""
 
 
 def pool(own: Study, earlier: Sequence[Study]) -> Pooled:
-    """The study with the trials of the earlier rounds (the first one first) that lie in its space; they come before its own."""
+    """Return the study with those trials of earlier rounds (the first one first) that count; they come before its own."""
     chosen: list[tuple[Study, Trial]] = []
-    counted, said = [], []
-    facts = _facts(own)
+    counted, notes = [], []
+    facts = _common_facts(own)
     for number, study in zip(numbers([*earlier, own]), earlier, strict=False):
-        taken, left = _sorted(own, study, facts)
-        chosen += [(study, _marked(study, trial, number)) for trial in taken]
-        counted.append(len(taken))
-        said.append(_sentence(study, number, len(taken), left))
+        trials, others = _select(own, study, facts)
+        chosen += [(study, _labelled(study, trial, number)) for trial in trials]
+        counted.append(len(trials))
+        notes.append(_note(study, number, len(trials), others))
     if not chosen:
-        return Pooled(own, tuple(counted), tuple(said))
-    every = [*chosen, *((own, _marked(own, trial, None)) for trial in own.trials)]
+        return Pooled(own, tuple(counted), tuple(notes))
+    every = [*chosen, *((own, _labelled(own, trial, None)) for trial in own.trials)]
     curves = {name: [s.metric(t, name) for s, t in every] for name in own.metrics}
     fits = spill.fits_in_memory([len(c) for each in curves.values() for c in each])
-    blocks = {name: _joined(each, fits=fits) for name, each in curves.items()}
-    trials = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(every))
-    return Pooled(replace(own, trials=trials, metrics=blocks), tuple(counted), tuple(said))
+    blocks = {name: _concatenate(each, fits=fits) for name, each in curves.items()}
+    indexed = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(every))
+    return Pooled(replace(own, trials=indexed, metrics=blocks), tuple(counted), tuple(notes))
 
 
 def numbers(studies: Sequence[Study]) -> list[int]:
-    """The numbers of rounds, as their files say where these ascend; else their places from 1 on."""
-    own = [s.spec.round for s in studies]
-    ascending = all(a < b for a, b in pairwise(own))
-    return own if ascending else list(range(1, len(studies) + 1))
+    """Return the round numbers of the study files if they ascend, else 1, 2, 3, …"""
+    declared = [s.spec.round for s in studies]
+    ascending = all(a < b for a, b in pairwise(declared))
+    return declared if ascending else list(range(1, len(studies) + 1))
 
 
-def _marked(study: Study, trial: Trial, number: int | None) -> Trial:
+def _labelled(study: Study, trial: Trial, number: int | None) -> Trial:
     name = trial.name if number is None else f"{trial.name} (round {number})"
     return replace(trial, name=name, round=number, facts={"study": study.name, **trial.facts})
 
 
-def _joined(curves: Sequence[Curve], *, fits: bool) -> CurveBlock:
+def _concatenate(curves: Sequence[Curve], *, fits: bool) -> CurveBlock:
     offsets = np.cumsum([0, *(len(c) for c in curves)]).astype(np.int64)
     columns = tuple(np.concatenate([getattr(c, name) for c in curves]) for name in ("steps", "values", "times"))
     steps, values, times = spill.offload(columns, fits=fits)
@@ -90,22 +93,22 @@ def _joined(curves: Sequence[Curve], *, fits: bool) -> CurveBlock:
 # --- which trials count -----------------------------------------------------------------------------------------------------------
 
 
-def _sorted(own: Study, study: Study, facts: Mapping[str, str | None]) -> tuple[list[Trial], Counter[str]]:
-    """The trials that count, and why how many others do not."""
+def _select(own: Study, study: Study, facts: Mapping[str, str | None]) -> tuple[list[Trial], Counter[str]]:
+    """Return the trials that count, and the number of others by reason."""
     ended = [t for t in study.trials if study.ended[t.index]]
     if (why := _incomparable(own, study)) is not None:
         return [], Counter({why: len(ended)})
     reasons = [next(_reasons(own, study, trial, facts), None) for trial in ended]
-    taken = [t for t, reason in zip(ended, reasons, strict=True) if reason is None]
-    return taken, Counter(r for r in reasons if r is not None)
+    trials = [t for t, reason in zip(ended, reasons, strict=True) if reason is None]
+    return trials, Counter(r for r in reasons if r is not None)
 
 
 def _incomparable(own: Study, study: Study) -> str | None:
-    """Why no trial of the study can count."""
+    """Why no trial of the study can count; None if some can."""
     if study.spec.objective != own.spec.objective:
         return "were judged by another objective"
     if own.probe is not None or study.probe is not None:
-        return "are of a probe" if study.probe is not None else "are no probe"
+        return "are probe runs" if study.probe is not None else "are not probe runs"
     if dict(study.spec.schedule or {}) != dict(own.spec.schedule or {}):
         return "used another learning-rate schedule"
     return None
@@ -116,21 +119,21 @@ def _reasons(own: Study, study: Study, trial: Trial, facts: Mapping[str, str | N
     planned, wanted = study.planned_steps(trial), own.spec.max_train_steps
     if wanted is not None and math.isfinite(planned) and planned != wanted:
         yield f"trained for {planned:,.0f} steps instead of {wanted:,}"
-    for name, said in {**_SAME, **_ABSENT_IS_NONE}.items():
-        if name in facts and trial.facts.get(name) != facts[name] and _known(name, trial):
-            yield said
+    for name, reason in {**_MUST_AGREE, **_ABSENT_IS_NONE}.items():
+        if name in facts and trial.facts.get(name) != facts[name] and _recorded(name, trial):
+            yield reason
 
 
 def _out_of_space(own: Study, study: Study, trial: Trial) -> Iterator[str]:
-    """What the trial has otherwise than the space; nothing where it lies in it."""
+    """Why the trial lies outside the space."""
     params = own.spec.completed(trial.params)
     logged = {name for t in own.trials for name in t.params}
     for name, parameter in own.spec.parameters.items():
         if parameter.role == "derived" or not _exists(parameter, params):
             continue
         if name not in params:
-            same = study.spec.parameters.get(name)
-            if parameter.searched or (name in logged and (same is None or same.value != parameter.value)):
+            old = study.spec.parameters.get(name)
+            if parameter.searched or (name in logged and (old is None or old.value != parameter.value)):
                 yield f"had no {name}"
         elif not _allows(parameter, params[name]):
             yield OUTSIDE
@@ -139,28 +142,28 @@ def _out_of_space(own: Study, study: Study, trial: Trial) -> Iterator[str]:
 
 
 def lies_in(spec: StudySpec, trial: Mapping[str, Value]) -> bool:
-    """Whether a setting {parameter: value} lies in what the study searches; parameters that it does not have do not matter."""
+    """Return whether a setting {parameter: value} lies in the search space; parameters that it lacks do not matter."""
     params = spec.completed(trial)
     known = ((p, params[n]) for n, p in spec.searched.items() if n in params)
     return all(_allows(p, value) for p, value in known) and spec.forbids(params) is None
 
 
-def _facts(own: Study) -> dict[str, str | None]:
-    """The facts that all own trials that noted any agree on; None for one that they agree not to have."""
+def _common_facts(own: Study) -> dict[str, str | None]:
+    """Facts on which all own trials that recorded them agree; None for a fact that they agree not to have."""
     hooked = [t for t in own.trials if "schema" in t.facts]
-    found: dict[str, str | None] = {}
-    for name in _SAME:
+    facts: dict[str, str | None] = {}
+    for name in _MUST_AGREE:
         values = {t.facts[name] for t in own.trials if name in t.facts}
         if len(values) == 1:
-            found[name] = values.pop()
+            facts[name] = values.pop()
     for name in _ABSENT_IS_NONE:
-        seen = {t.facts.get(name) for t in hooked}
-        if len(seen) == 1:
-            found[name] = seen.pop()
-    return found
+        clips = {t.facts.get(name) for t in hooked}
+        if len(clips) == 1:
+            facts[name] = clips.pop()
+    return facts
 
 
-def _known(name: str, trial: Trial) -> bool:
+def _recorded(name: str, trial: Trial) -> bool:
     return name in trial.facts or (name in _ABSENT_IS_NONE and "schema" in trial.facts)
 
 
@@ -174,22 +177,22 @@ def _allows(parameter: Parameter, value: Value) -> bool:
     return parameter.allows(value)
 
 
-# --- what is said of it -----------------------------------------------------------------------------------------------------------
+# --- what the report says ---------------------------------------------------------------------------------------------------------
 
 
-def _sentence(study: Study, number: int, taken: int, left: Counter[str]) -> str:
-    total = taken + left.total()
+def _note(study: Study, number: int, counted: int, left: Counter[str]) -> str:
+    total, name = counted + left.total(), f"round {number} ({study.name})"
     if not total:
-        return f"No trial of round {number} ({study.name}) has ended."
-    others = [f"{n:,} {why}" for why, n in sorted(left.items(), key=lambda item: (-item[1], item[0]))]
-    if not taken:
-        return f"No trial of round {number} ({study.name}) counts as data for this one: {', '.join(others)}."
-    of = (
-        f"All {total:,} trials"
-        if taken == total > 1
-        else f"{taken:,} of the {total:,} trials"
-        if total > 1
-        else "The one trial"
+        return f"No trial of {name} has ended."
+    others = ", ".join(f"{n:,} {why}" for why, n in sorted(left.items(), key=lambda item: (-item[1], item[0])))
+    if not counted:
+        return f"No trial of {name} counts as data for this one: {others}."
+    trials = (
+        "The one trial"
+        if total == 1
+        else f"All {total:,} trials"
+        if not left
+        else f"{counted:,} of the {total:,} trials"
     )
-    lie = "lies in this space and counts as data" if taken == 1 else "lie in this space and count as data"
-    return f"{of} of round {number} ({study.name}) {lie}" + (f"; {', '.join(others)}" if others else "") + "."
+    verb = "lies in this space and counts" if counted == 1 else "lie in this space and count"
+    return f"{trials} of {name} {verb} as data{f'; {others}' if others else ''}."

@@ -1,12 +1,14 @@
-"""What advice predicts of the study that follows it: made where the next studies are written, judged once one of them has run.
+"""Predicts what the advice will bring in the next study; `advisor.history.judge` judges it once that study has run.
 
-A prediction is of one rule, for a change that the study really makes. What it states as its probability comes from the test or the
-interval that the rule rests on; where there is none it states none. Each rule names what its advice predicts in `predicts`.
+A prediction belongs to one rule and to a change that the next study makes. Its probability comes from the rule's test or interval;
+without one it states none. Each rule declares what its advice predicts in `predicts`.
 
-Simulated (quadratic responses of 1 to 3 hyperparameters, half of them with a cliff, 12 to 32 trials, 172 first rounds): a widened
-range brought the best where it was predicted in 56 % of 84 cases, 65 % stated on average; below 0.5 stated in 23 % of 26, from 0.7
-on in 82 % of 40. Cut ranges failed as little as predicted in 32 of 32, narrowed ones were as good in 22 of 25, longer training
-reached its value in 8 of 8, and what was said to cost nothing cost nothing in 14 of 15.
+Simulated (quadratic responses of 1 to 3 hyperparameters, half of them with a cliff, 12 to 32 trials, 172 first rounds):
+
+- widened range: the best trial lay where predicted in 56 % of 84 cases, 65 % stated on average; in 23 % of 26 cases stated below
+  0.5, in 82 % of 40 cases stated at 0.7 or above
+- cut range: as few failures as predicted in 32 of 32 · narrowed range: as good as predicted in 22 of 25
+- longer training: value reached in 8 of 8 · change predicted to cost nothing: true in 14 of 15
 """
 
 from __future__ import annotations
@@ -37,67 +39,68 @@ from advisor.model.prediction import (
     significant,
 )
 from advisor.model.spec import StudySpec
-from advisor.model.study import Study
+from advisor.model.study import Study, Trial
 from advisor.planning.base import base
-from advisor.planning.designs.catalogue import PLANS
+from advisor.planning.designs.catalogue import DESIGNS
 from advisor.stats import trend
 
-SURE = 0.9
-"""Probability of the intervals and bounds that are predicted; the field's custom."""
-SUREST = 0.99
-"""Nothing is predicted with more certainty: models of noise are not that good."""
-MOST = 8
-"""Predictions of one study: more than a few dozen lines in a study file would be read by nobody."""
+COVERAGE = 0.9
+"""Probability of predicted intervals and bounds; the custom of the field."""
+MAX_PROBABILITY = 0.99
+"""Maximum probability of a prediction; models of noise are no better than that."""
+MAX_PREDICTIONS = 8
+"""Maximum number of predictions in one study file, so that people still read them."""
+MIN_TRIALS = 5
+"""Minimum trials that show how good further draws will be; with fewer, the bound would be the worst trial."""
 
 _ROUNDING = 1e-9
-_ENOUGH = 5
-"""Trials that say how good others drawn like them are; of fewer the worst would be the bound."""
 
-Made = tuple[Expected, float | None]
-"""What is expected, and with what probability."""
+Estimate = tuple[Expected, float | None]
+"""(expected result, its probability or None)."""
 
 
 @dataclass(frozen=True)
 class _Case:
-    """What a prediction is made from: the study, what was found in it, and the study that follows."""
+    """The basis of a prediction."""
 
     study: Study
     finding: Finding
     after: StudySpec
+    """The next study."""
 
 
 def predicted(
     study: Study, verdicts: Sequence[Verdict], specs: Sequence[StudySpec], rules: Iterable[Rule] = ()
 ) -> tuple[StudySpec, ...]:
-    """The next studies, each with what the advice that it follows predicts of it, as the rules declare in `predicts`."""
-    expectations = {rule.rule_id(): rule.predicts for rule in rules}
+    """Return the next studies with the predictions of the advice that each follows. Probes get none."""
+    kinds = {rule.rule_id(): rule.predicts for rule in rules}
     findings = [f for v in verdicts for f in v.findings]
-    found, before = [], base(study)
+    result, before = [], base(study)
     for spec in specs:
         if spec.probe is not None:
-            found.append(spec)
+            result.append(spec)
             continue
-        follows = [f for f in findings if any(_follows(study, c, before, spec) for c in f.changes)]
-        made = [p for f in follows for p in _of_finding(_Case(study, f, spec), expectations.get(f.rule, "settled"))]
+        followed = [f for f in findings if any(_follows(study, c, before, spec) for c in f.changes)]
+        made = [p for f in followed for p in _of_finding(_Case(study, f, spec), kinds.get(f.rule, "settled"))]
         made += _of_repeats(study, spec)
-        found.append(spec.model_copy(update={"predictions": tuple(_rounded(p) for p in made[:MOST])}))
+        result.append(spec.model_copy(update={"predictions": tuple(_rounded(p) for p in made[:MAX_PREDICTIONS])}))
         before = spec
-    return tuple(found)
+    return tuple(result)
 
 
 def _follows(study: Study, change: Change, before: StudySpec, after: StudySpec) -> bool:
-    """Whether the later study makes the change, or is or makes what the plan designs that is asked for."""
+    """Whether the later study makes the change, or what the requested design consists of."""
     if not isinstance(change, RunPlan):
         return is_made(change, before, after)
-    made = PLANS[change.plan](change, study, before)
+    made = DESIGNS[change.plan](change, study, before)
     if isinstance(made, StudySpec):
         return made.goal == after.goal
     return any(is_made(c, before, after) for c in made)
 
 
-def _of_finding(case: _Case, expectation: Expectation) -> Iterator[Prediction]:
+def _of_finding(case: _Case, kind: Expectation) -> Iterator[Prediction]:
     finding = case.finding
-    made = _EXPECTATIONS[expectation](case)
+    made = _ESTIMATES[kind](case)
     if made is not None:
         yield Prediction(rule=finding.rule, subject=finding.subject, expects=made[0], probability=made[1])
 
@@ -118,7 +121,7 @@ def _rounded(prediction: Prediction) -> Prediction:
     return prediction.model_copy(
         update={
             "expects": prediction.expects.model_copy(update=update),
-            "probability": None if p is None else round(min(p, SUREST), 3),
+            "probability": None if p is None else round(min(p, MAX_PROBABILITY), 3),
         }
     )
 
@@ -127,7 +130,7 @@ def _rounded(prediction: Prediction) -> Prediction:
 
 
 def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
-    """Whether the later study has the change, as a whole or on one side of a range, and the earlier one has not."""
+    """Return whether the later study has the change, at least on one side of a range, and the earlier one does not."""
     if isinstance(change, SetRange):
         old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
         if new is None or not new.numeric:
@@ -150,8 +153,8 @@ def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
 # --- what each rule predicts ------------------------------------------------------------------------------------------------------
 
 
-def _beyond(case: _Case) -> Made | None:
-    """The best of the next study lies beyond the old end, and is better than what is within it."""
+def _beyond(case: _Case) -> Estimate | None:
+    """The best trial of the next study lies beyond the old end of the range and beats the best within."""
     study, finding, after = case.study, case.finding, case.after
     name, old = finding.subject, study.spec.parameters.get(finding.subject or "")
     new = after.parameters.get(name or "")
@@ -161,20 +164,14 @@ def _beyond(case: _Case) -> Made | None:
     if not new.numeric or not new.contains(end) or end in (new.low, new.high):
         return None
     than = _best(study) if _alike(study.spec, after) else None
-    expects = BestBeyond(
-        parameter=name,
-        side=finding.side,
-        end=end,
-        than=than,
-        noise=_noise(study),
-    )
+    expects = BestBeyond(parameter=name, side=finding.side, end=end, than=than, noise=_noise(study))
     return expects, forecast.chance_beyond(study, after, expects)
 
 
-def _longer(case: _Case) -> Made | None:
-    """The value that the end of the best curves promises at the new length, by the lower end of its 90 % interval.
+def _longer(case: _Case) -> Estimate | None:
+    """The forecast of the best curves at the new length, by the lower end of its 90 % interval.
 
-    The next study draws other settings, of which the best may be less lucky: so much is taken off as well.
+    The next study draws other settings whose best may be worse, so that difference is subtracted, too.
     """
     study, finding, after = case.study, case.finding, case.after
     try:
@@ -184,8 +181,8 @@ def _longer(case: _Case) -> Made | None:
     firing = [e for e in judged if e.trial.id in finding.trials] or judged
     middle = sorted((e.end for e in firing), key=lambda end: end.forecast)[len(firing) // 2]
     part = middle.part_of_forecast((after.max_train_steps or 0) / curve_tails.typical_steps(study, firing))
-    curve, sure = study.cost_curve(study.ranked()[0]).finite, (1 + SURE) / 2
-    low = max(middle.forecast_interval(SURE)[0], 0.0) * part
+    curve, sure = study.cost_curve(study.ranked()[0]).finite, (1 + COVERAGE) / 2
+    low = max(middle.forecast_interval(COVERAGE)[0], 0.0) * part
     least, likely = (trend.cost_after(curve.steps, curve.values, s) for s in (low, middle.forecast * part))
     best = float(curve.values.min())
     least += _of_other_draws(study, after, sure) - best
@@ -193,52 +190,52 @@ def _longer(case: _Case) -> Made | None:
     return BestReaches(value=value, expected=expected, than=than), sure
 
 
-def _no_worse(case: _Case) -> Made | None:
-    """The best value stays, of fewer steps or without a hyperparameter that did not matter, within the luck of other draws."""
+def _no_worse(case: _Case) -> Estimate | None:
+    """The best value stays, within noise, with fewer steps or without a hyperparameter that did not matter."""
     study = case.study
     best, sd = _best(study), _noise(study)
     if best is None:
         return None
-    band = float(stats.norm.ppf(SURE)) * math.sqrt(2) * sd
-    cost = max(_of_other_draws(study, case.after, SURE), (best if study.minimize else -best) + band)
-    return BestReaches(value=study.objective_value(cost), expected=best, than=best), SURE
+    band = float(stats.norm.ppf(COVERAGE)) * math.sqrt(2) * sd
+    cost = max(_of_other_draws(study, case.after, COVERAGE), (best if study.minimize else -best) + band)
+    return BestReaches(value=study.objective_value(cost), expected=best, than=best), COVERAGE
 
 
-def _of_other_draws(study: Study, after: StudySpec, sure: float) -> float:
-    """The cost that as many trials as the next study has, drawn again like those so far, reach with this probability.
+def _of_other_draws(study: Study, after: StudySpec, probability: float) -> float:
+    """The cost that the next study reaches with this probability if its trials are drawn like those so far.
 
-    Of those so far that lie in the next space, if there are enough of them.
+    Uses the trials that lie in the next space if there are enough of them.
     """
-    ended = [t for t in study.trials if study.ended[t.index]]
+    ended = _ended(study)
     inside = [t for t in ended if lies_in(after, t.params)]
-    chosen = inside if len(inside) >= _ENOUGH else ended
+    chosen = inside if len(inside) >= MIN_TRIALS else ended
     costs = np.sort([study.costs[t.index] if study.feasible[t.index] else np.inf for t in chosen])
     missed = (1 - np.arange(1, len(costs) + 1) / len(costs)) ** (after.trials or len(ended))
-    worst = float(costs[int(np.argmax(missed <= 1 - sure))])
+    worst = float(costs[int(np.argmax(missed <= 1 - probability))])
     return worst if math.isfinite(worst) else float(costs[np.isfinite(costs)].max())
 
 
-def _fewer_failures(case: _Case) -> Made | None:
-    """The share of failures of the trials that lie in the next space, as far as so many new ones may exceed it."""
+def _fewer_failures(case: _Case) -> Estimate | None:
+    """Upper bound of the share of failures, from the trials that lie in the next space."""
     study, after = case.study, case.after
     if not _within(study.spec, after):
         return None
     failed = failures.failures(study).any
-    ended = [t for t in study.trials if study.ended[t.index]]
+    ended = _ended(study)
     was = sum(bool(failed[t.index]) for t in ended) / max(len(ended), 1)
     inside = [t for t in ended if lies_in(after, t.params)]
     bound, sure = _bound(sum(bool(failed[t.index]) for t in inside), len(inside), after.trials or len(ended), was)
     return ShareOfTrials(of="failed", at_most=bound, was=was), sure
 
 
-def _denser(case: _Case) -> Made | None:
-    """The share of trials that are better than the old median, at least as far as so many new ones may fall below it."""
+def _denser(case: _Case) -> Estimate | None:
+    """Lower bound of the share of trials that beat the old median, from the trials that lie in the next space."""
     study, after = case.study, case.after
     fine = study.ranked()
     if not fine or not _alike(study.spec, after) or not _within(study.spec, after):
         return None
     middle = float(np.median(study.costs[[t.index for t in fine]]))
-    ended = [t for t in study.trials if study.ended[t.index]]
+    ended = _ended(study)
     good = {t.index for t in fine if study.costs[t.index] <= middle}
     inside = [t for t in ended if lies_in(after, t.params)]
     was = len(good) / len(ended)
@@ -248,25 +245,25 @@ def _denser(case: _Case) -> Made | None:
     return ShareOfTrials(of="better", value=value, at_least=1 - bound, was=was), sure
 
 
-def _spread(study: Study, spec: StudySpec) -> Made | None:
-    """The standard deviation of new repeats: by that of earlier ones (F), else at least what the luck of the step brings."""
+def _spread(study: Study, spec: StudySpec) -> Estimate | None:
+    """The standard deviation of new repeats: by that of earlier repeats (F test), else at least the noise between steps."""
     freedom = (spec.seeds or 1) - 1
     variance = repeats.trial_variance(repeats.settings(study))
-    tail = (1 - SURE) / 2
+    tail = (1 - COVERAGE) / 2
     if variance is not None and variance[0] > 0:
         low, high = (math.sqrt(float(stats.f.ppf(q, freedom, variance[1]))) * variance[0] for q in (tail, 1 - tail))
-        return SpreadWithin(low=low, high=high), SURE
+        return SpreadWithin(low=low, high=high), COVERAGE
     steps = noise.of_steps(study)
     if not steps > 0:
         return None
-    return SpreadWithin(low=steps * math.sqrt(float(stats.chi2.ppf(1 - SURE, freedom)) / freedom)), SURE
+    return SpreadWithin(low=steps * math.sqrt(float(stats.chi2.ppf(1 - COVERAGE, freedom)) / freedom)), COVERAGE
 
 
-def _settled(case: _Case) -> Made | None:
+def _settled(case: _Case) -> Estimate | None:
     return Settled(side=case.finding.side, was=str(case.finding.message)), None
 
 
-_EXPECTATIONS: Mapping[Expectation, Callable[[_Case], Made | None]] = {
+_ESTIMATES: Mapping[Expectation, Callable[[_Case], Estimate | None]] = {
     "settled": _settled,
     "best-beyond": _beyond,
     "longer-reaches": _longer,
@@ -279,24 +276,28 @@ _EXPECTATIONS: Mapping[Expectation, Callable[[_Case], Made | None]] = {
 # --- what they share --------------------------------------------------------------------------------------------------------------
 
 
+def _ended(study: Study) -> list[Trial]:
+    return [t for t in study.trials if study.ended[t.index]]
+
+
 def _best(study: Study) -> float | None:
     ranked = study.ranked()
     return study.objective_value(float(study.costs[ranked[0].index])) if ranked else None
 
 
 def _noise(study: Study) -> float:
-    """Standard deviation of one result by luck: between seeds where a setting was repeated, else of the step."""
-    found, best = noise.of_seeds(study)[0] or noise.of_steps(study), abs(_best(study) or 0.0)
-    return found if found > _ROUNDING * best else 0.0
+    """Standard deviation of one result: between seeds if a setting was repeated, else between steps."""
+    sd, best = noise.of_seeds(study)[0] or noise.of_steps(study), abs(_best(study) or 0.0)
+    return sd if sd > _ROUNDING * best else 0.0
 
 
 def _alike(before: StudySpec, after: StudySpec) -> bool:
-    """Whether results of both studies can be compared: they train for as long, by the same schedule."""
+    """Whether results of both studies are comparable: same length, same schedule."""
     return (before.max_train_steps, before.schedule) == (after.max_train_steps, after.schedule)
 
 
 def _within(before: StudySpec, after: StudySpec) -> bool:
-    """Whether the later study searches nothing but what the earlier one did: then its trials do what those did that lie in it."""
+    """Whether the later search space is part of the earlier one, so that the earlier trials in it are representative."""
     for name, new in after.searched.items():
         old = before.searched.get(name)
         if old is None or old.numeric != new.numeric:
@@ -308,11 +309,10 @@ def _within(before: StudySpec, after: StudySpec) -> bool:
 
 
 def _bound(count: int, of: int, new: int, was: float) -> tuple[float, float]:
-    """(bound of the share among `new` trials, how likely it is kept), where `count` of `of` trials showed it.
+    """Return (upper bound of the share among `new` trials, its probability) after `count` of `of` trials showed it.
 
-    The least share that new trials exceed in at most 10 % of cases, and less than it was; Beta-binomial with Jeffreys' prior.
+    The smallest share, below the old one, that new trials exceed in at most 10 % of cases; Beta-binomial with Jeffreys' prior.
     """
     chances = stats.betabinom.cdf(np.arange(new + 1), new, count + 0.5, of - count + 0.5)
-    most = int(np.searchsorted(chances, SURE))
-    most = min(most, math.ceil(was * new) - 1)
-    return max(most, 0) / new, float(chances[max(most, 0)])
+    bound = max(min(int(np.searchsorted(chances, COVERAGE)), math.ceil(was * new) - 1), 0)
+    return bound / new, float(chances[bound])

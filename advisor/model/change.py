@@ -12,7 +12,7 @@ from advisor.model.spec import Parameter, Region, StudySpec
 
 
 class SetRange(FrozenModel):
-    """Search another range of a hyperparameter."""
+    """Search a different range of a hyperparameter."""
 
     kind: Literal["set-range"] = "set-range"
     parameter: str
@@ -22,17 +22,17 @@ class SetRange(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """The spec with the parameter's range replaced, within its declared limits.
+        """Return the spec with the parameter's range replaced, within its declared limits.
 
-        Its type and role stay; one that was not searched becomes a nuisance parameter.
+        Type and role stay; a parameter that was not searched becomes a nuisance parameter.
         """
         old = spec.parameters.get(self.parameter)
         role = "nuisance" if old is None or old.role in ("fixed", "derived") else old.role
         kind = old.type if old is not None and old.type in ("int", "float") else "float"
-        kept = {"when": old.when, "equals": old.equals, "limits": old.limits} if old is not None else {}
-        least, most = old.reach if old is not None else (self.low, self.high)
-        low, high = max(self.low, least), min(self.high, most)
-        new = Parameter(role=role, type=kind, low=low, high=high, scale=self.scale, why=self.why, **kept)
+        unchanged = {"when": old.when, "equals": old.equals, "limits": old.limits} if old is not None else {}
+        lowest, highest = old.reach if old is not None else (self.low, self.high)
+        low, high = max(self.low, lowest), min(self.high, highest)
+        new = Parameter(role=role, type=kind, low=low, high=high, scale=self.scale, why=self.why, **unchanged)
         return spec.with_parameter(self.parameter, new)
 
 
@@ -44,10 +44,10 @@ class FixParameter(FrozenModel):
     value: Value
     why: str
     for_now: bool = False
-    """Whether the last, exploiting study is to search it again."""
+    """Whether the final adaptive study searches it again."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """The spec with the parameter fixed at the value."""
+        """Return the spec with the parameter fixed at the value."""
         old = spec.parameters.get(self.parameter)
         when = old.when if old is not None else None
         kind = old.type if old is not None else None
@@ -60,14 +60,14 @@ class FixParameter(FrozenModel):
 
 
 class AddParameter(FrozenModel):
-    """Search a hyperparameter that the study did not have: a regulariser, a warmup, a clipping threshold."""
+    """Search a new hyperparameter: a regulariser, a warmup, a clipping threshold."""
 
     kind: Literal["add"] = "add"
     name: str
     parameter: Parameter
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """The spec with the parameter; one that is already searched stays as it is."""
+        """Return the spec with the parameter, unchanged if the parameter is already searched."""
         old = spec.parameters.get(self.name)
         if old is not None and old.searched:
             return spec
@@ -75,7 +75,7 @@ class AddParameter(FrozenModel):
 
 
 class SetField(FrozenModel):
-    """Set the number of steps, trials or repeats, or how often to evaluate."""
+    """Set the number of steps, trials or seeds, or the evaluation interval."""
 
     kind: Literal["set-field"] = "set-field"
     field: Literal["max_train_steps", "trials", "evaluate_every", "seeds"]
@@ -83,7 +83,7 @@ class SetField(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """The spec with the field set; a fixed number of epochs or steps follows a new `max_train_steps` in proportion."""
+        """Return the spec with the field set; fixed numbers of epochs or steps scale with `max_train_steps`."""
         changed = spec.model_copy(update={self.field: self.value})
         if self.field != "max_train_steps" or not spec.max_train_steps:
             return changed
@@ -96,7 +96,7 @@ class SetField(FrozenModel):
                 and length > 0
             ):
                 scaled = type(length)(max(round(length * self.value / spec.max_train_steps), 1))
-                why = f"follows max_train_steps, which was {spec.max_train_steps:,}"
+                why = f"scaled with max_train_steps, which was {spec.max_train_steps:,}"
                 changed = changed.with_parameter(name, parameter.model_copy(update={"value": scaled, "why": why}))
         return changed
 
@@ -109,22 +109,21 @@ class SetSchedule(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """The spec with these keys of its schedule set."""
+        """Return the spec with these keys of its schedule set."""
         return spec.model_copy(update={"schedule": {**(spec.schedule or {}), **self.schedule}})
 
 
 class RepeatTrial(FrozenModel):
-    """Run one setting again with other seeds, to learn how far results differ by chance."""
+    """Repeat one setting with other seeds to measure the variation between seeds."""
 
     kind: Literal["repeat-trial"] = "repeat-trial"
     parameters: dict[str, Value]
-    """The setting."""
     seeds: Annotated[int, Field(ge=1)]
-    """Seeds to run it with."""
+    """Number of seeds."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """A spec of this one setting, every hyperparameter fixed, and its repeats."""
+        """Return the spec of this one setting and its repeats, every hyperparameter fixed."""
         fixed = {
             n: Parameter(role="fixed", value=v, why="as in the best trial so far") for n, v in self.parameters.items()
         }
@@ -132,35 +131,35 @@ class RepeatTrial(FrozenModel):
 
 
 class Forbid(FrozenModel):
-    """Draw no trial from a region in which they fail."""
+    """Draw no trial from a region where trials fail."""
 
     kind: Literal["forbid"] = "forbid"
     region: Region
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """The spec with the region among its forbidden ones."""
+        """Return the spec with the region forbidden."""
         return spec.model_copy(update={"forbidden": (*spec.forbidden, self.region)})
 
 
 class Reparametrise(FrozenModel):
-    """Search a hyperparameter by way of a combination with others that it acts through: lr / (1 - momentum) in place of lr."""
+    """Search a combination of hyperparameters instead of one of them: lr / (1 - momentum) instead of lr."""
 
     kind: Literal["reparametrise"] = "reparametrise"
     parameter: str
-    """What is now searched, and then computed."""
+    """The parameter to compute from now on."""
     by: str
-    """What is searched instead."""
+    """The combination to search instead."""
     formula: str
     """The parameter in terms of `by` and others."""
     equals: str
-    """`by` in terms of the parameter and others, for trials that were drawn before."""
+    """`by` in terms of the parameter and others, for earlier trials."""
     low: float
     high: float
     scale: Scale
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """The spec that searches `by` from low to high and computes the parameter from it; as it is without the parameter."""
+        """Return the spec that searches `by` and computes the parameter from it; unchanged without the parameter."""
         old = spec.parameters.get(self.parameter)
         if old is None:
             return spec
@@ -179,14 +178,14 @@ class Reparametrise(FrozenModel):
 
 
 class Advise(FrozenModel):
-    """Something to do that a search space cannot hold: keep checkpoints, look for a bug, get more validation data."""
+    """Advice that no search space can hold: keep checkpoints, look for a bug, get more validation data."""
 
     kind: Literal["advise"] = "advise"
     text: str
     """One imperative sentence."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """The spec with the sentence among its notes."""
+        """Return the spec with the sentence among its notes."""
         return spec if self.text in spec.notes else spec.model_copy(update={"notes": (*spec.notes, self.text)})
 
 
@@ -194,18 +193,18 @@ PlanName = Literal["probe-early", "warmup", "clip", "steps-initial", "batch-swee
 
 
 class RunPlan(FrozenModel):
-    """Ask for one of the playbook's plans; `advisor.planning` makes the study of it, or the changes, from all that is known."""
+    """Request a study design of the playbook; `advisor.planning.designs` makes it from the whole study."""
 
     kind: Literal["plan"] = "plan"
     plan: PlanName
     parameter: str | None = None
-    """The hyperparameter that it is about."""
+    """The hyperparameter that the design is about."""
     numbers: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
-    """What the rule measured and the plan starts from, by the names on the plan's page."""
+    """The rule's measurements that the design needs; see the module of each design."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """The spec with the reason among its notes: a plan takes the whole study to design."""
+        """Return the spec with the reason among its notes, because a design needs the whole study."""
         return Advise(text=f"{self.why}.").apply(spec)
 
 

@@ -1,4 +1,4 @@
-"""Evidence of a finding: data to plot, never a figure."""
+"""Evidence of a finding: data to plot, never a drawn figure."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ class Mark(FrozenModel):
 
 
 class AxisEvidence(FrozenModel):
-    """The objective against one hyperparameter, over all trials."""
+    """The objective against one hyperparameter, for all trials."""
 
     kind: Literal["axis"] = "axis"
     parameter: str
     caption: MessageField
-    """One sentence that states the result."""
+    """One sentence with the result."""
     trials: tuple[str, ...] = ()
-    """Ids of the trials to point out."""
+    """Ids of the trials to highlight."""
     lines: tuple[Line, ...] = ()
     """Values of the hyperparameter to mark, such as the border of the infeasible region."""
     next_low: float | None = None
-    """The range that the finding asks for."""
+    """The range that the finding recommends (with `next_low`)."""
     next_high: float | None = None
 
 
 class CurveEvidence(FrozenModel):
-    """Curves of some trials over the training steps."""
+    """Curves of trials over the training steps."""
 
     kind: Literal["curves"] = "curves"
     metrics: tuple[str, ...]
@@ -55,11 +55,11 @@ class CurveEvidence(FrozenModel):
 
 
 class HistogramEvidence(FrozenModel):
-    """How often values occur."""
+    """The distribution of a quantity."""
 
     kind: Literal["histogram"] = "histogram"
     quantity: str
-    """What is counted, with its unit."""
+    """The quantity with its unit."""
     caption: MessageField
     edges: tuple[float, ...]
     """Shape (bins + 1,)."""
@@ -69,11 +69,11 @@ class HistogramEvidence(FrozenModel):
 
 
 class FigureEvidence(FrozenModel):
-    """The numbers behind the claim: sample size, interval, threshold, test."""
+    """The numbers behind a finding: sample size, interval, threshold, test."""
 
     kind: Literal["figures"] = "figures"
     rows: tuple[tuple[str, MessageField], ...]
-    """(what, value with its unit)."""
+    """(label, value with its unit)."""
 
 
 Evidence = Annotated[AxisEvidence | CurveEvidence | HistogramEvidence | FigureEvidence, Field(discriminator="kind")]

@@ -1,4 +1,4 @@
-"""What a rule says: findings with their evidence, and changes of the next study as typed edits."""
+"""Findings of rules, with their evidence and the changes that they recommend."""
 
 from __future__ import annotations
 
@@ -25,53 +25,53 @@ Goal = Literal[
     "efficiency",
     "exploitation",
 ]
-"""What a finding is about, by the playbook's priority: nothing further down is worth tuning while one further up stands."""
+"""What a finding is about, in the playbook's order: a goal is worth tuning only after the goals above it."""
 
 
 class MissingData(Exception):  # noqa: N818 - not an error: the engine turns it into a verdict
-    """Raised by a rule that lacks the data to judge; its message says what is missing and what would have to be logged."""
+    """Raised by a rule that lacks data; its message says what is missing and what to log."""
 
 
 class Explanation(FrozenModel):
-    """Which other finding a finding follows from: that one is the cause and comes first, see `advisor.engine.explain`."""
+    """The cause that a finding follows from, see `advisor.engine.explain`."""
 
     rule: str
     subject: str | None = None
     side: Side | None = None
-    """Rule, subject and side of the finding that is the cause."""
+    """Rule, subject and side identify the cause."""
     because: str
-    """How the one follows from the other, one sentence."""
+    """Why the finding follows from the cause: one sentence."""
     waits: bool = True
-    """Whether what the finding itself asks for waits until the cause is settled, because it may then be gone."""
+    """Whether the finding's changes wait until the cause is fixed, because the finding may then be gone."""
 
 
 class Finding(FrozenModel):
-    """One thing a rule found, with what shows it and what to do about it."""
+    """One result of a rule: the message, the evidence and what to do."""
 
     rule: str
     goal: Goal
     severity: Severity
     confidence: Annotated[float, Field(ge=0, le=1)]
-    """How sure the rule is that the finding is real, from its own test; see the rule's page."""
+    """Probability that the finding is real, from the rule's own test; see the rule's page."""
     subject: str | None = None
-    """The hyperparameter or metric it is about."""
+    """The hyperparameter or metric that the finding is about."""
     side: Side | None = None
     trials: tuple[str, ...] = ()
     """Ids of the trials that show it."""
     message: MessageField
     """One sentence with numbers and units."""
     action: MessageField
-    """What to do, one imperative sentence."""
+    """One imperative sentence."""
     playbook: str
-    """Title of the playbook's section."""
+    """Title of the playbook section."""
     evidence: tuple[Evidence, ...] = ()
     changes: tuple[Change, ...] = ()
     explained_by: Explanation | None = None
-    """The finding that explains this one; None for a cause, and for what stands by itself."""
+    """The cause; None if the finding does not follow from another one."""
 
 
 def by_priority(findings: Iterable[Finding]) -> list[Finding]:
-    """The most important first: by the playbook's priorities, then severity; what changes the next study before mere advice."""
+    """Return the findings sorted by the playbook's priorities, then severity, then changes before mere advice."""
     goals, severities = get_args(Goal), get_args(Severity)
 
     def key(finding: Finding) -> tuple[int, int, bool, float, str]:
@@ -88,10 +88,10 @@ def by_priority(findings: Iterable[Finding]) -> list[Finding]:
 
 
 class Verdict(FrozenModel):
-    """What became of one rule on one study."""
+    """The result of one rule on one study."""
 
     rule: str
     status: Literal["fired", "quiet", "not-assessed", "broken"]
     reason: str | None = None
-    """Why it was not assessed or what broke; for a quiet rule, what it looked at if it says so."""
+    """Why the rule was not assessed or is broken; for a quiet rule, optionally what it looked at."""
     findings: tuple[Finding, ...] = ()

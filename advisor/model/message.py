@@ -31,7 +31,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Code:
-    """Words of a program: a function, an option, a tag."""
+    """Program text: a function, an option, a tag."""
 
     text: str
 
@@ -87,7 +87,7 @@ class Percent:
 
 @dataclass(frozen=True)
 class Probability:
-    """A p-value or probability; very small ones are given as a bound."""
+    """A p-value or probability; very small ones appear as a bound."""
 
     value: float
 
@@ -108,20 +108,20 @@ class Count:
 
 
 Item: TypeAlias = "str | Name | Code | Number | Objective | Setting | Percent | Probability | Count | Message"
-"""A typed value of a message; a `str` is a word of the rule's own."""
+"""A part of a message; a `str` is literal text."""
 
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """A sentence as its parts: words of the rule and typed values, in order. `say` makes one; `str` gives it as plain text.
+    """A sentence as its parts: literal text and typed values, in order. `say` makes one; `str` returns plain text.
 
-    Messages of the same plain text are equal, so that a report equals what is read back from its JSON.
+    Messages with the same plain text are equal, so that a report equals its copy read back from JSON.
     """
 
     parts: tuple[Item, ...]
 
     def render(self, show: Callable[[Item], str]) -> str:
-        """The sentence with each part as the form shows it; nested messages are resolved first."""
+        """Return the sentence with each part formatted by `show`; nested messages are resolved first."""
         return "".join(part.render(show) if isinstance(part, Message) else show(part) for part in self.parts)
 
     def __str__(self) -> str:
@@ -144,7 +144,7 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 
 def say(template: str, **values: Item | float) -> Message:
-    """The template with its `{fields}` filled by typed values. A plain int is a count, a plain float a Number with three digits.
+    """Return the template with its `{fields}` filled by typed values. A plain float becomes a Number with three digits.
 
     Raises KeyError for a field without a value and TypeError for a value without a field.
     """
@@ -161,9 +161,9 @@ def limited(value: Item | float, limit: Item | float) -> Message:
 
 
 def listed(items: Iterable[Item], limit: int = 3) -> Message:
-    """`a`, `a and b`, `a, b and c`; beyond `limit` the rest is counted."""
-    every = list(dict.fromkeys(items))
-    shown = every if len(every) <= limit else [*every[: limit - 1], f"{len(every) - limit + 1} more"]
+    """Return `a`, `a and b` or `a, b and c`; of more than `limit` items, it counts the rest."""
+    unique = list(dict.fromkeys(items))
+    shown = unique if len(unique) <= limit else [*unique[: limit - 1], f"{len(unique) - limit + 1} more"]
     parts: list[Item] = []
     for i, item in enumerate(shown):
         parts += [("" if i == 0 else " and " if i == len(shown) - 1 else ", "), item]
@@ -198,4 +198,4 @@ MessageField = Annotated[
     PlainSerializer(str, return_type=str),
     WithJsonSchema({"type": "string"}),
 ]
-"""A message in a pydantic model: text in its JSON, and text is accepted in its place."""
+"""A message in a pydantic model; it reads and writes plain text in JSON."""

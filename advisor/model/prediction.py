@@ -1,4 +1,4 @@
-"""Predictions of the next study by the advice behind it. They are stored in its file and judged once its trials have ended.
+"""Predictions about the next study. Its file stores them; `advisor.history.judge` judges them once its trials have ended.
 
 A prediction holds all numbers to judge it, so the earlier study is not needed. Values are in the objective's own direction.
 """
@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from advisor.model.frozen import FrozenModel
 
 Part = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Expected(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+class _Finite(FrozenModel):
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
-class BestBeyond(_Expected):
+class BestBeyond(_Finite):
     """The best trial lies beyond the old end of a range, and is better than the best inside."""
 
     kind: Literal["best-beyond"] = "best-beyond"
@@ -30,7 +32,7 @@ class BestBeyond(_Expected):
     """Standard deviation of one result between seeds, if known: a smaller lead decides nothing."""
 
 
-class BestReaches(_Expected):
+class BestReaches(_Finite):
     """The best value is at least as good as `value`."""
 
     kind: Literal["best-reaches"] = "best-reaches"
@@ -41,7 +43,7 @@ class BestReaches(_Expected):
     """Best value so far."""
 
 
-class ShareOfTrials(_Expected):
+class ShareOfTrials(_Finite):
     """The share of ended trials of one kind stays on one side of a bound."""
 
     kind: Literal["share"] = "share"
@@ -54,7 +56,7 @@ class ShareOfTrials(_Expected):
     """The share in the study behind the prediction."""
 
 
-class SpreadWithin(_Expected):
+class SpreadWithin(_Finite):
     """The standard deviation between repeats of one setting with other seeds lies between `low` and `high`."""
 
     kind: Literal["spread"] = "spread"
@@ -62,7 +64,7 @@ class SpreadWithin(_Expected):
     high: float | None = None
 
 
-class Settled(_Expected):
+class Settled(_Finite):
     """The rule no longer finds the same problem."""
 
     kind: Literal["settled"] = "settled"
@@ -77,10 +79,8 @@ Expected = Annotated[
 ]
 
 
-class Prediction(BaseModel):
+class Prediction(_Finite):
     """The predicted effect of one rule's advice on one study."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rule: str
     subject: str | None = None

@@ -1,9 +1,4 @@
-"""The next studies: what the rules found, folded into specs by the playbook's priorities, and the studies that the playbook
-designs.
-
-`folding` makes the specs, `stages` holds the order of priority. Each further file is a plan of the playbook: what calls for it,
-what it does, with which numbers.
-"""
+"""Plans the next studies from the findings: `merge` folds changes into studies, `designs` holds the playbook's own studies."""
 
 from advisor.planning.designs.reseed import REPEAT_GOAL
 from advisor.planning.merge import Deferred, Plan, file_names, plan

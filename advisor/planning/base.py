@@ -1,4 +1,4 @@
-"""The study that the changes are made to, and what all plans say of its trials."""
+"""The study that changes are applied to, and what designs share."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from advisor.planning import roles
 
 
 def base(study: Study) -> StudySpec:
-    """The study to change: this one, or the one that it prepares, a round on, with its fixed parameters and its trials."""
+    """Return the study to change, one round on: this study, or the one that this probe prepared."""
     if study.spec.baseline is not None:
         return study.spec.baseline.model_copy(update={"round": study.spec.round + 1, "parent": study.spec.study})
     spec = study.spec
-    parameters = {name: _carried(name, p, name in study.inferred) for name, p in spec.parameters.items()}
+    parameters = {name: _unchanged(name, p, name in study.inferred) for name, p in spec.parameters.items()}
     return StudySpec(
         study=spec.study,
         round=spec.round + 1,
@@ -38,59 +38,60 @@ def base(study: Study) -> StudySpec:
 
 
 def name_of_round(spec: StudySpec, number: int) -> str:
-    """The study's name in its round of this number."""
+    """Return the study's name in the round of this number."""
     return re.sub(r"-round-\d+$", "", spec.study) + f"-round-{number}"
 
 
 def best_setting(study: Study, spec: StudySpec) -> dict[str, Value]:
-    """What the best trial has of the spec's hyperparameters, or what a probe of it fixes; empty where no trial has a result."""
+    """Return the best trial's values of the spec's hyperparameters, or the values that a probe of it fixes.
+
+    Empty if no trial has a result.
+    """
+    values: dict[str, Value] = {}
     if study.probe is not None and study.spec.baseline is not None:
-        found = {n: p.value for n, p in study.spec.parameters.items() if p.value is not None}
-    else:
-        found = dict(best[0].params) if (best := study.ranked()[:1]) else {}
-    return {n: v for n, v in spec.completed(found).items() if n in spec.parameters}
+        values = {n: p.value for n, p in study.spec.parameters.items() if p.value is not None}
+    elif ranked := study.ranked():
+        values = dict(ranked[0].params)
+    return {n: v for n, v in spec.completed(values).items() if n in spec.parameters}
 
 
-def fixed(setting: dict[str, Value], spec: StudySpec, why: str) -> dict[str, Parameter]:
-    """Each hyperparameter of a trial, fixed at its value; what the spec computes from others is still computed."""
+def fixed_parameters(setting: dict[str, Value], spec: StudySpec) -> dict[str, Parameter]:
+    """Return every hyperparameter of the best trial fixed at its value; those with a formula are still computed."""
+    why = "as in the best trial so far"
     return {
-        n: computed(n, setting, spec) or Parameter(role="fixed", value=value, why=why) for n, value in setting.items()
+        n: computed_parameter(n, setting, spec) or Parameter(role="fixed", value=value, why=why)
+        for n, value in setting.items()
     }
 
 
-def computed(name: str, setting: dict[str, Value], spec: StudySpec) -> Parameter | None:
-    """The hyperparameter as the spec computes it from others of the setting; None where it does not."""
-    known = spec.parameters[name]
-    if known.formula is None or not formula.parse(known.formula).names <= setting.keys():
+def computed_parameter(name: str, setting: dict[str, Value], spec: StudySpec) -> Parameter | None:
+    """Return the hyperparameter as the spec computes it from others of the setting; None if it does not."""
+    parameter = spec.parameters[name]
+    if parameter.formula is None or not formula.parse(parameter.formula).names <= setting.keys():
         return None
-    return known.model_copy(update={"when": None})
+    return parameter.model_copy(update={"when": None})
 
 
 def learning_rate(spec: StudySpec) -> str | None:
-    """The name of the study's learning rate: one that is searched before one that is not."""
-    named = [n for n in spec.parameters if is_learning_rate(n)]
-    return next((n for n in named if spec.parameters[n].searched), named[0] if named else None)
+    """Return the name of the study's learning rate, preferably of one that is searched."""
+    names = [n for n in spec.parameters if is_learning_rate(n)]
+    return next((n for n in names if spec.parameters[n].searched), names[0] if names else None)
 
 
-def checked(spec: StudySpec) -> StudySpec:
-    """The spec, validated: a copy with other fields is not; ValidationError where it could not be read back."""
+def validate(spec: StudySpec) -> StudySpec:
+    """Return the spec, validated: `model_copy` does not validate. Raises ValidationError if it could not be read back."""
     return StudySpec.model_validate(spec.model_dump())
 
 
-def digits(value: float, count: int = 3) -> float:
-    """The value to so many significant digits."""
-    return float(f"{value:.{count}g}")
-
-
-def _carried(name: str, parameter: Parameter, inferred: bool) -> Parameter:
+def _unchanged(name: str, parameter: Parameter, inferred: bool) -> Parameter:
     if parameter.role in ("fixed", "derived"):
         return parameter
-    more = "as in the round before, where the trials showed this range" if inferred else "as in the round before"
+    more = "unchanged; the range was inferred from the trials" if inferred else "unchanged since the last round"
     return parameter.model_copy(update={"why": roles.why(name, parameter.role, more)})
 
 
 def _evaluation_interval(study: Study) -> int | None:
-    """Steps between two evaluations in most trials; None where they are irregular or unknown."""
+    """Steps between two evaluations in most trials; None if irregular or unknown."""
     gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 2]
     if not gaps:
         return None

@@ -1,15 +1,10 @@
-"""The plan `roles`: what each hyperparameter is in a study, and why.
+"""The role of each hyperparameter in a study, and why.
 
 Playbook: "Identifying scientific, nuisance, and fixed hyperparameters".
 
-*What calls for it.* Every study: its goal decides what is scientific (measured), nuisance (tuned so that the comparison is fair)
-and fixed.
-
-*What it does.* The rules of thumb, by what a hyperparameter is: those of the optimizer are nuisance, as they interact most with
-every other change; which optimizer it is, is scientific or fixed, and its hyperparameters exist only under it; the strength of a
-regulariser is nuisance, whether to use it scientific; the architecture is scientific or fixed, as it changes what training and
-serving cost; the batch size and the length of the training are fixed, never tuned for validation quality. The user's own role
-stands.
+A study's goal decides what is scientific (measured), nuisance (tuned so that the comparison is fair) and fixed. Unless the user
+says otherwise: the optimizer's hyperparameters and the strength of regularisers are nuisance; the choice of optimizer, the
+architecture, the batch size and the training length are fixed.
 """
 
 from __future__ import annotations
@@ -20,32 +15,23 @@ from advisor.model.spec import Role
 
 
 def role_of(name: str) -> tuple[Role, str]:
-    """The role that a hyperparameter of this name has unless the study's goal gives it another, and the reason."""
+    """Return the default role of a hyperparameter of this name, and the reason."""
     if counts_training(name):
-        return (
-            "fixed",
-            "the length of the training is never tuned within a study: it is refined from where the best steps lie",
-        )
+        return "fixed", "training length is not tuned within a study; set it from the best steps of the last one"
     if parameter_kinds.is_batch_size(name):
-        return "fixed", "the batch size is chosen by throughput, not for validation quality"
+        return "fixed", "choose the batch size by throughput, not by validation quality"
     if parameter_kinds.chooses_optimizer(name):
-        return (
-            "fixed",
-            "an optimizer is compared with others or kept, and its hyperparameters mean nothing to another one",
-        )
+        return "fixed", "compare optimizers in a study of their own; their hyperparameters do not carry over"
     if parameter_kinds.is_regulariser(name):
-        return "nuisance", "the strength of a regulariser has to suit every other change"
+        return "nuisance", "the best strength of a regulariser changes with every other hyperparameter"
     if parameter_kinds.is_of_optimizer(name) or parameter_kinds.clips_norm(name):
-        return (
-            "nuisance",
-            "the optimizer's hyperparameters interact most with every other change, so they are tuned for each",
-        )
-    return "fixed", "what changes the cost of training or serving is compared or kept, not tuned along the way"
+        return "nuisance", "optimizer hyperparameters interact with every other change, so tune them in each study"
+    return "fixed", "it changes the cost of training or serving, so compare its values in a study of their own"
 
 
 def why(name: str, role: Role, more: str) -> str:
-    """The reason for a role, then `more`; the rule of thumb is left out where the study gives the hyperparameter another role."""
-    usual, reason = role_of(name)
+    """Return the reason for a role, then `more`; without the default reason if the study sets another role."""
+    default, reason = role_of(name)
     if role == "scientific":
         return f"compared in this study; {more}"
-    return f"{reason}; {more}" if role == usual else more
+    return f"{reason}; {more}" if role == default else more

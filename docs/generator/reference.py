@@ -76,7 +76,7 @@ def docstring(path: str, cls: str | None = None) -> str:
 def plans() -> Mapping[str, str]:
     """What each plan says of itself: the docstrings that begin with its name."""
     said = (docstring(str(p.relative_to(ROOT))) for p in sorted((ROOT / "advisor/planning/designs").glob("*.py")))
-    return {match[1]: text for text in said if (match := re.match(r"The plan `([\w-]+)`: ", text))}
+    return {match[1]: text for text in said if (match := re.match(r"The design `([\w-]+)`: ", text))}
 
 
 def _rules() -> str:

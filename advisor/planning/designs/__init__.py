@@ -1,1 +1,1 @@
-"""The playbook's study designs, one a file."""
+"""The study designs of the playbook, one per file; `catalogue.DESIGNS` lists those that rules can request."""

@@ -1,18 +1,24 @@
-"""Which file makes what of a plan that a rule asked for."""
+"""The table of designs that rules can request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 from advisor.model.change import Change, PlanName, RunPlan
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.planning.designs import batch_sweep, clip, exploit, probe_early, rounds, steps_initial, warmup
 
-Design = Callable[[RunPlan, Study, StudySpec], StudySpec | tuple[Change, ...]]
-"""(what was asked for, the study that was analysed, the study to follow): a study of its own, or changes of the one to follow."""
 
-PLANS: Mapping[PlanName, Design] = {
+class Design(Protocol):
+    """Makes a study of its own, or changes of the study to follow (`base`), from the study that was analysed."""
+
+    def __call__(self, request: RunPlan, study: Study, base: StudySpec, /) -> StudySpec | tuple[Change, ...]:
+        """Return the study or the changes."""
+
+
+DESIGNS: Mapping[PlanName, Design] = {
     "probe-early": probe_early.design,
     "warmup": warmup.design,
     "clip": clip.design,

@@ -1,15 +1,15 @@
-"""The plan `clip`: clip gradients at the 90th percentile of their norms, and tune the threshold around it.
+"""The design `clip`: clip gradients near the 90th percentile of their norms, and tune the threshold.
 
 Playbook: "Gradient clipping".
 
-*What calls for it.* A loss that jumps in mid training (`stability-mid`), outliers of the gradient norm (`stability-spikes`),
-clipping that left training unstable (`clip-insufficient`), or a learning rate at the edge of what trains (`stability-edge`).
-Numbers: `p90` and `median` of the unclipped gradient norms, `norms` how many there are, `threshold` the one in force, if any.
+*When.* The loss jumps in mid training (`stability-mid`), the gradient norm has outliers (`stability-spikes`), training is unstable
+in spite of clipping (`clip-insufficient`), or the best learning rate is close to rates that fail (`stability-edge`). Numbers: `p90`
+and `median` of the unclipped gradient norms, `norms` their count, `threshold` the one in force, if any.
 
-*What it does.* The threshold is one more nuisance parameter of the next study, on a log scale around the 90th percentile: from
-the typical norm (the median, at most two thirds of the percentile) to as far above the percentile. Where a threshold was in force
-and training still unstable, thresholds below it, around the percentile if that is lower. More than half of all updates clipped is
-a lower learning rate in disguise (`clip-aggressive`), so the range never starts below the typical norm by choice.
+*What.* The threshold becomes a nuisance parameter of the next study, on a log scale: from the typical norm (the median, at most two
+thirds of the 90th percentile) to as far above the percentile. If a threshold was in force, smaller ones are tried. Clipping more
+than half of all updates is a lower learning rate in disguise (`clip-aggressive`), so the range never starts below the typical norm
+by choice.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ import math
 
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Change, RunPlan, SetRange
+from advisor.model.prediction import significant
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.planning.base import digits
 from advisor.stats.curve import HUGE
 
-BELOW = 1.5
-"""How far below the 90th percentile, or the threshold in force, the range reaches at least."""
-HARDER = 3.0
-"""How far around the middle of smaller thresholds the range reaches."""
+MIN_REACH = 1.5
+"""Minimum factor by which the range extends below the 90th percentile, or below the threshold in force."""
+REACH_BELOW_THRESHOLD = 3.0
+"""Factor by which the range extends around the middle of smaller thresholds."""
 
 
-def design(ask: RunPlan, _study: Study, base: StudySpec) -> tuple[Change, ...]:
-    """The threshold as a parameter to search."""
-    numbers = ask.numbers
-    tenth, threshold = numbers.get("p90", math.inf), numbers.get("threshold")
+def design(request: RunPlan, _study: Study, base: StudySpec) -> tuple[Change, ...]:
+    """Return the threshold as a parameter to search."""
+    numbers = request.numbers
+    p90, threshold = numbers.get("p90", math.inf), numbers.get("threshold")
     if threshold is not None:
-        middle = min(tenth, threshold / HARDER)
-        low, high = digits(middle / HARDER), digits(min(HARDER * middle, threshold / BELOW))
-        why = f"Clipping at {threshold:.3g} left training unstable, so smaller thresholds are tried"
+        middle = min(p90, threshold / REACH_BELOW_THRESHOLD)
+        low = significant(middle / REACH_BELOW_THRESHOLD, 3)
+        high = significant(min(REACH_BELOW_THRESHOLD * middle, threshold / MIN_REACH), 3)
+        why = f"Training was unstable with a clipping threshold of {threshold:.3g}, so search smaller ones"
     else:
-        low = digits(min(numbers["median"], tenth / BELOW, HUGE / BELOW))
-        high = digits(min(tenth / low * tenth, HUGE))
+        low = significant(min(numbers["median"], p90 / MIN_REACH, HUGE / MIN_REACH), 3)
+        high = significant(min(p90 / low * p90, HUGE), 3)
         why = (
-            f"Clip near {tenth:.3g}, the 90th percentile of the {numbers['norms']:,.0f} unclipped gradient norms logged after "
-            "early training"
+            f"The 90th percentile of {numbers['norms']:,.0f} unclipped gradient norms after early training is {p90:.3g}"
         )
     name = next((n for n in base.parameters if parameter_kinds.clips_norm(n)), "grad_clip_norm")
     old = base.parameters.get(name)

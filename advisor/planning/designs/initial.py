@@ -1,17 +1,15 @@
-"""The plan `initial`: the first study, from nothing but an optimizer and a budget.
+"""The design `initial`: the first study, from an optimizer and a budget.
 
 Playbook: "Choosing the initial configuration", "How should Adam's hyperparameters be tuned?", "Identifying scientific, nuisance,
 and fixed hyperparameters".
 
-*What calls for it.* `advisor init`: a project without a study.
+*When.* `advisor init`: a project without a study.
 
-*What it does.* A simple, fast start: a constant learning rate, no regularisation that is not asked for, one goal. Which of the
-optimizer's hyperparameters are tuned depends on the number of trials. Adam and its kin, by the playbook's ladder: with fewer than
-10, the learning rate; from 10, beta1 too; from 25, epsilon too; with substantially more, from 50 (ours), beta2 too. SGD: the
-learning rate and, from 10, the momentum, which is close to 1 and therefore searched by orders of magnitude of its distance from
-it. Where values are compared, the trials for each of them count. The others are fixed at the values that optimizers come with; what
-the user states under another name (`lr`) takes the place of the ladder's own. Where the final training is to be long
-(`final_train_steps`), trials take a tenth of it.
+*What.* A simple, fast start: a constant learning rate, no regularisation unless asked for, one goal. The number of trials (for each
+compared value) decides which of the optimizer's hyperparameters are tuned; the others stay at its defaults. Adam and its relatives,
+by the playbook's ladder: the learning rate always, beta1 from 10 trials, epsilon from 25, beta2 from 50 (ours, for "substantially
+more"). SGD: the learning rate and, from 10 trials, the momentum on a reverse-log scale. A hyperparameter that the user states under
+another name (`lr`) replaces the ladder's. If the final training is long (`final_train_steps`), trials take a tenth of it.
 """
 
 from __future__ import annotations
@@ -29,23 +27,23 @@ from advisor.planning.designs.batch_sweep import PROBE
 from advisor.planning.designs.rounds import SHORT
 
 EVALUATIONS = 50
-"""Evaluations over a training, enough for curves that show overfitting, saturation and instability."""
-KEPT = 1
-"""Best checkpoints that are kept, so that each trial is judged by its best step."""
+"""Evaluations per trial; enough for curves that show overfitting, saturation and instability."""
+BEST_CHECKPOINTS = 1
+"""Best checkpoints that a trial keeps, so that it is judged by its best step."""
 REGULARISE = (
-    "Add no regularisation yet, unless the problem is known to need it: the report says when the best trials overfit, and adds "
-    "dropout, label smoothing or weight decay to the study then."
+    "Add no regularisation yet unless the problem is known to need it. If the best trials overfit, the report adds dropout, label "
+    "smoothing or weight decay to the next study."
 )
 
 
 @dataclass(frozen=True)
 class Rung:
-    """A hyperparameter of an optimizer, and from how many trials on it is tuned."""
+    """A hyperparameter of an optimizer that is tuned if the study has enough trials."""
 
     name: str
-    fewest: int
+    min_trials: int
     default: float
-    """Its value below that."""
+    """Its value with fewer trials."""
     low: float
     high: float
     scale: str = "log"
@@ -58,7 +56,6 @@ _ADAM = (
     Rung("epsilon", 25, 1e-8, 1e-10, 1e-3),
     Rung("beta2", 50, 0.999, 0.9, 0.9999, "reverse-log"),
 )
-_SHORT = {"epsilon": "eps"}
 _MOMENTUM = Rung("momentum", 10, 0.9, 0.5, 0.99, "reverse-log")
 LADDERS: Mapping[str, tuple[Rung, ...]] = {
     "adam": _ADAM,
@@ -68,12 +65,14 @@ LADDERS: Mapping[str, tuple[Rung, ...]] = {
     "nesterov": (Rung("learning_rate", 0, 1e-1, 1e-3, 1e1), _MOMENTUM),
     "rmsprop": (_RATE, _MOMENTUM, Rung("epsilon", 25, 1e-8, 1e-10, 1e-3)),
 }
-"""By optimizer; ranges are wide on purpose: the report says where to move and narrow them."""
+"""Hyperparameters by optimizer. Ranges are wide on purpose; the report says how to move and narrow them."""
+
+_ALIASES = {"epsilon": "eps"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What is known of a project before its first study."""
+    """What the user knows about a project before its first study."""
 
     study: str
     objective: Objective
@@ -81,67 +80,68 @@ class Wish:
     trials: int
     max_train_steps: int | None = None
     final_train_steps: int | None = None
-    given: Mapping[str, Parameter] = field(default_factory=dict)
-    """Further hyperparameters, or other ranges than the ladder's."""
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    """Further hyperparameters, and ranges that replace the ladder's."""
 
 
 def initial(wish: Wish) -> StudySpec:
-    """The first study."""
+    """Return the first study. Raises AdvisorError if nothing is left to tune or compare."""
     steps, final = wish.max_train_steps, wish.final_train_steps
     if steps is None and final is not None:
         steps = max(round(SHORT * final), 1)
-    each = _trials_for_each(wish)
-    parameters = {
-        r.name: _parameter(r, each, wish)
+    trials = _trials_per_value(wish)
+    ladder = {
+        r.name: _parameter(r, trials, wish)
         for r in LADDERS[wish.optimizer]
-        if r.name in wish.given or not any(_is(r.name, name, wish.optimizer) for name in wish.given)
+        if r.name in wish.parameters or not any(_is(r.name, name, wish.optimizer) for name in wish.parameters)
     }
-    given = {
-        n: p if p.why else p.model_copy(update={"why": roles.why(n, p.role, "as stated")})
-        for n, p in wish.given.items()
+    stated = {
+        n: p if p.why else p.model_copy(update={"why": roles.why(n, p.role, "set by the user")})
+        for n, p in wish.parameters.items()
     }
-    tuned = [n for n, p in {**parameters, **given}.items() if p.searched and p.role == "nuisance"]
-    compared = [n for n, p in given.items() if p.role == "scientific"]
+    parameters = {**ladder, **stated}
+    tuned = [n for n, p in parameters.items() if p.searched and p.role == "nuisance"]
+    compared = [n for n, p in parameters.items() if p.role == "scientific"]
     if not tuned and not compared:
-        raise AdvisorError(
-            "everything is fixed, nothing is left to tune; leave a --fix out, or add --tune NAME=LOW..HIGH"
-        )
-    what = f"with {', '.join(tuned)} tuned for each" if tuned else "all else as it is"
+        raise AdvisorError("everything is fixed, nothing is left to tune; remove a --fix or add --tune NAME=LOW..HIGH")
+    what = f"with {', '.join(tuned)} tuned for each" if tuned else "everything else unchanged"
     goal = f"Compare {', '.join(compared)}: {what}" if compared else f"Find a baseline: {', '.join(tuned)}"
     return StudySpec(
         study=wish.study,
         goal=goal,
         objective=wish.objective,
-        parameters={**parameters, **given},
+        parameters=parameters,
         trials=wish.trials,
         sampler=Sampler(seed=1),
         max_train_steps=steps,
         final_train_steps=final if final != steps else None,
         evaluate_every=None if steps is None else max(steps // EVALUATIONS, 1),
-        checkpoints=Checkpoints(keep_best=KEPT),
+        checkpoints=Checkpoints(keep_best=BEST_CHECKPOINTS),
         schedule={"kind": "constant"},
         notes=tuple(_notes(wish, steps)),
     )
 
 
-def _trials_for_each(wish: Wish) -> int:
-    """The trials that each of the compared values gets."""
-    values = math.prod(len(p.options) or 1 for p in wish.given.values() if p.role == "scientific")
+def _trials_per_value(wish: Wish) -> int:
+    """Trials for each of the compared values."""
+    values = math.prod(len(p.options) or 1 for p in wish.parameters.values() if p.role == "scientific")
     return max(wish.trials // values, 1)
 
 
 def _is(rung: str, name: str, optimizer: str) -> bool:
-    """Whether a hyperparameter of this name is that of the ladder: lr, adam_beta1, eps."""
-    said = "".join(words_of(name)).removeprefix(optimizer)
-    return is_learning_rate(name) if rung == "learning_rate" else said in (rung, _SHORT.get(rung))
+    """Whether the user's name means this hyperparameter of the ladder: lr, adam_beta1, eps."""
+    short = "".join(words_of(name)).removeprefix(optimizer)
+    return is_learning_rate(name) if rung == "learning_rate" else short in (rung, _ALIASES.get(rung))
 
 
 def _parameter(rung: Rung, trials: int, wish: Wish) -> Parameter:
-    if trials < rung.fewest:
-        few = f"{trials} trials" if trials == wish.trials else f"{trials} trials for each value"
-        why = f"{few} are too few to tune it, it takes {rung.fewest}; the value that {wish.optimizer} comes with"
+    if trials < rung.min_trials:
+        per_value = "" if trials == wish.trials else " for each value"
+        why = (
+            f"the default of {wish.optimizer}; tuning it takes {rung.min_trials} trials, there are {trials}{per_value}"
+        )
         return Parameter(role="fixed", value=rung.default, why=why)
-    budget = "the first to tune" if not rung.fewest else f"tuned from {rung.fewest} trials on"
+    budget = f"tuned from {rung.min_trials} trials" if rung.min_trials else "the first to tune"
     return Parameter.model_validate(
         {
             "role": "nuisance",
@@ -155,13 +155,13 @@ def _parameter(rung: Rung, trials: int, wish: Wish) -> Parameter:
 
 
 def _notes(wish: Wish, steps: int | None) -> list[str]:
-    notes = [f"The optimizer is {wish.optimizer}: its hyperparameters mean nothing to another one."]
-    if not any(parameter_kinds.is_regulariser(n) for n in wish.given):
+    notes = [f"The optimizer is {wish.optimizer}; its hyperparameters do not carry over to another one."]
+    if not any(parameter_kinds.is_regulariser(n) for n in wish.parameters):
         notes.append(REGULARISE)
-    if not any(parameter_kinds.is_batch_size(n) for n in wish.given):
+    if not any(parameter_kinds.is_batch_size(n) for n in wish.parameters):
         notes.append(f"Choose the batch size by throughput before the first study. {PROBE}")
     if wish.final_train_steps and steps:
         notes.append(
-            f"Trials of {steps:,} steps answer most questions about a training of {wish.final_train_steps:,}; few long runs follow."
+            f"Trials of {steps:,} steps answer most questions about one of {wish.final_train_steps:,}; a few long runs follow."
         )
     return notes

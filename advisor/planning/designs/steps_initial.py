@@ -1,14 +1,13 @@
-"""The plan `steps-initial`: a first `max_train_steps`, from how long it takes to fit the training data perfectly.
+"""The design `steps-initial`: find a first `max_train_steps` from how long it takes to fit the training data perfectly.
 
 Playbook: "Algorithm for picking an initial candidate for max_train_steps using a learning rate sweep".
 
-*What calls for it.* No baseline yet, and training that compute does not limit: `advisor init --find-steps N`, where N is a number
-of steps in which some training fits its data, or a generous guess. Numbers: `steps` (N), `low` and `high`, the learning rates.
+*When.* There is no baseline yet and compute does not limit training: `advisor init --find-steps N`. N is a number of steps in which
+some training fits its data, or a generous guess. Numbers: `steps` (N), `low` and `high`, the learning rates.
 
-*What it does.* A grid of eight constant learning rates, without data augmentation and regularisation, each for N steps. The rule
-`steps-to-fit` reads it: the steps that the fastest trial took to fit the training data are the first `max_train_steps` of the
-study that waits for it. With the fastest learning rate at an end of the grid that says nothing, so the grid is moved; where no
-trial fits its data, N was too small.
+*What.* A grid of eight constant learning rates, without data augmentation and regularisation, for N steps each. The rule
+`steps-to-fit` reads it: the steps of the fastest trial become the first `max_train_steps`. If the fastest learning rate lies at an
+end of the grid, the grid is moved; if no trial fits its data, N was too small.
 """
 
 from __future__ import annotations
@@ -18,49 +17,49 @@ import numpy as np
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, RunPlan
 from advisor.model.errors import AdvisorError
+from advisor.model.prediction import significant
 from advisor.model.space import Value
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.planning.base import checked, digits, learning_rate
+from advisor.planning.base import learning_rate, validate
 
 RATES = 8
-WITHOUT = (
-    "Train without data augmentation and without regularisation, at a constant learning rate, and log the loss on the training "
-    "data."
+HOW_TO_TRAIN = (
+    "Train at a constant learning rate without augmentation and regularisation. Log the loss on the training data."
 )
 EVALUATIONS = 100
-"""Evaluations over N steps: how exactly the steps can be told."""
+"""Evaluations per trial; they set the precision of the number of steps."""
 
 
-def design(ask: RunPlan, _study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
-    """The grid once more, with other learning rates or more steps."""
-    rate, numbers = learning_rate(base), ask.numbers
+def design(request: RunPlan, _study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
+    """Return the grid with other learning rates or more steps, or advice if they are unknown."""
+    rate, numbers = learning_rate(base), request.numbers
     if rate is None or not {"low", "high", "steps"} <= set(numbers):
-        return (Advise(text=f"Find how many steps it takes to fit the training data perfectly. {WITHOUT}"),)
+        return (Advise(text=f"Find how many steps it takes to fit the training data perfectly. {HOW_TO_TRAIN}"),)
     return grid(base, rate, numbers["low"], numbers["high"], int(numbers["steps"]))
 
 
 def sweep_first(base: StudySpec, steps: int) -> StudySpec:
-    """The grid over the learning rates that the first study searches, before that study; AdvisorError without a range of them."""
+    """Return the grid over the first study's range of learning rates, to run before it. Raises AdvisorError without a range."""
     rate = learning_rate(base) or "learning_rate"
     searched = base.searched.get(rate)
     if searched is None or searched.low is None or searched.high is None or searched.low <= 0:
         raise AdvisorError(
-            f"--find-steps tries learning rates over a range: give {rate} one that starts above 0, as in --tune {rate}=1e-4..1:log"
+            f"--find-steps needs a range of learning rates that starts above 0: add --tune {rate}=1e-4..1:log"
         )
     before = base.model_copy(update={"max_train_steps": None, "evaluate_every": None})
-    return checked(grid(before, rate, searched.low, searched.high, steps))
+    return validate(grid(before, rate, searched.low, searched.high, steps))
 
 
 def grid(base: StudySpec, rate: str, low: float, high: float, steps: int) -> StudySpec:
-    """The study of constant learning rates for `steps` steps each, which `base` waits for."""
+    """Return the study of constant learning rates for `steps` steps each; `base` follows it."""
     rates = _rates(low, high)
-    parameters = {name: _held(name, parameter) for name, parameter in base.parameters.items()}
-    why = f"a constant learning rate each, evenly spaced from {rates[0]:g} to {rates[-1]:g}: the fastest must not lie at an end"
+    parameters = {name: _fixed(name, parameter) for name, parameter in base.parameters.items()}
+    why = f"constant rates, log-spaced from {rates[0]:g} to {rates[-1]:g}; the fastest must not lie at an end"
     parameters[rate] = Parameter(role="scientific", type="float", choices=rates, why=why)
     return base.model_copy(
         update={
-            "goal": f"Find max_train_steps: how soon do {steps:,} steps fit the training data?",
+            "goal": f"Find max_train_steps: fit the training data within {steps:,} steps",
             "parameters": parameters,
             "forbidden": (),
             "trials": len(rates),
@@ -71,36 +70,34 @@ def grid(base: StudySpec, rate: str, low: float, high: float, steps: int) -> Stu
             "schedule": {"kind": "constant"},
             "probe": "steps",
             "baseline": base,
-            "notes": (WITHOUT,),
+            "notes": (HOW_TO_TRAIN,),
         }
     )
 
 
 def _rates(low: float, high: float) -> tuple[float, ...]:
-    """The learning rates from low to high, with as few digits as tell them apart; no two are the same."""
+    """Log-spaced learning rates from low to high without duplicates, with two digits if those distinguish them."""
     even = [float(r) for r in np.geomspace(low, high, RATES)]
-    short = tuple(digits(r, 2) for r in even)
-    return short if len(set(short)) == RATES else tuple(dict.fromkeys(digits(r, 12) for r in even))
+    short = tuple(significant(r, 2) for r in even)
+    return short if len(set(short)) == RATES else tuple(dict.fromkeys(significant(r, 12) for r in even))
 
 
-def _held(name: str, parameter: Parameter) -> Parameter:
-    """The hyperparameter as the grid has it: a regulariser off, one that will be tuned in the middle of its range."""
+def _fixed(name: str, parameter: Parameter) -> Parameter:
+    """The hyperparameter as the grid fixes it: a regulariser off, a numeric one in the middle of its range."""
     if parameter_kinds.is_regulariser(name) and (off := _off(parameter)) is not None:
-        why = "without regularisation, so that the training data can be fitted"
+        why = "no regularisation, so that the training data can be fitted"
         return Parameter(role="fixed", value=off, when=parameter.when, why=why)
     if parameter.numeric:
         middle = parameter.from_unit(0.5)
-        value = digits(middle, 2) if isinstance(middle, float) else middle
-        return Parameter(
-            role="fixed", value=value, when=parameter.when, why="the middle of the range that is tuned later"
-        )
+        value = significant(middle, 2) if isinstance(middle, float) else middle
+        return Parameter(role="fixed", value=value, when=parameter.when, why="the middle of its range; tuned later")
     if parameter.searched:
         return Parameter(role="fixed", value=parameter.options[0], when=parameter.when, why="compared or tuned later")
     return parameter
 
 
 def _off(parameter: Parameter) -> Value | None:
-    """The value with which a regulariser does nothing; None where its values do not tell."""
+    """The value that switches a regulariser off; None if unknown."""
     values = parameter.options or (parameter.value,)
     if parameter.type == "bool" or all(isinstance(v, bool) for v in values):
         return False

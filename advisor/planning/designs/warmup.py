@@ -1,17 +1,16 @@
-"""The plan `warmup`: the fewest warmup steps with which a learning rate ten times the unstable one trains.
+"""The design `warmup`: find the shortest warmup with which ten times the unstable learning rate trains.
 
 Playbook: "Learning rate warmup".
 
-*What calls for it.* The best learning rate lies right below rates that fail (`stability-edge`), or the loss rises early in
-training (`stability-early`). Numbers: `unstable_learning_rate`, the lowest that failed; `times`, how far above it training is to
+*When.* The best learning rate lies right below rates that fail (`stability-edge`), or the loss rises early in training
+(`stability-early`). Numbers: `unstable_learning_rate`, the lowest that failed; `times`, the multiple of it at which training should
 become possible: 10, or 100 on request (`raise_to` of `stability-edge`).
 
-*What it does.* A short study of warmups alone, at `times` the unstable learning rate, everything else as in the best trial: the
-rate rises in a straight line from 0 over `warmup_steps` and stays constant for twice as many. `warmup_steps` takes four values
-over the orders of magnitude from 10 to a tenth of `max_train_steps`, the playbook's [10, 1e3, 1e4, 1e5] for a million steps. The
-rule `warmup-shortest` reads the result: the shortest that trains stably goes before the baseline, `max_train_steps` grows by it,
-and grows further where it is more than 5 % of them. Where the unstable rate is not known, the warmup is searched in the study
-itself.
+*What.* A short study of warmups at `times` the unstable learning rate, everything else as in the best trial. The rate rises
+linearly from 0 over `warmup_steps` and stays constant for twice as long. `warmup_steps` takes four log-spaced values from 10 to a
+tenth of `max_train_steps`, as in the playbook's [10, 1e3, 1e4, 1e5] for a million steps. The rule `warmup-shortest` reads the
+result: the shortest warmup that trains stably goes before the baseline and lengthens `max_train_steps`, further if it is more than
+5 % of them. If the unstable rate is unknown, the warmup is searched in the next study itself.
 """
 
 from __future__ import annotations
@@ -23,47 +22,48 @@ import numpy as np
 from advisor.computed.batch import targets
 from advisor.computed.stability import warmups
 from advisor.model.change import AddParameter, Advise, Change, RunPlan, SetRange
+from advisor.model.prediction import significant
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.planning.base import best_setting, digits, fixed, learning_rate
+from advisor.planning.base import best_setting, fixed_parameters, learning_rate
 
-LONGEST = 0.1
-"""Longest warmup, as a share of `max_train_steps`."""
-SHORTEST = 10
-"""Shortest warmup, in steps."""
+MAX_WARMUP = 0.1
+"""Maximum warmup, as a share of `max_train_steps`."""
+MIN_WARMUP = 10
+"""Minimum warmup, in steps."""
 TIMES = 10.0
-"""How many times the unstable learning rate the peak is to be."""
-AFTER = 2
+"""Peak learning rate, in multiples of the unstable one."""
+CONSTANT_AFTER = 2
 """Constant steps after the warmup, in lengths of the warmup."""
-VALUES = 4
+LENGTHS = 4
+"""Number of warmups to try."""
 EVALUATIONS = 50
-"""Evaluations over the longest trial, enough to see when it became unstable."""
+"""Evaluations of the longest trial; enough to see when it became unstable."""
 
 
-def design(ask: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
-    """The study of warmups; a search within the study to follow where no rate is known, advice where no length is."""
+def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
+    """Return the study of warmups, a search within the next study if no unstable rate is known, or advice without steps."""
     steps = base.max_train_steps
-    if steps is None or LONGEST * steps < 2 or targets.each_epoch(study):
-        text = f"Warm the learning rate up from 0 over {SHORTEST} optimizer steps or more, at most a tenth of the training."
+    if steps is None or MAX_WARMUP * steps < 2 or targets.each_epoch(study):
+        text = f"Warm the learning rate up from 0 over at least {MIN_WARMUP} optimizer steps, at most a tenth of the training."
         return (Advise(text=text),)
     rate, setting = learning_rate(base), best_setting(study, base)
-    unstable = ask.numbers.get("unstable_learning_rate", math.nan)
+    unstable = request.numbers.get("unstable_learning_rate", math.nan)
     name = warmups.parameter(base.parameters) or "warmup_steps"
     if rate is None or not setting or not math.isfinite(unstable) or warmups.is_share(base, name):
         return _within(base, name, steps)
-    times = ask.numbers.get("times", TIMES)
-    peak = digits(times * unstable)
-    lengths = candidates(steps)
-    known = fixed(setting, base, "as in the best trial so far")
-    why = f"{times:.3g} times {unstable:.3g}, the lowest learning rate that was unstable"
-    known[rate] = Parameter(role="fixed", value=peak, why=why)
-    said = f"Orders of magnitude from {lengths[0]} to {lengths[-1]:,}, at most a tenth of the {steps:,} steps of the training"
-    known[name] = Parameter(role="scientific", type="int", choices=lengths, why=said)
-    longest = (1 + AFTER) * lengths[-1]
+    times = request.numbers.get("times", TIMES)
+    peak, lengths = significant(times * unstable, 3), candidates(steps)
+    parameters = fixed_parameters(setting, base)
+    why = f"{times:.3g} times {unstable:.3g}, the lowest unstable learning rate"
+    parameters[rate] = Parameter(role="fixed", value=peak, why=why)
+    why = f"log-spaced from {lengths[0]} to {lengths[-1]:,}, a tenth of the {steps:,} training steps"
+    parameters[name] = Parameter(role="scientific", type="int", choices=lengths, why=why)
+    longest = (1 + CONSTANT_AFTER) * lengths[-1]
     return base.model_copy(
         update={
             "goal": f"Find the shortest warmup: {rate} {peak:g} must train stably",
-            "parameters": known,
+            "parameters": parameters,
             "forbidden": (),
             "trials": len(lengths),
             "seeds": None,
@@ -73,29 +73,29 @@ def design(ask: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Cha
             "probe": "warmup",
             "starts_from": {"unstable_learning_rate": unstable, "times": times},
             "notes": (
-                f"Raise the learning rate in a straight line from 0 to {peak:g} over {name} steps, then keep it constant; a trial "
-                f"may end {AFTER} times its {name} after that.",
+                f"Raise the learning rate linearly from 0 to {peak:g} over {name} steps, then keep it constant for at least "
+                f"{CONSTANT_AFTER} times as long.",
             ),
         }
     )
 
 
 def candidates(steps: int) -> tuple[int, ...]:
-    """Warmups to try in a training of so many steps, evenly spaced in their orders of magnitude; the longest is a tenth of it."""
-    longest = int(LONGEST * steps)
-    shortest = min(SHORTEST, max(1, longest // 10))
-    even = np.geomspace(shortest, longest, VALUES)
-    return tuple(dict.fromkeys([*(int(digits(v, 1)) for v in even[:-1]), longest]))
+    """Return log-spaced warmups for a training of this many steps; the longest is a tenth of it."""
+    longest = int(MAX_WARMUP * steps)
+    shortest = min(MIN_WARMUP, max(1, longest // 10))
+    even = np.geomspace(shortest, longest, LENGTHS)
+    return tuple(dict.fromkeys([*(int(significant(v, 1)) for v in even[:-1]), longest]))
 
 
 def _within(base: StudySpec, name: str, steps: int) -> tuple[Change, ...]:
-    """Search the warmup along with everything else, on a log scale."""
+    """Search the warmup in the next study, on a log scale."""
     lengths = candidates(steps)
-    why = f"The shortest warmup that trains stably is wanted, of up to {lengths[-1]:,} steps, a tenth of the training"
+    why = f"Search for the shortest warmup that trains stably, up to {lengths[-1]:,} steps, a tenth of the training"
     low, high, kind = float(lengths[0]), float(max(lengths[-1], lengths[0] + 1)), "int"
     old = base.parameters.get(name)
     if warmups.is_share(base, name):
-        low, high, kind = digits(low / steps), LONGEST, "float"
+        low, high, kind = significant(low / steps, 3), MAX_WARMUP, "float"
     if old is not None and old.searched:
         return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)
     when = old.when if old is not None else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.history import History, HitRate, Outcome, Round, in_words
+from advisor.history import History, HitRate, Outcome, Round, describe_prediction
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import share
 from advisor.model.words import count, listed, number
@@ -27,7 +27,7 @@ def summary(history: History) -> tuple[str, ...]:
 
 def expected(spec: StudySpec) -> tuple[str, ...]:
     """What the advice predicts of a study that is to be run, one phrase each; what several changes foretell is said once."""
-    return tuple(dict.fromkeys(in_words(p, spec.objective) for p in spec.predictions))
+    return tuple(dict.fromkeys(describe_prediction(p, spec.objective) for p in spec.predictions))
 
 
 def tally(outcomes: Sequence[Outcome]) -> str:

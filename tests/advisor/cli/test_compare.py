@@ -65,7 +65,7 @@ def test_two_trials_with_their_repeats(advisor):
 def test_swapped_sides_and_a_minimum_gain(advisor):
     assert advisor("-e", "one", "trial-3-0", "trial-0-0")[1].startswith("Do not adopt. It is not better on average.")
     output = advisor("-e", "one", "trial-0-0", "trial-3-0", "--complexity", "50%")[1]
-    assert output.startswith("Do not adopt. The gain of 0.1 is less than the 0.3 that its complexity asks for.")
+    assert output.startswith("Do not adopt. The gain of 0.1 is less than the 0.3 that its complexity requires.")
     assert "to bring 0.3" in output
 
 
@@ -83,7 +83,7 @@ def test_configurations_and_studies(advisor):
 
 def test_single_runs_ask_for_seeds_or_take_the_variance_of_others(advisor):
     out = advisor("-e", "one", "trial-1-0", "trial-2-0")[1]
-    assert "the variance taken from all settings that were repeated" in out
+    assert "with the variance of all repeated settings" in out
     assert out.startswith("Run more seeds: ")
     assert " of trial-1-0 and " in out
 

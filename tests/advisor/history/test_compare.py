@@ -1,4 +1,4 @@
-"""The comparison on studies that are built for it: each source of variance decides alone."""
+"""Each source of variance can decide alone."""
 
 import numpy as np
 import pytest
@@ -29,23 +29,23 @@ def settings(values, **options):
 
 
 def test_a_real_gain_is_adopted():
-    said = settings({0.1: [0.50, 0.51, 0.52, 0.50], 0.2: [0.60, 0.61, 0.59, 0.60]})
-    assert (said.decision, said.more_seeds) == ("adopt", (0, 0))
-    assert said.gain == pytest.approx(0.0925)
-    low, high = said.interval
-    assert 0 < low < said.gain < high
-    assert said.study_variance is None
-    assert said.data_variance.sd is None
-    assert "n_valid" in said.data_variance.note or "validation examples" in said.data_variance.note
+    result = settings({0.1: [0.50, 0.51, 0.52, 0.50], 0.2: [0.60, 0.61, 0.59, 0.60]})
+    assert (result.decision, result.more_seeds) == ("adopt", (0, 0))
+    assert result.gain == pytest.approx(0.0925)
+    low, high = result.interval
+    assert 0 < low < result.gain < high
+    assert result.study_variance is None
+    assert result.data_variance.sd is None
+    assert "n_valid" in result.data_variance.note or "validation examples" in result.data_variance.note
 
 
-def test_a_gain_that_the_complexity_outweighs_is_not():
+def test_a_gain_that_does_not_justify_the_complexity_is_not_adopted():
     values = {0.1: [0.50, 0.51, 0.52, 0.50], 0.2: [0.60, 0.61, 0.59, 0.60]}
     assert settings(values, complexity=0.05).decision == "adopt"
-    said = settings(values, complexity=0.2)
-    assert (said.decision, said.reason) == (
+    result = settings(values, complexity=0.2)
+    assert (result.decision, result.reason) == (
         "do not adopt",
-        "The gain of 0.0925 is less than the 0.2 that its complexity asks for.",
+        "The gain of 0.0925 is less than the 0.2 that its complexity requires.",
     )
     assert settings(values, complexity=0.09).decision != "adopt"
 
@@ -56,74 +56,74 @@ def test_a_worse_candidate_is_not_adopted():
     assert higher.decision == "adopt"
 
 
-def test_more_seeds_where_they_can_settle_it():
+def test_more_seeds_are_run_if_they_can_settle_it():
     values = {0.1: [0.50, 0.54, 0.51], 0.2: [0.53, 0.55, 0.52]}
-    said = settings(values)
-    assert said.decision == "run more seeds"
-    assert said.more_seeds[0] == said.more_seeds[1] > 5
-    assert settings(values, power=0.9, most=100).more_seeds > said.more_seeds
-    fewer = settings({**values, 0.1: [0.50, 0.54, 0.51, 0.52, 0.51]}, most=100)
+    result = settings(values)
+    assert result.decision == "run more seeds"
+    assert result.more_seeds[0] == result.more_seeds[1] > 5
+    assert settings(values, power=0.9, max_seeds=100).more_seeds > result.more_seeds
+    fewer = settings({**values, 0.1: [0.50, 0.54, 0.51, 0.52, 0.51]}, max_seeds=100)
     assert fewer.more_seeds[1] == fewer.more_seeds[0] + 2
 
 
-def test_not_worth_more_seeds_than_the_decision_is():
-    said = settings({0.1: [0.50, 0.54, 0.51], 0.2: [0.53, 0.55, 0.52]}, most=4)
-    assert said.decision == "do not adopt"
-    assert "4 seeds each would not show it" in said.reason
+def test_no_seeds_are_run_beyond_the_maximum():
+    result = settings({0.1: [0.50, 0.54, 0.51], 0.2: [0.53, 0.55, 0.52]}, max_seeds=4)
+    assert result.decision == "do not adopt"
+    assert "4 seeds each would not show a gain" in result.reason
 
 
 def test_unknown_trial_variance_asks_for_repeats():
-    said = settings({0.1: [0.5], 0.2: [0.6]})
-    assert (said.decision, said.more_seeds, said.interval) == ("run more seeds", (4, 4), None)
-    assert said.trial_variance.sd is None
+    result = settings({0.1: [0.5], 0.2: [0.6]})
+    assert (result.decision, result.more_seeds, result.interval) == ("run more seeds", (4, 4), None)
+    assert result.trial_variance.sd is None
 
 
-def test_repeats_of_other_settings_stand_in():
-    said = settings({0.1: [0.5], 0.2: [0.6], 0.3: [0.7, 0.701, 0.702, 0.699]})
-    assert said.decision == "adopt"
-    assert "taken from all settings" in said.trial_variance.note
+def test_repeats_of_other_settings_replace_missing_ones():
+    result = settings({0.1: [0.5], 0.2: [0.6], 0.3: [0.7, 0.701, 0.702, 0.699]})
+    assert result.decision == "adopt"
+    assert "all repeated settings" in result.trial_variance.note
 
 
 def test_a_small_validation_set_decides_alone():
     values = {0.1: [0.95, 0.95, 0.95, 0.94], 0.2: [0.92, 0.92, 0.92, 0.93]}
     options = {"metric": "val/accuracy", "direction": "maximize"}
-    said = settings(values, n_valid=100, **options)
-    assert said.decision == "do not adopt"
-    assert "more validation examples can show it" in said.reason
-    assert said.data_variance.sd > 0.01
+    result = settings(values, n_valid=100, **options)
+    assert result.decision == "do not adopt"
+    assert "More validation examples can settle it" in result.reason
+    assert result.data_variance.sd > 0.01
     assert settings(values, n_valid=50_000, **options).decision == "adopt"
 
 
-def test_studies_are_held_against_which_settings_they_tried():
+def test_a_lead_that_depends_on_the_tried_settings_is_not_adopted():
     rng = np.random.default_rng(0)
     one, other, better = (rng.normal(mean, 0.1, 20) for mean in (1.0, 1.0, 0.3))
     a, b, c = (
         study({0.001 * (i + 1): [v] * 1 for i, v in enumerate(costs)}) for costs in (one, np.append(other, 2), better)
     )
     lucky = sorted([(a, "a"), (b, "b")], key=lambda s: np.nanmin(s[0].costs))
-    said = compare(side("A", lucky[0][0]), side("B", lucky[1][0]))
-    assert said.decision == "do not adopt"
-    assert "which settings were tried" in said.reason
-    said = compare(side("A", c), side("B", a))
-    assert said.decision == "run more seeds"  # the searches differ; what a seed changes is not known
-    assert said.study_variance.sure > 0.99
-    assert said.candidate.settings == 20
+    result = compare(side("A", lucky[0][0]), side("B", lucky[1][0]))
+    assert result.decision == "do not adopt"
+    assert "which settings were tried" in result.reason
+    result = compare(side("A", c), side("B", a))
+    assert result.decision == "run more seeds"  # the searches differ; what a seed changes is not known
+    assert result.study_variance.sure > 0.99
+    assert result.candidate.settings == 20
 
 
 def test_the_repeated_setting_stands_for_its_study():
     of = study({0.1: [0.50], 0.2: [0.52, 0.53, 0.52, 0.525], 0.3: [0.6]})
     other = study({0.1: [0.9, 0.91, 0.905], 0.2: [0.95]})
-    said = compare(side("A", of), side("B", other))
-    assert said.candidate.runs == 4
-    assert said.candidate.value == pytest.approx(0.52375)
+    result = compare(side("A", of), side("B", other))
+    assert result.candidate.runs == 4
+    assert result.candidate.value == pytest.approx(0.52375)
 
 
-def test_the_result_is_json_and_comes_back():
-    said = settings({0.1: [0.5, 0.51], 0.2: [0.6, 0.61]})
-    assert Comparison.model_validate_json(said.model_dump_json()) == said
+def test_the_result_survives_json():
+    result = settings({0.1: [0.5, 0.51], 0.2: [0.6, 0.61]})
+    assert Comparison.model_validate_json(result.model_dump_json()) == result
 
 
-def test_what_cannot_be_compared_says_so():
+def test_sides_that_cannot_be_compared_are_refused():
     of = study({0.1: [0.5, 0.51], 0.2: [0.6, 0.61]})
     with pytest.raises(AdvisorError, match="in common"):
         compare(side("A", of, 0.1), side("B", of, 0.1))
@@ -135,7 +135,7 @@ def test_what_cannot_be_compared_says_so():
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5, 10])
-def test_a_candidate_that_brings_nothing_is_seldom_adopted(seeds):
+def test_a_candidate_without_a_gain_is_rarely_adopted(seeds):
     rng = np.random.default_rng(seeds)
     adopted = [
         settings({0.1: rng.normal(1, 0.1, seeds).tolist(), 0.2: rng.normal(1, 0.1, seeds).tolist()}).decision == "adopt"
@@ -144,7 +144,7 @@ def test_a_candidate_that_brings_nothing_is_seldom_adopted(seeds):
     assert sum(adopted) <= 10  # 5 % of 100, and two standard deviations
 
 
-def test_a_candidate_that_does_not_bring_what_its_complexity_asks_for_is_seldom_adopted():
+def test_a_candidate_below_the_required_gain_is_rarely_adopted():
     rng = np.random.default_rng(0)
     adopted = [
         settings({0.1: rng.normal(1, 0.1, 5).tolist(), 0.2: rng.normal(1.2, 0.1, 5).tolist()}, complexity=0.2).decision

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from history_studies import round_of
 
-from advisor.history.judge import in_words, outcomes
+from advisor.history.judge import describe_prediction, outcomes
 from advisor.model.finding import Finding, Verdict
 from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials, SpreadWithin
 
@@ -33,7 +33,7 @@ def test_best_beyond():
     assert none == ("cannot tell", "no trial with a result lies beyond 0.01")
 
 
-def test_best_beyond_of_an_objective_that_is_to_grow():
+def test_best_beyond_of_a_maximized_objective():
     expects = BEYOND.model_copy(update={"than": 0.7})
     assert judged(expects, (0.5, 0.6, 0.8, 0.75), direction="maximize")[0] == "kept"
     assert judged(expects, (0.5, 0.9, 0.8, 0.75), direction="maximize")[0] == "not kept"
@@ -56,18 +56,18 @@ def test_shares():
 
 
 @pytest.mark.parametrize(("probability", "said"), [(0.997, "over 99%"), (0.003, "under 1%"), (0.91, "91%")])
-def test_nothing_uncertain_is_said_to_be_certain(probability, said):
+def test_no_probability_is_rounded_to_0_or_1(probability, said):
     expects = ShareOfTrials(of="failed", at_most=0.1, was=0.998)
     failing = Prediction(rule="failed-trials", expects=expects, probability=probability)
     objective = round_of(RATES, (0.3,) * 4, low=1e-3, high=0.1).spec.objective
-    assert in_words(failing, objective) == f"at most 10% of the trials fail (it was over 99%), {said} likely"
+    assert describe_prediction(failing, objective) == f"at most 10% of the trials fail (it was over 99%), {said} likely"
 
 
-def test_a_share_that_would_have_come_anyway_tells_nothing():
+def test_a_share_that_is_likely_by_chance_is_unclear():
     fewer = ShareOfTrials(of="failed", at_most=0.0, was=0.1)
     status, said = judged(fewer, [0.3] * 4)
     assert status == "cannot tell"
-    assert "as often as not without any change" in said
+    assert "without any change" in said
 
 
 def test_spread():
@@ -102,7 +102,7 @@ def test_settled():
 
 
 @pytest.mark.parametrize("trials", [9, 100])
-def test_a_round_that_has_hardly_begun_tells_nothing(trials):
+def test_a_round_with_few_ended_trials_is_unclear(trials):
     assert judged(BEYOND, (0.5, 0.4, 0.2, 0.25), trials=trials) == (
         "cannot tell",
         f"4 of its {trials} trials have ended",

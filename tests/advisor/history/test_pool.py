@@ -38,7 +38,7 @@ def test_earlier_trials_that_lie_in_the_space_count_as_data():
     assert found.study.costs == pytest.approx([0.3, 0.2, 0.25, 0.15, 0.18])
     assert {t.facts["study"] for t in found.study.trials} == {"first", "second"}
     assert found.counted == (2,)
-    assert found.said == (
+    assert found.notes == (
         "2 of the 4 trials of round 1 (first) lie in this space and count as data; 2 lie outside its space.",
     )
     assert found.study.spec is own.spec
@@ -58,28 +58,28 @@ def test_trials_that_failed_count_too():
         (
             {"tags": {"schema": "1"}},
             {"tags": {"schema": "1", "grad_clip_norm": "1.0"}},
-            "2 clipped gradients otherwise",
+            "2 clipped gradients differently",
         ),
     ],
 )
-def test_trials_of_another_training_do_not_count_and_it_is_said_why(before, after, why):
+def test_trials_of_another_training_do_not_count_for_a_stated_reason(before, after, why):
     found = pool(second(**after), [first(**before)])
     assert found.counted == (0,)
-    assert why in found.said[0]
+    assert why in found.notes[0]
     assert len(found.study.trials) == 3
 
 
-def test_nothing_counts_where_the_schedule_or_the_objective_changed():
-    assert "4 used another learning-rate schedule" in pool(second(schedule={"kind": "cosine"}), [first()]).said[0]
+def test_nothing_counts_if_the_schedule_or_the_objective_changed():
+    assert "4 used another learning-rate schedule" in pool(second(schedule={"kind": "cosine"}), [first()]).notes[0]
     other = first(direction="maximize")
-    assert "4 were judged by another objective" in pool(second(), [other]).said[0]
+    assert "4 were judged by another objective" in pool(second(), [other]).notes[0]
 
 
-def test_a_trial_without_a_hyperparameter_that_is_searched_now_is_not_of_this_space():
+def test_a_trial_without_a_searched_hyperparameter_does_not_count():
     own = second()
     wider = {**own.spec.parameters, "dropout": Parameter(type="float", low=0.0, high=0.5)}
     own = replace(own, spec=own.spec.model_copy(update={"parameters": wider}))
-    assert "had no dropout" in pool(own, [first()]).said[0]
+    assert "had no dropout" in pool(own, [first()]).notes[0]
 
 
 def test_a_fixed_value_must_be_the_same():
@@ -92,17 +92,17 @@ def test_a_fixed_value_must_be_the_same():
     assert pool(fixed(second(), 64), [fixed(first(), 128)]).counted == (0,)
 
 
-def test_without_earlier_rounds_the_study_is_what_it_was():
+def test_without_earlier_rounds_the_study_is_unchanged():
     own = second()
     assert pool(own, []).study is own
 
 
-def test_rounds_are_numbered_as_their_files_say_where_that_makes_sense():
+def test_rounds_have_the_numbers_of_their_files_if_these_ascend():
     assert numbers([first(), second(round=3)]) == [1, 3]
     assert numbers([first(), second(round=1)]) == [1, 2]
 
 
-def test_where_earlier_rounds_searched_says_nothing_of_how_this_one_was_drawn():
+def test_earlier_rounds_do_not_change_how_the_sampler_is_recognised():
     from advisor.computed.space import sampler
 
     rates = [float(r) for r in np.geomspace(3e-3, 0.1, 24)]

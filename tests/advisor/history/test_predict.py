@@ -5,15 +5,14 @@ import math
 import numpy as np
 import pytest
 from history_studies import round_of
-from studies import verdict
+from planning_studies import RULES, found
+from studies import make_study, verdict
 
 from advisor.engine.judge import judge
-from advisor.engine.registry import load_rules
 from advisor.history import predicted
 from advisor.history.judge import outcomes
-from advisor.history.predict import SUREST
+from advisor.history.predict import MAX_PROBABILITY
 from advisor.model.change import AddParameter, RunPlan
-from advisor.model.finding import Finding, Verdict
 from advisor.model.prediction import BestBeyond, BestReaches, Settled, ShareOfTrials, SpreadWithin
 from advisor.model.spec import Parameter
 from advisor.planning import plan
@@ -23,8 +22,7 @@ RATES = [float(r) for r in np.geomspace(1.1e-4, 9e-3, 12)]
 
 def next_studies(study, *rules):
     verdicts = [verdict(rule, study) for rule in rules]
-    following = plan(study, verdicts)
-    return predicted(study, verdicts, following.specs)
+    return predicted(study, verdicts, plan(study, verdicts, RULES).specs, RULES)
 
 
 def falling(rate: float, optimum: float = 0.05) -> float:
@@ -39,17 +37,17 @@ def test_a_widened_range_predicts_where_the_best_will_lie():
     assert isinstance(made.expects, BestBeyond)
     assert (made.expects.parameter, made.expects.side, made.expects.end) == ("learning_rate", "high", 0.01)
     assert made.expects.than == pytest.approx(falling(RATES[-1]), rel=1e-5)
-    assert 0.5 < made.probability <= SUREST  # the trend is steep, and half of the next trials lie beyond
+    assert 0.5 < made.probability <= MAX_PROBABILITY  # the trend is steep, and half of the next trials lie beyond
 
 
-def test_what_comes_true_is_judged_so():
+def test_true_and_false_predictions_are_judged():
     study = round_of(RATES, [falling(r) for r in RATES], study="s")
     first = next_studies(study, "space-boundary")[0]
     low, high = first.parameters["learning_rate"].low, first.parameters["learning_rate"].high
     wider = [float(r) for r in np.geomspace(low, high, 12)]
-    for optimum, said in ((0.05, "kept"), (0.003, "not kept")):
+    for optimum, judged in ((0.05, "kept"), (0.003, "not kept")):
         later = round_of(wider, [falling(r, optimum) for r in wider], low=low, high=high, predictions=first.predictions)
-        assert [o.judged for o in outcomes(later, lambda _: None)] == [said]
+        assert [o.judged for o in outcomes(later, lambda _: None)] == [judged]
 
 
 def test_a_cut_range_predicts_fewer_failures():
@@ -71,15 +69,10 @@ def test_repeats_predict_how_far_seeds_differ():
     assert made.expects.low < np.std([0.20, 0.21, 0.22, 0.19], ddof=1) < made.expects.high
 
 
-def test_nothing_is_predicted_of_what_does_not_change():
+def test_without_a_change_there_is_no_prediction():
     study = round_of(RATES, [falling(r) for r in RATES])
     verdicts = [verdict("space-boundary", study)]
     assert predicted(study, verdicts, [study.spec])[0].predictions == ()
-
-
-def asks(rule: str, goal: str, *changes) -> Verdict:
-    words = {"severity": "warning", "confidence": 0.9, "message": f"{rule} was seen.", "action": "A.", "playbook": "P"}
-    return Verdict(rule=rule, status="fired", findings=(Finding(rule=rule, goal=goal, changes=changes, **words),))
 
 
 CLIP = RunPlan(plan="clip", numbers={"p90": 2.0, "median": 1.0, "norms": 500}, why="the loss jumps")
@@ -90,23 +83,21 @@ DROPOUT = AddParameter(name="dropout", parameter=Parameter(type="float", low=0.0
 @pytest.mark.parametrize(
     ("asked", "final", "settled"),
     [
-        # A plan that only advises changes no study; the study of long runs is the one that settles what asked for it.
+        # A design that only advises changes no study; the study of long runs settles the finding that requested it.
         ([("compute", "steps", LONG_RUNS), ("gap", "regularisation", DROPOUT)], None, [["gap"]]),
         ([("compute", "steps", LONG_RUNS), ("gap", "regularisation", DROPOUT)], 20_000, [["compute"], ["gap"]]),
         # Clipping belongs to the first study that clips.
         ([("jumps", "stability", CLIP), ("gap", "regularisation", DROPOUT)], None, [["jumps"], ["gap"]]),
     ],
 )
-def test_a_plan_predicts_for_the_study_that_it_makes_alone(asked, final, settled):
+def test_a_design_predicts_for_its_own_study_only(asked, final, settled):
     study = round_of(RATES, [falling(r) for r in RATES], max_train_steps=1000, final_train_steps=final)
-    verdicts = [asks(*a) for a in asked]
+    verdicts = [found(*a) for a in asked]
     specs = predicted(study, verdicts, plan(study, verdicts).specs)
     assert [[p.rule for p in spec.predictions] for spec in specs] == settled
 
 
 def test_longer_training_predicts_a_value_that_the_curves_promise():
-    from studies import make_study
-
     steps = np.arange(1, 41)
     curves = [0.2 + 0.01 * i + 0.8 * np.exp(-steps / 25) + 0.001 * np.cos(9 * steps + i) for i in range(8)]
     study = make_study(
@@ -126,11 +117,9 @@ def test_longer_training_predicts_a_value_that_the_curves_promise():
 def test_a_rule_without_a_prediction_of_its_own_expects_to_find_nothing_again():
     rates = [float(r) for r in np.geomspace(1e-4, 1e-2, 12)]
     study = round_of(rates, [falling(r, 1e-3) for r in rates])
-    rules = load_rules()
-    verdicts = judge(study, rules)
-    following = plan(study, verdicts)
-    for spec in predicted(study, verdicts, following.specs):
+    verdicts = judge(study, RULES)
+    for spec in predicted(study, verdicts, plan(study, verdicts).specs):
         for made in spec.predictions:
-            assert made.rule == "reseed" or made.rule in {r.rule_id() for r in rules}
+            assert made.rule == "reseed" or made.rule in {r.rule_id() for r in RULES}
             if isinstance(made.expects, Settled):
                 assert any(str(f.message) == made.expects.was for v in verdicts for f in v.findings)

@@ -24,7 +24,7 @@ def lineage(*bests, **last):
     return made
 
 
-def test_each_round_with_its_best_and_the_best_so_far():
+def test_rounds_have_their_best_and_the_best_so_far():
     found = history(lineage(0.3, 0.2, 0.25, predictions=PREDICTED), load_rules())
     assert [r.number for r in found.rounds] == [1, 2, 3]
     assert [r.best for r in found.rounds] == pytest.approx([0.3, 0.2, 0.25])
@@ -38,26 +38,26 @@ def test_what_changed_and_why():
     wider = round_of(RATES, (0.5, 0.4, 0.3, 0.2), study="b", parent="a", round=2, high=0.1, max_train_steps=2000)
     (_, second) = history([first, wider], []).rounds
     assert second.changed == (
-        "learning_rate: searched 0.0001 to 0.1 (log), searched 0.0001 to 0.01 (log) before",
-        "max_train_steps: 2,000, 1,000 before",
+        "learning_rate: searched 0.0001 to 0.1 (log), was searched 0.0001 to 0.01 (log)",
+        "max_train_steps: 2,000, was 1,000",
     )
 
 
-def test_trials_that_count_are_told_by_round():
+def test_counted_trials_are_listed_by_round():
     first, second = lineage(0.3, 0.2)
     found = history([first, second], [], pooled=pool(second, [first]))
     assert [r.counted for r in found.rounds] == [4, 0]
     assert found.counted == 4
 
 
-def test_rounds_that_gain_nothing_beyond_what_seeds_differ_by_are_enough():
+def test_tuning_stops_after_rounds_without_a_gain_beyond_seeds():
     assert history(lineage(0.3, 0.2, 0.199, 0.198), []).stop is not None
-    assert "test set once" in history(lineage(0.3, 0.2, 0.21, 0.2), []).stop
+    assert "Stop tuning" in history(lineage(0.3, 0.2, 0.21, 0.2), []).stop
     assert history(lineage(0.3, 0.2, 0.15, 0.1), []).stop is None
     assert history(lineage(0.3, 0.3), []).stop is None
 
 
-def test_no_stop_while_something_is_to_be_done_or_luck_is_unknown():
+def test_tuning_goes_on_with_open_findings_or_unknown_variance():
     rounds = lineage(0.3, 0.2, 0.199, 0.198)
     assert history(rounds, [], open_findings=True).stop is None
     unknown = [

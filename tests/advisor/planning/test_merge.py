@@ -1,10 +1,11 @@
 from dataclasses import replace
 
 import pytest
+from planning_studies import found
 from studies import make_study
 
 from advisor.model.change import AddParameter, Advise, FixParameter, RepeatTrial, RunPlan, SetField, SetRange
-from advisor.model.finding import Explanation, Finding, Verdict
+from advisor.model.finding import Explanation
 from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import dump, loads
 from advisor.planning import REPEAT_GOAL, file_names, plan
@@ -14,20 +15,6 @@ from advisor.planning.designs import catalogue
 def study(count=6):
     params = [{"lr": 10.0 ** -(i + 1), "dropout": 0.1 * i} for i in range(count)]
     return make_study(params, {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * i] for i in range(count)]})
-
-
-def found(rule, goal, *changes, severity="warning", confidence=0.9):
-    finding = Finding(
-        rule=rule,
-        goal=goal,
-        severity=severity,
-        confidence=confidence,
-        message=f"{rule} fired",
-        action="Do it.",
-        playbook="P",
-        changes=changes,
-    )
-    return Verdict(rule=rule, status="fired", findings=(finding,))
 
 
 def wider(low=1e-6, high=1.0, parameter="lr"):
@@ -50,7 +37,7 @@ def test_each_goal_is_a_study_of_its_own_in_the_order_of_priority():
     assert file_names(made.specs) == ["1-search-the-right-space.yaml", "2-train-for-the-right-number-of-steps.yaml"]
 
 
-def test_what_hardly_matters_is_fixed_in_the_next_study_whatever_that_is_for():
+def test_hyperparameters_of_little_effect_are_fixed_in_the_next_study_of_any_goal():
     fix = FixParameter(parameter="dropout", value=0.1, why="It hardly matters.", for_now=True)
     flat = found("flat", "sampling", fix, severity="note")
     made = plan(study(), [flat, found("still", "steps", STEPS)])
@@ -97,8 +84,8 @@ def test_no_change_goes_past_declared_limits_and_they_stay():
     beyond = FixParameter(parameter="lr", value=0.5, why="others do")
     within = make_study([{"lr": 10.0 ** -(i + 1)} for i in range(6)], {"val/loss": [[1.0]] * 6})
     limited = replace(within, spec=within.spec.with_parameter("lr", narrow))
-    (put_off,) = plan(limited, [found("fixed", "infeasible", beyond)]).deferred
-    assert put_off.reason == "its change of lr goes past its declared limits"
+    (deferred,) = plan(limited, [found("fixed", "infeasible", beyond)]).deferred
+    assert deferred.reason == "its change of lr exceeds the declared limits"
 
 
 def test_a_scale_that_was_set_stays_when_an_end_moves_later():
@@ -107,40 +94,28 @@ def test_a_scale_that_was_set_stays_when_an_end_moves_later():
     assert (spec.parameters["lr"].scale, spec.parameters["lr"].high) == ("linear", 0.01)
 
 
-def test_a_contradiction_is_put_off_with_its_reason():
+def test_a_contradiction_is_deferred_with_its_reason():
     fix = found("flat", "sampling", FixParameter(parameter="lr", value=0.1, why="flat"))
     made = plan(study(), [fix, found("edge", "boundary", wider(high=1.0))])
     assert made.specs[0].parameters["lr"].searched
-    assert [(d.rule, "already set by edge" in d.reason) for d in made.deferred] == [("flat", True)]
+    assert [(d.rule, d.reason) for d in made.deferred] == [("flat", "edge already set lr")]
 
 
 def test_lower_learning_rates_come_before_the_instability_of_higher_ones():
-    change = wider(low=1e-9, high=0.1)
-    lower = Finding(
-        rule="edge",
-        goal="boundary",
-        severity="warning",
-        confidence=0.9,
-        subject="lr",
-        side="low",
-        message="Low.",
-        action="Do it.",
-        playbook="P",
-        changes=(change,),
-    )
+    lower = found("edge", "boundary", wider(low=1e-9, high=0.1), subject="lr", side="low")
     clip = Parameter(role="nuisance", type="float", low=0.1, high=1.0, why="spikes")
     spikes = found("spikes", "stability", AddParameter(name="grad_clip_norm", parameter=clip))
-    goals = [s.goal for s in plan(study(), [spikes, Verdict(rule="edge", status="fired", findings=(lower,))]).specs]
+    goals = [s.goal for s in plan(study(), [spikes, lower]).specs]
     assert [g.partition(":")[0] for g in goals] == ["Search the right space", "Make training stable"]
-    higher = lower.model_copy(update={"side": "high"})
-    goals = [s.goal for s in plan(study(), [spikes, Verdict(rule="edge", status="fired", findings=(higher,))]).specs]
+    higher = found("edge", "boundary", wider(low=1e-9, high=0.1), subject="lr", side="high")
+    goals = [s.goal for s in plan(study(), [spikes, higher]).specs]
     assert [g.partition(":")[0] for g in goals] == ["Make training stable", "Search the right space"]
 
 
-def test_what_must_be_fixed_by_hand_comes_before_a_lesser_goal():
+def test_a_manual_fix_comes_before_a_lesser_goal():
     advice = found("bug", "stability", Advise(text="Look for the bug."), severity="critical")
     first, second = plan(study(), [advice, found("still", "steps", STEPS)]).specs
-    assert first.goal == "Make training stable: see the notes, then repeat the study"
+    assert first.goal == "Make training stable: follow the notes, then repeat the study"
     assert first.notes == ("Look for the bug.",)
     assert set(first.searched) == set(study().searched)
     assert second.max_train_steps == 900
@@ -152,9 +127,8 @@ def test_instability_far_above_the_best_learning_rate_waits(trial, first):
     params = [{"lr": 10.0 ** (i - 5)} for i in range(6)]
     data = make_study(params, {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * i] for i in range(6)]})
     clip = Parameter(role="nuisance", type="float", low=0.1, high=1.0, why="spikes")
-    spikes = found("spikes", "stability", AddParameter(name="grad_clip_norm", parameter=clip)).findings[0]
-    shown = Verdict(rule="spikes", status="fired", findings=(spikes.model_copy(update={"trials": (f"run{trial}",)}),))
-    made = plan(data, [shown, found("bad", "infeasible", wider(high=1e-2))])
+    spikes = found("spikes", "stability", AddParameter(name="grad_clip_norm", parameter=clip), trials=(f"run{trial}",))
+    made = plan(data, [spikes, found("bad", "infeasible", wider(high=1e-2))])
     assert made.specs[0].goal.startswith(first)
 
 
@@ -174,7 +148,7 @@ def test_two_rules_that_agree_are_no_contradiction():
 def test_an_unsure_finding_changes_nothing():
     made = plan(study(), [found("edge", "boundary", wider(), confidence=0.3)])
     assert made.specs[0].goal.startswith("Measure trial variance")
-    assert "30% sure" in made.deferred[0].reason
+    assert "confidence of 30%" in made.deferred[0].reason
 
 
 def test_advice_goes_with_the_study_that_is_run_first():
@@ -224,7 +198,7 @@ def test_epochs_follow_the_number_of_steps():
 AGAIN = RepeatTrial(parameters={"lr": 0.1, "dropout": 0.0}, seeds=9, why="the lead is within the trial variance")
 
 
-def test_a_trial_is_repeated_where_nothing_else_is_to_be_changed():
+def test_a_trial_is_repeated_if_nothing_else_changes():
     (spec,) = plan(study(), [found("adopt", "exploitation", AGAIN)]).specs
     assert (spec.goal, spec.trials, spec.seeds) == (REPEAT_GOAL, 1, 9)
     assert {n: p.value for n, p in spec.parameters.items()} == {"lr": 0.1, "dropout": 0.0}
@@ -232,7 +206,7 @@ def test_a_trial_is_repeated_where_nothing_else_is_to_be_changed():
 
 
 @pytest.mark.parametrize("goal", ["boundary", "exploitation"])
-def test_a_trial_is_not_repeated_where_the_space_changes(goal):
+def test_a_trial_is_not_repeated_if_the_space_changes(goal):
     made = plan(study(), [found("adopt", "exploitation", AGAIN), found("edge", goal, wider())])
     (spec,) = made.specs
     assert spec.seeds is None
@@ -257,25 +231,25 @@ def explained(verdict, by, *, waits=True):
 ADVICE = Advise(text="Mend the loader.")
 
 
-def test_what_follows_from_a_cause_waits_until_it_is_settled():
+def test_an_effect_waits_until_its_cause_is_settled():
     broken = found("chance", "pipeline", ADVICE, severity="critical")
     edge = explained(found("edge", "boundary", wider()), "chance")
     made = plan(study(), [edge, broken])
     (spec,) = made.specs
-    assert spec.goal.startswith("Repair the training pipeline")
+    assert spec.goal.startswith("Fix the training pipeline")
     assert spec.parameters["lr"].high == 0.1
-    assert [(d.rule, "follows from what chance found" in d.reason) for d in made.deferred] == [("edge", True)]
+    assert [(d.rule, "follows from the finding of chance" in d.reason) for d in made.deferred] == [("edge", True)]
 
 
 def test_a_broken_pipeline_that_holds_others_back_is_a_study_of_its_own():
     broken = found("chance", "pipeline", ADVICE)
     held = explained(found("edge", "boundary", wider()), "chance")
-    assert plan(study(), [broken, held]).specs[0].goal.startswith("Repair the training pipeline")
+    assert plan(study(), [broken, held]).specs[0].goal.startswith("Fix the training pipeline")
     free = plan(study(), [broken, found("edge", "boundary", wider())]).specs[0]
     assert free.goal == "Search the right space: lr"
 
 
-def test_what_is_of_use_all_the_same_does_not_wait():
+def test_a_useful_change_does_not_wait():
     jump = found("jump", "stability", AddParameter(name="warmup_steps", parameter=Parameter(low=1, high=9)))
     clip = explained(found("spikes", "stability", wider(0.1, 0.3, "dropout")), "jump", waits=False)
     made = plan(study(), [jump, clip])
@@ -294,7 +268,7 @@ def test_nothing_waits_for_a_cause_that_asks_for_nothing_or_comes_later():
         assert first.parameters["lr"].high == 1.0
 
 
-def test_what_follows_from_what_waits_waits_too():
+def test_effects_of_a_waiting_finding_wait_too():
     broken = found("chance", "pipeline", ADVICE, severity="critical")
     edge = explained(found("edge", "boundary", wider()), "chance")
     flat = explained(found("flat", "sampling", wider(0.0, 0.9, "dropout")), "edge")
@@ -311,10 +285,10 @@ def test_failures_that_instability_explains_do_not_put_the_space_first():
     assert plan(one, [failed, unstable]).specs[0].goal.startswith("Make training stable")
 
 
-def test_a_plan_whose_study_could_not_be_read_back_is_put_off(monkeypatch):
+def test_a_design_that_makes_an_invalid_study_is_deferred(monkeypatch):
     plain = study()
     broken = plain.spec.model_copy(update={"trials": 0})
-    monkeypatch.setitem(catalogue.PLANS, "warmup", lambda *_: broken)
+    monkeypatch.setitem(catalogue.DESIGNS, "warmup", lambda *_: broken)
     made = plan(plain, [found("shaky", "stability", RunPlan(plan="warmup", why="because"))])
     assert [d.rule for d in made.deferred] == ["shaky"]
     for spec in made.specs:

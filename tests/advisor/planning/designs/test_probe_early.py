@@ -65,5 +65,5 @@ def test_a_stable_start_takes_the_baseline_up_again() -> None:
     study = probe(losses(0.0))
     (spec,) = plan(study, [verdict("stability-early", study)]).specs
     assert (spec.probe, spec.trials, spec.max_train_steps, spec.round) == (None, 12, 10_000, 3)
-    assert spec.goal == "Take up again what s-round-2 prepared"
+    assert spec.goal == "Resume the study that s-round-2 prepared"
     assert set(spec.searched) == {"lr", "dropout"}

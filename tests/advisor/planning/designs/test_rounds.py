@@ -1,64 +1,75 @@
-"""What the long runs of the last round may cost, and that none of them repeats another."""
-
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
-from studies import make_study
+from planning_studies import SPACE, asks, bowl, only_study, reparametrised
 
-from advisor.model.change import RunPlan
-from advisor.model.spec import Objective, Parameter, StudySpec
-from advisor.model.study import Study
-from advisor.planning import base
-from advisor.planning.designs import rounds
+from advisor.model.spec import Parameter
+from advisor.planning.sampling.halton import sample
 
-SHORT, FINAL = 1000, 10_000
-RATE = Parameter(low=1e-4, high=1e-1, scale="log")
-
-
-def short_runs(trials: int, rate: Parameter = RATE, **more: Any) -> Study:
-    """A study of short runs before one of `FINAL` steps each."""
-    space = {"learning_rate": rate, "depth": Parameter(choices=(2, 4))}
-    rng = np.random.default_rng(0)
-    params = [
-        {"learning_rate": rate.value or rate.from_unit(float(u)), "depth": int(rng.choice([2, 4]))}
-        for u in rng.random(trials)
-    ]
-    found = make_study(params, {"val/loss": [[1.0, 0.5 + 0.01 * i] for i in range(trials)]})
-    spec = StudySpec(
-        study="s",
-        objective=Objective(metric="val/loss", direction="minimize"),
-        parameters=space,
-        trials=trials,
-        max_train_steps=SHORT,
-        final_train_steps=FINAL,
-        **more,
-    )
-    return Study(spec=spec, trials=found.trials, metrics=found.metrics, signals=found.signals)
-
-
-def long_runs(study: Study) -> StudySpec:
-    made = rounds.design(RunPlan(plan="rounds", why="w"), study, base.base(study))
-    assert isinstance(made, StudySpec)
-    return made
+FINAL = 20_000
+LONG = asks("rounds", "steps")
 
 
 @pytest.mark.parametrize(
-    ("trials", "seeds", "runs", "dear"),
-    [(40, None, 3, False), (10, None, 1, False), (10, 2, 2, False), (6, None, 1, True)],
+    ("schedule", "wanted"),
+    [
+        ({"kind": "linear"}, {"kind": "linear", "decay_steps": 2000, "constant_steps": 18_000}),
+        (
+            {"kind": "linear", "warmup_steps": 200},
+            {"kind": "linear", "warmup_steps": 200, "decay_steps": 1800, "constant_steps": 18_000},
+        ),
+        ({"kind": "cosine"}, {"kind": "cosine"}),
+        (None, None),
+    ],
 )
-def test_long_runs_cost_no_more_than_the_round_before_or_say_so(
-    trials: int, seeds: int | None, runs: int, dear: bool
+def test_a_few_long_runs_take_over_the_best_setting_and_the_schedule(schedule: Any, wanted: Any) -> None:
+    study = bowl(final_train_steps=FINAL, schedule=schedule)
+    spec = only_study(study, LONG)
+    assert (spec.max_train_steps, spec.trials, spec.final_train_steps) == (FINAL, 3, None)
+    assert spec.schedule == wanted
+    best = study.ranked()[0].params
+    assert set(spec.searched) == {"lr"}
+    assert spec.parameters["lr"].low < best["lr"] < spec.parameters["lr"].high  # type: ignore[operator]
+    assert spec.parameters["weight_decay"].value == best["weight_decay"]
+    assert "might transfer" in (spec.parameters["weight_decay"].why or "")
+    assert "likely to transfer" in (spec.parameters["width"].why or "")
+
+
+@pytest.mark.parametrize(
+    ("trials", "seeds", "runs", "expensive"),
+    [(60, 5, 3, False), (40, None, 3, False), (12, None, 1, False), (10, 2, 2, False), (6, None, 1, True)],
+)
+def test_long_runs_cost_no_more_than_the_last_round_or_say_so(
+    trials: int, seeds: Any, runs: int, expensive: bool
 ) -> None:
-    made = long_runs(short_runs(trials, seeds=seeds))
-    assert made.trials == runs
-    said = f"Its {FINAL:,} steps are more than the {trials * SHORT:,} of the whole round before"
-    assert any(said in note for note in made.notes) == dear
+    spec = only_study(bowl(trials, final_train_steps=FINAL, seeds=seeds), LONG)
+    assert (spec.trials, spec.seeds, len(spec.searched)) == (runs, None, int(runs > 1))
+    note = f"The {FINAL:,} steps of this run exceed the {trials * 2000:,} of the whole last round"
+    assert any(note in n for n in spec.notes) == expensive
 
 
 def test_without_a_learning_rate_to_search_there_is_one_long_run() -> None:
-    made = long_runs(short_runs(40, Parameter(role="fixed", value=0.01)))
-    assert (made.trials, made.searched) == (1, {})
-    assert "1 long run of" in made.goal
+    study = bowl(final_train_steps=FINAL)
+    space = SPACE | {"lr": Parameter(role="fixed", value=0.01)}
+    spec = only_study(replace(study, spec=study.spec.model_copy(update={"parameters": space})), LONG)
+    assert (spec.trials, spec.searched) == (1, {})
+    assert "1 long run of" in spec.goal
+
+
+def test_long_runs_differ_in_a_learning_rate_that_is_computed() -> None:
+    spec = only_study(reparametrised(final_train_steps=FINAL), LONG)
+    assert set(spec.searched) == {"effective_lr"}
+    trials = list(sample(spec, 3))
+    assert len({t["lr"] for t in trials}) == 3
+    assert all(t["lr"] == pytest.approx(t["effective_lr"] * (1 - t["momentum"])) for t in trials)  # type: ignore[operator]
+
+
+def test_without_the_final_length_the_study_asks_for_it() -> None:
+    assert any("final_train_steps" in note for note in only_study(bowl(), LONG).notes)
+
+
+def test_short_runs_with_nothing_left_to_change_are_followed_by_long_ones() -> None:
+    assert only_study(bowl(final_train_steps=FINAL)).max_train_steps == FINAL

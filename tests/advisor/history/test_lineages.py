@@ -1,4 +1,4 @@
-"""Rounds on real MLflow stores: analyze, run what it writes, analyze again; the ledger of what was predicted."""
+"""Rounds on real MLflow stores: analyze, run the next study, analyze again, and judge the predictions."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Strict(Rule):
 """
 
 
-def test_rules_of_ones_own_judge_what_they_predicted(uri: str, tmp_path: Path, capsys) -> None:
+def test_user_rules_judge_their_own_predictions(uri: str, tmp_path: Path, capsys) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "strict.py").write_text(OWN_RULE)
     promise = Prediction(rule="strict", subject=None, expects=Settled(was="it was too short"))
@@ -118,7 +118,7 @@ def test_rules_of_ones_own_judge_what_they_predicted(uri: str, tmp_path: Path, c
     assert judged == [(0, 1), (1, 0)]
 
 
-def test_what_is_not_there_is_said(uri: str, capsys) -> None:
+def test_missing_studies_are_reported(uri: str, capsys) -> None:
     orphan = first_study(6).model_copy(update={"study": "later", "parent": "gone", "round": 2})
     train(orphan, uri)
     report = analyze("later", tracking_uri=uri, settings={})
