@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from advisor.model.space import Value as ParameterValue
-from advisor.model.words import clean, count, number, setting, trimmed
+from advisor.model.words import clean, count, number, sentence, setting, trimmed
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,18 @@ def listed(items: Iterable[Item], limit: int = 3) -> Message:
     for i, item in enumerate(shown):
         parts += [("" if i == 0 else " and " if i == len(shown) - 1 else ", "), item]
     return Message(tuple(part for part in parts if part != ""))
+
+
+def p_value(p: float) -> str:
+    """Return `p = 0.02`, or `p < 0.001` for smaller ones."""
+    text = str(Probability(p))
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
+def as_sentence(message: Message | str) -> Message:
+    """Return the message with a full stop, unless it ends in punctuation."""
+    text = str(message)
+    return Message((message, sentence(text)[len(text.rstrip()) :]))
 
 
 def _typed(value: Item | float) -> Item:
