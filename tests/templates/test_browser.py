@@ -40,7 +40,7 @@ def poke(page: Any) -> None:
         svg.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}));
       }
       for (const e of document.querySelectorAll('*')) e.dispatchEvent(new MouseEvent('mouseover', {bubbles: false}));
-      for (const b of document.querySelectorAll('thead button, .pick, #picked button')) b.click();
+      for (const b of document.querySelectorAll('thead button, .pick, #selected button')) b.click();
       window.dispatchEvent(new Event('beforeprint'));
     }""")
     page.wait_for_timeout(150)
@@ -102,7 +102,7 @@ def test_hostile_names_do_not_widen_the_page(open_page: Open, tmp_path: Path) ->
     page.evaluate(OPEN_ALL)
     page.locator(".pick").nth(4).click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 602
-    assert page.locator("#picked").evaluate("e => e.scrollWidth <= e.clientWidth")
+    assert page.locator("#selected").evaluate("e => e.scrollWidth <= e.clientWidth")
 
 
 def test_it_works_in_a_sandboxed_frame(open_page: Open, page_file: Path, tmp_path: Path) -> None:
@@ -267,26 +267,28 @@ def heights(page: Any, selector: str) -> list[list[float]]:
 
 def test_a_row_shows_its_trials_curves_beside_the_best(open_page: Open, page_file: Path, report: Report) -> None:
     page, trouble = open_page(page_file)
-    assert not page.locator("#picked").is_visible()
+    assert not page.locator("#selected").is_visible()
     row = page.locator("#trials tbody tr").nth(30)
     index = int(row.get_attribute("data-t") or -1)
     row.locator(".pick").click()
     shown = report.figures.trials[index]
-    assert page.locator("#picked-name").inner_text() == shown.name
+    assert page.locator("#selected-name").inner_text() == shown.name
     assert row.locator(".pick").get_attribute("aria-pressed") == "true"
     assert shown.name in page.locator("#live").inner_text()
-    with_curves = [s for s in report.figures.sketches if s.curves[index]]
-    assert page.locator("#picked path.picked").count() == len(with_curves) >= 1
-    assert page.locator("#picked svg[role=img]").first.locator("path.crv:not(.picked)").count() == 5
+    with_curves = [s for s in report.figures.compact_curves if s.curves[index]]
+    assert page.locator("#selected path.selected").count() == len(with_curves) >= 1
+    assert page.locator("#selected svg[role=img]").first.locator("path.crv:not(.selected)").count() == 5
     # Its last point is drawn where the trial ended.
-    curve = report.figures.sketches[0]
-    scale = page.locator("#picked svg[role=img]").first.get_attribute("data-y").split(" ")
+    curve = report.figures.compact_curves[0]
+    scale = page.locator("#selected svg[role=img]").first.get_attribute("data-y").split(" ")
     bottom, top = float(scale[3]), float(scale[4])
     text = curve.curves[index] or ""
     level = data_levels(page).index(text.rstrip()[-1])
-    assert heights(page, "#picked path.picked")[0][-1] == pytest.approx(bottom + level / 83 * (top - bottom), abs=0.06)
+    assert heights(page, "#selected path.selected")[0][-1] == pytest.approx(
+        bottom + level / 83 * (top - bottom), abs=0.06
+    )
     page.keyboard.press("Escape")
-    assert not page.locator("#picked").is_visible()
+    assert not page.locator("#selected").is_visible()
     assert page.locator(".pick[aria-pressed=true]").count() == 0
     assert trouble == []
 
@@ -299,10 +301,10 @@ def test_a_point_shows_its_trials_curves_and_stays_ringed(open_page: Open, page_
     assert report.best is not None
     page, _ = open_page(page_file)
     page.mouse.click(*place_of_best(page))
-    assert page.locator("#picked-name").inner_text() == report.best.name
+    assert page.locator("#selected-name").inner_text() == report.best.name
     page.mouse.move(2, 2)
     assert page.locator(".ring").count() > 3
-    page.locator("#picked-close").click()
+    page.locator("#selected-close").click()
     assert page.locator(".ring").count() == 0
 
 
@@ -313,7 +315,7 @@ def test_any_trial_is_picked_with_the_keyboard_alone(open_page: Open, page_file:
     page.keyboard.press("ArrowRight")
     name = page.locator("#live").inner_text().split(",")[0]
     page.keyboard.press("Enter")
-    assert page.locator("#picked-name").inner_text() == name
+    assert page.locator("#selected-name").inner_text() == name
     page.keyboard.press("Escape")
     buttons = page.locator(".pick")
     assert buttons.first.get_attribute("tabindex") == "0"
@@ -322,14 +324,14 @@ def test_any_trial_is_picked_with_the_keyboard_alone(open_page: Open, page_file:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     second = page.locator("#trials tbody th").nth(1).inner_text()
-    assert page.locator("#picked-name").inner_text() == second
-    page.locator("#picked-worse").focus()
+    assert page.locator("#selected-name").inner_text() == second
+    page.locator("#selected-worse").focus()
     page.keyboard.press("Enter")
-    assert page.locator("#picked-name").inner_text() == page.locator("#trials tbody th").nth(2).inner_text()
-    page.locator("#picked-find").fill(report.figures.trials[77].name.upper())
+    assert page.locator("#selected-name").inner_text() == page.locator("#trials tbody th").nth(2).inner_text()
+    page.locator("#selected-find").fill(report.figures.trials[77].name.upper())
     page.keyboard.press("Enter")
-    assert page.locator("#picked-name").inner_text() == report.figures.trials[77].name
-    page.locator("#picked-find").fill("no such trial")
+    assert page.locator("#selected-name").inner_text() == report.figures.trials[77].name
+    page.locator("#selected-find").fill("no such trial")
     page.keyboard.press("Enter")
     assert "No trial has no such trial in its name." in page.locator("#live").inner_text()
 
@@ -337,21 +339,21 @@ def test_any_trial_is_picked_with_the_keyboard_alone(open_page: Open, page_file:
 def test_a_trial_that_no_table_lists_is_found_and_one_without_curves_leads_to_its_run(
     open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from advisor.report.plot_data import sketch
+    from advisor.report.plot_data import compact_curves
 
-    monkeypatch.setattr(sketch, "MOST_TRIALS", 300)
+    monkeypatch.setattr(compact_curves, "MAX_TRIALS", 300)
     large = make_report(make_study(900), ()).model_copy(update={"runs_url": "http://localhost:5000/#/runs/"})
     page, trouble = open_page(write(tmp_path, large.to_html()))
     last = large.figures.trials[view.ranked(large)[-1][0]]
     assert page.locator("#trials tbody tr", has_text=last.name).count() == 0
-    page.locator("#pick-any").click()
-    page.locator("#picked-find").fill(last.name)
+    page.locator("#select-any").click()
+    page.locator("#selected-find").fill(last.name)
     page.keyboard.press("Enter")
-    assert page.locator("#picked-name a").get_attribute("href") == f"http://localhost:5000/#/runs/{last.id}"
-    assert "is not on this page; its run has it." in page.locator("#picked-said").inner_text()
-    assert page.locator("#picked-worse").is_disabled()
-    page.locator("#picked-better").click()
-    assert page.locator("#picked-name").inner_text() != last.name
+    assert page.locator("#selected-name a").get_attribute("href") == f"http://localhost:5000/#/runs/{last.id}"
+    assert "is not on this page; its run has it." in page.locator("#selected-values").inner_text()
+    assert page.locator("#selected-worse").is_disabled()
+    page.locator("#selected-better").click()
+    assert page.locator("#selected-name").inner_text() != last.name
     assert trouble == []
 
 

@@ -17,7 +17,7 @@ from advisor.report import Report
 from advisor.report.formats import view
 from advisor.report.formats.markdown import md
 from advisor.report.formats.sarif import render_sarif
-from advisor.report.text.spec_diff import diff_specs
+from advisor.report.text.study_diff import diff_specs
 from advisor.system import resources
 from tests.advisor.report.studies import default_spec, make_report, make_study, make_verdicts
 from tests.templates.hostile import hostile_report

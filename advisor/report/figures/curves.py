@@ -148,11 +148,9 @@ def _with_lines(limits: Limits, lines: Sequence[Line]) -> Limits:
     """Return limits that include marked values, unless these are so far away that the curves would look flat."""
     low, high = limits.low, limits.high
     for value in (line.value for line in lines if math.isfinite(line.value)):
-        if limits.log:
-            near = value > 0 and low / 10 <= value <= high * 10
-        else:
-            near = low - (high - low) <= value <= high + (high - low)
-        if near:
+        span = high - low
+        near_log = value > 0 and low / 10 <= value <= high * 10
+        if near_log if limits.log else low - span <= value <= high + span:
             low, high = min(low, value), max(high, value)
     return Limits(low, high, limits.log)
 

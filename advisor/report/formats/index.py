@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rich.console import Console
+from rich.text import Text
 
 from advisor.model.finding import Finding, Severity
 from advisor.model.words import count, sentence, shorten

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from advisor.model.space import FloatArray, IntArray, to_scale
-from advisor.model.study import Signal, Study, Trial
+from advisor.model.study import Signal, Study
 from advisor.report.plot_data.model import CompactCurves, CurveSet
 from advisor.report.plot_data.scale import Limits, curve_limits, padded
 
@@ -84,7 +84,7 @@ def _points(study: Study, metric: str) -> tuple[IntArray, IntArray, FloatArray]:
 
 
 def _limits(study: Study, metric: str) -> Limits:
-    """Return limits that fit the curves of all trials with a result, without the first quarter of each, which would flatten the rest.
+    """Return limits that fit the curves of trials with a result, without the first quarter, which would flatten the rest.
 
     Values to minimize get a logarithmic axis if the worst would flatten the best.
     """

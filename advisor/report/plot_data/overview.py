@@ -18,6 +18,7 @@ from advisor.model.space import FloatArray, IntArray
 from advisor.model.spec import Parameter
 from advisor.model.study import Study, Trial
 from advisor.model.words import encodable, setting
+from advisor.report.plot_data.curves import with_extremes
 from advisor.report.plot_data.model import (
     BestOf,
     CloseUp,
@@ -30,7 +31,6 @@ from advisor.report.plot_data.model import (
     Speed,
     ToTarget,
 )
-from advisor.report.plot_data.curves import with_extremes
 from advisor.stats import interaction
 from advisor.stats.best_of import chance_of_an_empty_part, quantiles_of_best
 

@@ -38,7 +38,7 @@ def test_a_comment_shows_a_screen_and_folds_the_rest_away(report: Report) -> Non
 def test_a_comment_is_never_too_long_for_a_code_host(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = report.to_markdown()
     room = len(whole) * 2 // 3
-    monkeypatch.setattr(markdown, "MOST_CHARACTERS", room)
+    monkeypatch.setattr(markdown, "MAX_CHARACTERS", room)
     text = report.to_markdown()
     assert room / 3 < len(text) < room + 200
     assert "The rest is in `report.html`." in text

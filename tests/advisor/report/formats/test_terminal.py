@@ -11,6 +11,7 @@ from rich.console import Console
 
 from advisor.report import Report
 from advisor.report.formats.terminal import print_report
+from tests.advisor.report.studies import explained_report
 from tests.templates.hostile import hostile_report
 
 
@@ -50,3 +51,15 @@ def test_no_name_controls_the_terminal(terminal: bool) -> None:
         assert "\x1b" not in text
         assert "[bold red]markup[/bold red]" in text
         assert ":smile:" in text
+
+
+def test_a_terminal_and_markdown_show_it_below_its_cause() -> None:
+    made = explained_report()
+    console = Console(file=io.StringIO(), width=400)
+    print_report(made, console)
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.strip() for line in console.file.getvalue().splitlines()]
+    at = lines.index("Follows from stability-spikes: spikes drown what it does.")
+    assert "warmup_steps explains 0 to 3 %" in lines[at - 1]
+    assert lines[at - 2].startswith("→ Clip the gradient norm")
+    assert "Follows from stability-spikes: spikes drown what it does." in made.to_markdown()

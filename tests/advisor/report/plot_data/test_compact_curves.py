@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from advisor.model.study import Study
-from advisor.report.plot_data import sketch
-from advisor.report.plot_data.plotted import Sketches
+from advisor.report.plot_data import compact_curves
+from advisor.report.plot_data.model import CompactCurves
 from tests.advisor.report.studies import block, make_report, make_study
 
 
-def one(values: list[float], *, others: int = 0, steps: list[int] | None = None) -> tuple[Study, Sketches]:
+def one(values: list[float], *, others: int = 0, steps: list[int] | None = None) -> tuple[Study, CompactCurves]:
     """A study whose first trial has these values of the objective, and the sketches of it."""
     made = make_study(1 + others, dense=False, statuses=dict.fromkeys(range(1 + others), "complete"))
     at = list(range(1, len(values) + 1)) if steps is None else steps
@@ -22,18 +22,18 @@ def one(values: list[float], *, others: int = 0, steps: list[int] | None = None)
     rest = [made.metrics[metric].curve(i) for i in range(1, 1 + others)]
     curves = block([(at, values), *((c.steps.tolist(), c.values.tolist()) for c in rest)])
     study = dataclasses.replace(made, metrics={metric: curves})
-    return study, sketch.sketches(study, ())[0]
+    return study, compact_curves.compact_curves(study, ())[0]
 
 
-def read(drawn: Sketches, trial: int = 0) -> list[list[float]]:
+def read(drawn: CompactCurves, trial: int = 0) -> list[list[float]]:
     """The values of each column, as the page reads them; NaN for a gap, no value where nothing was logged."""
     text = drawn.curves[trial] or ""
     each, low, high = int(text[0]), *(math.log(v) if drawn.log else v for v in (drawn.low, drawn.high))
     columns: list[list[float]] = [[] for _ in range(drawn.columns)]
     for i, sign in enumerate(text[1:]):
-        at = low + sketch.LEVELS.find(sign) / (len(sketch.LEVELS) - 1) * (high - low)
-        if sign != sketch.NOTHING:
-            columns[i // each].append(math.nan if sign == sketch.GAP else math.exp(at) if drawn.log else at)
+        at = low + compact_curves.LEVELS.find(sign) / (len(compact_curves.LEVELS) - 1) * (high - low)
+        if sign != compact_curves.EMPTY:
+            columns[i // each].append(math.nan if sign == compact_curves.GAP else math.exp(at) if drawn.log else at)
     return columns
 
 
@@ -62,7 +62,7 @@ def test_values_beyond_the_axis_run_along_its_edge() -> None:
 
 
 def test_every_character_goes_through_html_and_json_as_it_is() -> None:
-    signs = sketch.LEVELS + sketch.GAP + sketch.NOTHING
+    signs = compact_curves.LEVELS + compact_curves.GAP + compact_curves.EMPTY
     assert len(set(signs)) == len(signs)
     assert not set(signs) & set("<>&'\"\\")
     assert all(" " <= c <= "~" for c in signs)
@@ -70,20 +70,25 @@ def test_every_character_goes_through_html_and_json_as_it_is() -> None:
 
 @pytest.mark.parametrize("trials", [1, 12, 200, 1000])
 def test_few_trials_have_finer_curves_and_many_fit_all_the_same(trials: int) -> None:
-    drawn = sketch.sketches(make_study(trials, dense=False), ())
-    assert sketch.FEWEST <= drawn[0].columns <= sketch.MOST
-    assert sum(len(c or "") for s in drawn for c in s.curves) <= max(sketch.CHARACTERS, 61 * 2 * trials)
+    drawn = compact_curves.compact_curves(make_study(trials, dense=False), ())
+    assert compact_curves.MIN_COLUMNS <= drawn[0].columns <= compact_curves.MAX_COLUMNS
+    assert sum(len(c or "") for s in drawn for c in s.curves) <= max(compact_curves.MAX_CHARACTERS, 61 * 2 * trials)
 
 
 def test_of_too_many_trials_the_best_are_kept_and_how_many_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sketch, "MOST_TRIALS", 20)
+    monkeypatch.setattr(compact_curves, "MAX_TRIALS", 20)
     study = make_study(30, dense=False)
-    drawn = sketch.sketches(study, ())[0]
+    drawn = compact_curves.compact_curves(study, ())[0]
     assert [i for i, c in enumerate(drawn.curves) if c is not None] == sorted(t.index for t in study.ranked()[:20])
     assert "The page holds the curves of the best 20 of 30 trials." in make_report(study, ()).to_html()
 
 
 def test_the_objective_comes_with_its_twin_on_the_training_data() -> None:
-    assert [s.metric for s in make_report(make_study(12), ()).figures.sketches] == ["validation/error", "train/loss"]
-    assert [s.metric for s in make_report(make_study(12, dense=False), ()).figures.sketches] == ["validation/error"]
-    assert make_report(make_study(0), ()).figures.sketches == ()
+    assert [s.metric for s in make_report(make_study(12), ()).figures.compact_curves] == [
+        "validation/error",
+        "train/loss",
+    ]
+    assert [s.metric for s in make_report(make_study(12, dense=False), ()).figures.compact_curves] == [
+        "validation/error"
+    ]
+    assert make_report(make_study(0), ()).figures.compact_curves == ()

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.report.plot_data.reduce import COLUMNS, curve_set, norm_histogram, reduce_curve
+from advisor.report.plot_data.curves import COLUMNS, curve_set, norm_histogram, reduce_curve
 from tests.advisor.report.studies import block, make_study
 
 values = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=1, max_size=300)

@@ -11,7 +11,7 @@ from advisor.model.evidence import CurveEvidence, Mark
 from advisor.model.finding import Finding, Verdict
 from advisor.model.spec import Parameter
 from advisor.model.study import Study
-from advisor.report.plot_data import gather
+from advisor.report.plot_data import overview
 from advisor.stats.best_of import chance_of_an_empty_part, quantiles_of_best
 from tests.advisor.report.studies import make_report, make_study
 from tests.studies import make_study as logged_study
@@ -36,7 +36,7 @@ def test_chance_of_an_empty_part_is_that_of_all_draws() -> None:
 
 
 def test_the_best_of_all_trials_gains_with_their_number(study: Study) -> None:
-    found = gather.best_of(study)
+    found = overview.best_of(study)
     assert found is not None
     assert found.sizes == (1, 2, 4, 8, 16, 32, 64, 128, 200)
     medians = [row[2] for row in found.quantiles]
@@ -45,7 +45,7 @@ def test_the_best_of_all_trials_gains_with_their_number(study: Study) -> None:
 
 
 def test_slices_hold_every_trial_once_and_name_the_best_in_each(study: Study) -> None:
-    found = {i.parameter: i for i in gather.isolations(study)}
+    found = {i.parameter: i for i in overview.isolations(study)}
     assert next(iter(found)) == "optimizer"  # scientific ones first
     assert set(found) == set(study.searched)
     by_id = {t.id: t for t in study.trials}
@@ -75,7 +75,7 @@ def test_importance_finds_what_matters_and_which_act_together() -> None:
     params = [{"lr": float(a), "wd": float(b), "idle": float(c)} for a, b, c in rng.random((48, 3))]
     cost = [(p["lr"] - p["wd"]) ** 2 + 0.002 * rng.normal() for p in params]
     space = {n: Parameter(type="float", low=0.0, high=1.0) for n in ("lr", "wd", "idle")}
-    found = gather.importances(logged_study(params, {"val/loss": cost}, space=space))
+    found = overview.importances(logged_study(params, {"val/loss": cost}, space=space))
     assert found is not None
     assert {s.parameters[0] for s in found.each[:2]} == {"lr", "wd"}
     assert set(found.pairs[0].parameters) == {"lr", "wd"}
@@ -105,9 +105,12 @@ def test_a_close_up_has_every_point_around_the_spike(study: Study) -> None:
         playbook="p",
         evidence=(evidence,),
     )
-    (close,) = gather.close_ups(study, [Verdict(rule="stability-spikes", status="fired", findings=(finding,))])
+    (close,) = overview.close_ups(study, [Verdict(rule="stability-spikes", status="fired", findings=(finding,))])
     assert close.values[close.steps.index(step)] == curve.values[peak]
-    assert list(close.steps) == curve.steps[max(peak - gather.AROUND, 0) : peak + gather.AROUND + 1].tolist()
+    assert (
+        list(close.steps)
+        == curve.steps[max(peak - overview.CLOSE_UP_POINTS, 0) : peak + overview.CLOSE_UP_POINTS + 1].tolist()
+    )
 
 
 def test_throughput_is_shown_for_two_sizes_and_not_for_one() -> None:
@@ -117,18 +120,18 @@ def test_throughput_is_shown_for_two_sizes_and_not_for_one() -> None:
     rate = [list(s * 30 * np.exp(rng.normal(0, 0.02, 60))) for s in sizes]
     curves = {"val/loss": [[1.0, 0.5, 0.2]] * 6, "train/examples_per_s": rate}
     study = logged_study(params, curves)
-    shown = gather.speeds(study)
+    shown = overview.speeds(study)
     assert [s.batch_size for s in shown] == [32, 64, 128]
     for s in shown:
         assert s.low is not None
         assert s.high is not None
         assert s.low < s.examples_per_s < s.high
         assert s.examples_per_s == pytest.approx(s.batch_size * 30, rel=0.05)
-    assert gather.speeds(logged_study(params[:2], {k: v[:2] for k, v in curves.items()})) == ()
+    assert overview.speeds(logged_study(params[:2], {k: v[:2] for k, v in curves.items()})) == ()
 
 
 def test_the_trials_just_above_are_those_next_above(study: Study) -> None:
-    above = gather.just_above(study)
+    above = overview.just_above(study)
     assert above is not None
     best = study.ranked()[0]
     assert above.best == best.params["learning_rate"]

@@ -2,7 +2,7 @@
 
 from advisor.model.change import Forbid
 from advisor.model.spec import Bounds, Objective, Parameter, Region, StudySpec
-from advisor.report.text.spec_diff import diff_changes, diff_specs
+from advisor.report.text.study_diff import diff_changes, diff_specs
 
 SPEC = StudySpec(
     study="s",
