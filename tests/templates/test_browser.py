@@ -66,8 +66,8 @@ def test_the_corpus_would_run_without_escaping(
     made = hostile_report()
     environment = html._environment
 
-    def careless(report: Report) -> Any:
-        changed = environment(report)
+    def careless() -> Any:
+        changed = environment()
         changed.autoescape = False
         changed.filters |= {"name": lambda v, n=0: v, "prose": str, "setting": str, "clean": str}
         return changed
@@ -259,7 +259,7 @@ def test_the_table_sorts_and_filters(open_page: Open, page_file: Path, report: R
 
 
 def heights(page: Any, selector: str) -> list[list[float]]:
-    """The y of each point of the picked trial's curves, a list a picture."""
+    """The y of each point of the selected trial's curves, a list a picture."""
     return page.locator(selector).evaluate_all(
         "paths => paths.map(p => [...p.getAttribute('d').matchAll(/[ML][\\d.]+ ([\\d.]+)/g)].map(m => Number(m[1])))"
     )
@@ -308,7 +308,7 @@ def test_a_point_shows_its_trials_curves_and_stays_ringed(open_page: Open, page_
     assert page.locator(".ring").count() == 0
 
 
-def test_any_trial_is_picked_with_the_keyboard_alone(open_page: Open, page_file: Path, report: Report) -> None:
+def test_any_trial_is_selected_with_the_keyboard_alone(open_page: Open, page_file: Path, report: Report) -> None:
     page, _ = open_page(page_file)
     svg = page.locator("#plots .group").first.locator("svg[role=img]").first
     svg.focus()
@@ -333,7 +333,7 @@ def test_any_trial_is_picked_with_the_keyboard_alone(open_page: Open, page_file:
     assert page.locator("#selected-name").inner_text() == report.figures.trials[77].name
     page.locator("#selected-find").fill("no such trial")
     page.keyboard.press("Enter")
-    assert "No trial has no such trial in its name." in page.locator("#live").inner_text()
+    assert "No trial name contains no such trial." in page.locator("#live").inner_text()
 
 
 def test_a_trial_that_no_table_lists_is_found_and_one_without_curves_leads_to_its_run(
@@ -350,7 +350,7 @@ def test_a_trial_that_no_table_lists_is_found_and_one_without_curves_leads_to_it
     page.locator("#selected-find").fill(last.name)
     page.keyboard.press("Enter")
     assert page.locator("#selected-name a").get_attribute("href") == f"http://localhost:5000/#/runs/{last.id}"
-    assert "is not on this page; its run has it." in page.locator("#selected-values").inner_text()
+    assert "is not on this page, but in its run." in page.locator("#selected-values").inner_text()
     assert page.locator("#selected-worse").is_disabled()
     page.locator("#selected-better").click()
     assert page.locator("#selected-name").inner_text() != last.name
@@ -402,7 +402,7 @@ def test_a_live_page_takes_the_newer_report_at_the_same_place(open_page: Open, r
         live.show(newer, "10:00:10", ["2 new trials: <b>14</b> by now."])
         frame.locator("h1", has_text="again").wait_for(timeout=10_000)
         assert page.locator("#changes li").inner_text() == "2 new trials: <b>14</b> by now."
-        assert "10:00:10" in page.locator("#said").inner_text()
+        assert "10:00:10" in page.locator("#message").inner_text()
         page.wait_for_timeout(200)
         assert abs(page.frames[1].evaluate("scrollY") - before) < 50
         assert frame.locator("#next-1").is_visible()
@@ -411,8 +411,8 @@ def test_a_live_page_takes_the_newer_report_at_the_same_place(open_page: Open, r
         assert frame.locator("#trials tbody tr:visible").count() == report.counts.complete
         assert page.frames[1].evaluate("document.activeElement.textContent") == "How we know"
         live.fail("the store is gone")
-        page.locator("#said.failed", has_text="the store is gone").wait_for(timeout=10_000)
-    page.locator("#said", has_text="has ended").wait_for(timeout=10_000)
+        page.locator("#message.failed", has_text="the store is gone").wait_for(timeout=10_000)
+    page.locator("#message", has_text="has stopped").wait_for(timeout=10_000)
     assert [t for t in trouble if not t.startswith(live.url) and "ERR_CONNECTION_REFUSED" not in t] == []
 
 

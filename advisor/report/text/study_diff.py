@@ -43,7 +43,10 @@ def describe(parameter: Parameter) -> str:
 
 def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
     """Return the differences in what two studies run: space, steps and schedule, without names and reasons."""
-    rows = [_parameter_row(n, old.parameters.get(n), new.parameters.get(n)) for n in old.parameters | new.parameters]
+    rows = [
+        _parameter_row(n, old.parameters.get(n), new.parameters.get(n))
+        for n in dict.fromkeys([*old.parameters, *new.parameters])
+    ]
     for field in _FIELDS:
         before, after = (None if v is None else f"{v:,}" for v in (getattr(old, field), getattr(new, field)))
         rows.append(DiffRow(field, before, after))

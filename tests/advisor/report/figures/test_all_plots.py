@@ -20,7 +20,7 @@ def test_every_heading_is_there(report: Report) -> None:
     assert titles == [
         "Objective against each hyperparameter",
         "Best trial for each value (isolation plots)",
-        "What matters",
+        "Importance",
         "All trials in parallel coordinates",
         "Training curves of the best trials",
         "Curves just above the best learning rate",
@@ -29,7 +29,7 @@ def test_every_heading_is_there(report: Report) -> None:
         "Best step",
         "More or fewer trials",
     ]
-    assert any("Throughput is not drawn" in gap for gap in missing_plots(report))
+    assert any("Throughput is not shown" in reason for reason in missing_plots(report))
 
 
 def test_every_caption_is_one_result_with_a_number(report: Report) -> None:
@@ -70,5 +70,5 @@ def test_the_clip_line_is_drawn_where_the_best_trials_clip() -> None:
     norms = np.concatenate([study.metric(t, "train/grad_norm").values for t in study.ranked()[:5]])
     assert histogram.clipped == pytest.approx(np.mean(norms >= 1.5), abs=0.01)
     (gradients,) = [g for g in groups(report) if g.title == "Gradient norm"]
-    assert all("clipped from 1.50" in str(f.svg) for f in gradients.figures)
+    assert all("clipped above 1.50" in str(f.svg) for f in gradients.figures)
     assert all("They clip at 1.50, which changes" in f.caption for f in gradients.figures)

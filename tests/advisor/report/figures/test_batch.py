@@ -12,7 +12,7 @@ def test_throughput_and_target_say_which_size_is_best() -> None:
     ]
     figure = speed_figure(speeds)
     assert str(figure.caption).startswith(
-        "Batch size 64 trains fastest, at 1,500 examples per second: 1.5 times as many"
+        "Batch size 64 trains fastest: 1,500 examples per second, 1.5 times as many as batch size 32."
     )
     race = ToTarget(
         unit="epochs",

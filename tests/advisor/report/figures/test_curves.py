@@ -69,13 +69,13 @@ def naming_all(study: Study, *metrics: str) -> list[Verdict]:
     return [Verdict(rule="r", status="fired", findings=(finding,))]
 
 
-def test_what_is_cut_off_is_said() -> None:
+def test_clipped_values_are_mentioned() -> None:
     study = make_study(6, dense=False, statuses={0: "diverged", 1: "complete", 2: "complete"})
     made = make_report(study, naming_all(study, "validation/error"))
     figures = [f for g in (made.findings[0].evidence) for f in curve_figures(made, g)]  # type: ignore[arg-type]
-    said = " ".join(figures[0].notes)
-    assert "Values up to 1e12 are cut off at the top." in said
-    assert "Gaps are values that were not finite." in said
+    notes = " ".join(map(str, figures[0].notes))
+    assert "Values up to 1e12 are clipped at the top." in notes
+    assert "Gaps are values that are not finite." in notes
 
 
 def test_one_quantity_on_two_sets_of_data_shares_a_plot_and_two_quantities_do_not(report: Report) -> None:

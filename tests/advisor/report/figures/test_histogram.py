@@ -31,4 +31,4 @@ def test_a_histogram_that_cannot_be_drawn_is_left_out(edges: tuple[float, ...], 
 
 def test_the_best_step_histogram_counts_both_ends() -> None:
     caption = best_step_figure([0.05, 0.5, 0.8, 0.9, 1.0]).caption
-    assert "1 is best in the first 10% and 3 in the last 25%" in caption
+    assert "1 is best in the first 10 % and 3 in the last 25 %" in caption

@@ -19,7 +19,7 @@ def test_all_of_200_trials_are_lines_and_the_best_tenth_stands_out(report: Repor
     assert len(list(drawn(figure, "bad"))) == report.counts.diverged
 
 
-def test_of_thousands_of_lines_some_are_drawn_and_how_many_is_said() -> None:
+def test_thousands_of_lines_are_thinned_and_counted() -> None:
     report = make_report(make_study(2000, dense=False), ())
     figure = parallel_figure(report)
     assert figure is not None

@@ -6,9 +6,7 @@ import re
 
 import pytest
 
-from advisor.model.words import (
-    sentence,
-)
+from advisor.model.words import sentence
 from advisor.report import Report
 from advisor.report.formats import markdown
 from advisor.report.formats.markdown import md
@@ -17,7 +15,7 @@ from tests.templates.hostile import CORPUS, hostile_report
 
 def test_markdown_says_what_the_page_says(report: Report) -> None:
     text = report.to_markdown()
-    assert text.startswith("## Fix two problems before running more trials")
+    assert text.startswith("## Clip the gradient norm at 1.62, its 90th percentile")
     for finding in report.findings:
         assert md(finding.message) in text
         assert md(finding.action) in text
@@ -29,7 +27,7 @@ def test_a_comment_shows_a_screen_and_folds_the_rest_away(report: Report) -> Non
     shown, _, folded = report.to_markdown().partition("<details>")
     assert len(shown.splitlines()) < 40
     for head in report.heads:
-        assert f"{md(sentence(head.message))} → {md(sentence(head.action))}" in shown
+        assert f"{md(sentence(str(head.message)))} → {md(sentence(str(head.action)))}" in shown
     assert "2 checks passed, 1 could not run, 1 broke" in shown
     assert folded.count("</details>") == 1
     assert folded.rstrip().endswith("</details>")
@@ -66,6 +64,3 @@ def test_a_hostile_study_has_no_tag_in_its_markdown() -> None:
 @pytest.mark.parametrize(("text", "safe"), [("- x", "\\- x"), ("1. x", "1\\. x"), ("0.5 x", "0.5 x"), ("a_b", "a\\_b")])
 def test_lists_are_not_begun_by_accident(text: str, safe: str) -> None:
     assert md(text) == safe
-
-
-# --- terminal -------------------------------------------------------------------------------------------------------------------

@@ -50,8 +50,8 @@ def test_each_finding_is_a_result_with_level_confidence_and_rule(report: Report)
         assert result["level"] == {"critical": "error", "warning": "warning", "note": "note"}[finding.severity]
         assert result["properties"]["confidence"] == finding.confidence
         assert result["message"]["text"].startswith(str(finding.message).rstrip(".")[:40])
-        put_off = report.reason_deferred(finding)
-        assert ("Left to a later study" in result["message"]["text"]) == (put_off is not None)
+        deferred = report.reason_deferred(finding)
+        assert ("Later: " in result["message"]["text"]) == (deferred is not None)
         assert "ruleIndex" not in result or rules[result["ruleIndex"]]["id"] == finding.rule
         (location,) = result["locations"]
         assert "physicalLocation" not in location

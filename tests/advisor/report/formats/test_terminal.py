@@ -25,7 +25,7 @@ def printed(report: Report, *, terminal: bool = False, encoding: str = "utf-8") 
 
 def test_the_terminal_says_the_main_points(report: Report) -> None:
     text = printed(report)
-    assert text.startswith("Fix two problems before running more trials")
+    assert text.startswith("Clip the gradient norm at 1.62")
     for finding in report.findings:
         assert str(finding.message) in text
         assert str(finding.action) in text

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 
@@ -12,27 +10,8 @@ from advisor.model.finding import Finding, Verdict
 from advisor.model.spec import Parameter
 from advisor.model.study import Study
 from advisor.report.plot_data import overview
-from advisor.stats.best_of import chance_of_an_empty_part, quantiles_of_best
 from tests.advisor.report.studies import make_report, make_study
 from tests.studies import make_study as logged_study
-
-
-def test_quantiles_of_the_best_are_those_of_endless_resampling() -> None:
-    rng = np.random.default_rng(1)
-    costs = np.append(rng.exponential(size=30), np.nan)
-    levels = np.array([0.05, 0.5, 0.95])
-    drawn = np.where(np.isnan(costs), np.inf, costs)[rng.integers(31, size=(200_000, 4))].min(axis=1)
-    share = [np.mean(drawn <= q) for q in quantiles_of_best(costs, 4, levels)]
-    below = [np.mean(drawn < q) for q in quantiles_of_best(costs, 4, levels)]
-    assert all(b <= level + 0.005 and level - 0.005 <= s for b, s, level in zip(below, share, levels, strict=True))
-
-
-def test_chance_of_an_empty_part_is_that_of_all_draws() -> None:
-    owner = [0, 0, 0, 1, 1, 2, 2, 2, 2]
-    for k in range(10):
-        draws = [{owner[i] for i in chosen} for chosen in combinations(range(9), k)]
-        expected = np.mean([len(d) < 3 for d in draws])
-        assert chance_of_an_empty_part([3, 2, 4], k) == pytest.approx(expected)
 
 
 def test_the_best_of_all_trials_gains_with_their_number(study: Study) -> None:
@@ -57,17 +36,6 @@ def test_slices_hold_every_trial_once_and_name_the_best_in_each(study: Study) ->
     assert found["learning_rate"].p < 1e-3
     assert min(found[n].p for n in ("weight_decay", "dropout", "warmup_steps", "optimizer")) > 0.01
     assert [s.label for s in found["optimizer"].slices] == ["adamw", "nadam", "sgd"]
-
-
-def test_luck_is_called_more_than_luck_no_more_often_than_said() -> None:
-    rng = np.random.default_rng(0)
-    ones = [chance_of_an_empty_part([8] * 5, k) for k in range(41)]
-    p = []
-    for _ in range(400):
-        owner = rng.permutation(np.repeat(np.arange(5), 8))
-        worst = max(int(np.argmax(owner == i)) for i in range(5))
-        p.append(ones[worst])
-    assert np.mean(np.array(p) <= 0.05) <= 0.08
 
 
 def test_importance_finds_what_matters_and_which_act_together() -> None:
