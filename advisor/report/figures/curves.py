@@ -17,7 +17,7 @@ from advisor.model.words import clean, count, number, shorten
 from advisor.report.figures.svg import RIGHT, TOP, Figure, Frame, Key, fmt, text_width
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import CurveSet, TrialCurve
-from advisor.report.plot_data.scale import Limits, Scale, curve_limits
+from advisor.report.plot_data.scale import Limits, Scale, curve_limits, with_near
 
 COLOURS = 5
 """Number of distinguishable colours; further curves repeat them with dashes."""
@@ -101,7 +101,7 @@ def _figure(
     steady = [d.values for d in drawn if d.curve.trial in rows and rows[d.curve.trial].feasible]
     if late:
         steady = [values[len(values) // 4 :] for values in steady]
-    limits = _with_lines(curve_limits(steady, [d.values for d in drawn]), evidence.lines)
+    limits = with_near(curve_limits(steady, [d.values for d in drawn]), [line.value for line in evidence.lines])
     frame = Frame()
     frame.fit_y(limits)
     frame.x = _step_scale([d.curve for d in drawn], group[0][0].scale, frame.left)
@@ -142,17 +142,6 @@ def _omitted(group: Sequence[_Panel], evidence: CurveEvidence, trials: Sequence[
             missing, of = len(trials) - len(curves), count(len(trials), "trial")
             notes.append(say("{n} of the {of} did not log {name}.", n=missing, of=of, name=Name(logged.metric)))
     return notes
-
-
-def _with_lines(limits: Limits, lines: Sequence[Line]) -> Limits:
-    """Return limits that include marked values, unless these are so far away that the curves would look flat."""
-    low, high = limits.low, limits.high
-    for value in (line.value for line in lines if math.isfinite(line.value)):
-        span = high - low
-        near_log = value > 0 and low / 10 <= value <= high * 10
-        if near_log if limits.log else low - span <= value <= high + span:
-            low, high = min(low, value), max(high, value)
-    return Limits(low, high, limits.log)
 
 
 def _step_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:

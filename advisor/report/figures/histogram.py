@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from advisor.model.evidence import HistogramEvidence, Line
+from advisor.model.evidence import HistogramEvidence
 from advisor.model.words import clean, count
 from advisor.report.figures.svg import TOP, Figure, Frame, Key, fmt
-from advisor.report.plot_data.scale import Limits
+from advisor.report.plot_data.scale import Limits, with_near
 
 
 def histogram_figure(evidence: HistogramEvidence) -> Figure | None:
@@ -21,7 +21,8 @@ def histogram_figure(evidence: HistogramEvidence) -> Figure | None:
     if len(edges) != len(evidence.counts) + 1 or len(edges) < 2 or not all(map(math.isfinite, edges)) or not ordered:
         return None
     frame = _frame(evidence.counts)
-    frame.fit_x(_with_lines(edges[0], edges[-1], evidence.lines, log=evidence.log and edges[0] > 0))
+    limits = Limits(edges[0], edges[-1], log=evidence.log and edges[0] > 0)
+    frame.fit_x(with_near(limits, [line.value for line in evidence.lines]))
     _draw_bars(frame, edges, evidence.counts)
     frame.x_axis(evidence.quantity)
     frame.vertical_labels([(frame.x(v.value), v.label) for v in evidence.lines if v.value in frame.x])
@@ -55,16 +56,6 @@ def _frame(counts: Sequence[int]) -> Frame:
     frame.fit_y(Limits(0, highest * 1.12, log=False), ticks=[(float(n), f"{n:,}") for n in range(0, highest + 1, step)])
     frame.y_axis("count")
     return frame
-
-
-def _with_lines(low: float, high: float, lines: Sequence[Line], *, log: bool) -> Limits:
-    """Return the ends of the bins, widened to nearby marked values."""
-    for value in (line.value for line in lines):
-        if math.isfinite(value) and (
-            low / 10 <= value <= high * 10 if log else low - (high - low) <= value <= 2 * high - low
-        ):
-            low, high = min(low, value), max(high, value)
-    return Limits(low, high, log)
 
 
 def _draw_bars(frame: Frame, edges: Sequence[float], counts: Sequence[int]) -> None:

@@ -9,14 +9,14 @@ from dataclasses import replace
 import numpy as np
 
 from advisor.model.message import Count, Message, Name, say
-from advisor.model.space import Value, as_number
+from advisor.model.space import as_number
 from advisor.model.spec import Parameter
 from advisor.model.words import count, setting, shorten
-from advisor.report.figures.positions import choice_labels
+from advisor.report.figures.positions import choice_labels, on_scale
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.plot_data.scale import Limits, Scale, objective_limits, spanning
+from advisor.report.plot_data.scale import Limits, objective_limits, spanning
 
 MAX_AXES = 9
 """Maximum hyperparameters in the figure, the most important first."""
@@ -118,7 +118,8 @@ def _parameter_axis(frame: Frame, report: ReportData, name: str, at: float, *, r
     if domain.numeric:
         scale = _limits(domain, [as_number(r.params[name]) for r in rows if name in r.params]).scale(bottom, _TOP)
         _draw_axis(frame, name, at, (setting(scale.low, 2), setting(scale.high, 2)), raised=raised)
-        return lambda row: _on(scale, row.params.get(name))
+        position = on_scale(scale)
+        return lambda row: position(0, row.params.get(name))
     labels = choice_labels(domain, rows, name)
     gap = (bottom - _TOP) / max(len(labels) - 1, 1)
     _draw_axis(frame, name, at, (labels[0], labels[-1]) if labels else ("", ""), raised=raised)
@@ -135,11 +136,6 @@ def _limits(domain: Parameter, values: Sequence[float]) -> Limits:
     usable = [v for v in ends if padded.low <= v <= padded.high]
     low, high = min(usable, default=padded.low), max(usable, default=padded.high)
     return replace(padded, low=low, high=high) if low < high else padded
-
-
-def _on(scale: Scale, value: Value | None) -> float | None:
-    number = math.nan if value is None else as_number(value)
-    return scale(number) if scale.takes(number) else None
 
 
 def _objective_axis(frame: Frame, report: ReportData, ranked: Sequence[_Row], at: float, *, raised: bool) -> _Axis:

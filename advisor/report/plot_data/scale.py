@@ -170,6 +170,17 @@ def reaching(limits: Limits, values: Sequence[float]) -> Limits:
     return replace(limits, low=min([limits.low, *visible]), high=max([limits.high, *visible]))
 
 
+def with_near(limits: Limits, values: Sequence[float]) -> Limits:
+    """Return the limits, widened to include marked values, unless these are so far away that the data would look flat."""
+    low, high = limits.low, limits.high
+    for value in filter(math.isfinite, values):
+        span = high - low
+        near_log = value > 0 and low / 10 <= value <= high * 10
+        if near_log if limits.log else low - span <= value <= high + span:
+            low, high = min(low, value), max(high, value)
+    return Limits(low, high, limits.log)
+
+
 def curve_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()) -> Limits:
     """Return limits that include the values of steady curves except outliers; `others` do not count.
 
