@@ -13,7 +13,7 @@ from advisor.model.frozen import FrozenModel
 from advisor.model.space import Value
 from advisor.model.spec import StudySpec
 from advisor.planning import Deferred
-from advisor.report.plot_data.model import Figures
+from advisor.report.plot_data.model import Figures, TrialRow
 
 
 class TrialCounts(FrozenModel):
@@ -115,6 +115,18 @@ class ReportData(FrozenModel):
     """The rounds up to this study with their predictions; None for a first round."""
     runs_url: str | None = None
     """URL prefix of a run's page in the MLflow UI, to be followed by its id; None if the store is not a server."""
+
+    @property
+    def minimize(self) -> bool:
+        """Whether a lower value of the objective is better."""
+        return self.spec.objective.direction == "minimize"
+
+    @property
+    def ranked(self) -> list[tuple[int, TrialRow]]:
+        """(index, trial) of the trials with a result, best first."""
+        sign = 1 if self.minimize else -1
+        rows = [(i, t, sign * t.best) for i, t in enumerate(self.figures.trials) if t.feasible and t.best is not None]
+        return [(i, t) for i, t, _ in sorted(rows, key=lambda row: (row[2], row[0]))]
 
     @cached_property
     def headed(self) -> tuple[tuple[Finding, tuple[Finding, ...]], ...]:

@@ -100,10 +100,8 @@ def _axis_evidence(report: ReportData, name: str) -> AxisEvidence:
         low, high = new.low, new.high
     elif new is not None and new.role == "fixed" and isinstance(new.value, int | float):
         lines = (Line(value=new.value, label=f"next: fixed at {setting(new.value)}"),)
-    best = report.best
-    at = ""
-    if best is not None and name in best.params:
-        at = say("; the best trial has {value}", value=Setting(best.params[name]))
+    params = report.best.params if report.best is not None else {}
+    at = say("; the best trial has {value}", value=Setting(params[name])) if name in params else ""
     caption = say("{name}: {domain}{at}.", name=Name(name), domain=describe(old), at=at)
     return AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=high, lines=lines)
 

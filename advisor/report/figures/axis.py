@@ -103,7 +103,7 @@ def _layout(report: ReportData, evidence: AxisEvidence) -> _Plot:
     values = np.array([r.best if r.feasible and r.best is not None else math.nan for r in rows])
     failed = any(r.failed for r in rows)
     frame = Frame(top=TOP + (_LANE if failed else 0))
-    frame.fit_y(objective_limits(values, minimize=_minimize(report)), min_left=46.0 if failed else 0.0)
+    frame.fit_y(objective_limits(values, minimize=report.minimize), min_left=46.0 if failed else 0.0)
     choices = None if is_numeric(domain, rows, name) else choice_labels(domain, rows, name)
     if choices is None:
         frame.fit_x(value_limits(domain, rows, name, _next_ends(report, evidence)))
@@ -112,7 +112,7 @@ def _layout(report: ReportData, evidence: AxisEvidence) -> _Plot:
     good = [p for p in placed if p.row.feasible and p.row.best is not None and p.row.best in frame.y]
     spots = {p.index: (p.x, frame.y(p.row.best or 0.0)) for p in good}
     keep = report.best.trial if report.best is not None else None
-    drawn = _thin(good, spots, keep=keep, minimize=_minimize(report))
+    drawn = _thin(good, spots, keep=keep, minimize=report.minimize)
     return _Plot(frame, domain, choices, placed, spots, drawn)
 
 
@@ -125,10 +125,6 @@ def _next_ends(report: ReportData, evidence: AxisEvidence) -> list[float]:
     if following is not None and following.numeric:
         ends += [following.low, following.high]
     return [v for v in ends if v is not None]
-
-
-def _minimize(report: ReportData) -> bool:
-    return report.spec.objective.direction == "minimize"
 
 
 # --- background -----------------------------------------------------------------------------------------------------------------
@@ -161,7 +157,7 @@ def _draw_axes(plot: _Plot, report: ReportData, name: str) -> None:
                 frame.add("rect", "outside", x=a, y=TOP, width=b - a, height=frame.bottom - TOP)
         for at in (start, end):
             frame.line(at, TOP, at, frame.bottom, "bound")
-    extreme = "lowest" if _minimize(report) else "highest"
+    extreme = "lowest" if report.minimize else "highest"
     frame.y_axis(f"{extreme} {report.spec.objective.metric}")
     if plot.choices is None:
         frame.x_axis(name)
@@ -177,7 +173,7 @@ def _draw_trials(plot: _Plot, report: ReportData) -> None:
     if plot.drawn:
         frame.add("path", "pts", d=dots(plot.spots[p.index] for p in plot.drawn), data_t=_indices(plot.drawn))
     if plot.beyond:
-        edge, cls = (frame.y.end + 5, "over") if _minimize(report) else (frame.y.start - 5, "over low")
+        edge, cls = (frame.y.end + 5, "over") if report.minimize else (frame.y.start - 5, "over low")
         frame.add("path", f"pts {cls}", d=dots((p.x, edge) for p in plot.beyond), data_t=_indices(plot.beyond))
     if plot.failed:
         lane = [(p.x, TOP + 7 + jitter(p.index) * (_LANE - 14)) for p in plot.failed]

@@ -17,14 +17,13 @@ from advisor.report.plot_data.scale import objective_limits, reaching
 def best_of_figure(report: ReportData, best_of: BestOf) -> Figure:
     """Draw a box for each number of trials: the middle half, the median, and whiskers from 5 to 95 %."""
     metric = report.spec.objective.metric
-    minimize = report.spec.objective.direction == "minimize"
     known = np.array([[math.nan if v is None else v for v in row] for row in best_of.quantiles])
     frame = Frame()
-    frame.fit_y(reaching(objective_limits(known.ravel(), minimize=minimize), known[:, 2].tolist()))
+    frame.fit_y(reaching(objective_limits(known.ravel(), minimize=report.minimize), known[:, 2].tolist()))
     frame.y_axis(f"best {metric}")
     frame.line(frame.left, frame.bottom, frame.right, frame.bottom, "axis")
     width = frame.column_width(len(best_of.sizes))
-    bad = frame.y.end if minimize else frame.y.start
+    bad = frame.y.end if report.minimize else frame.y.start
     medians = whiskers = ""
     for i, (n, row) in enumerate(zip(best_of.sizes, best_of.quantiles, strict=True)):
         middle = frame.left + (i + 0.5) * width

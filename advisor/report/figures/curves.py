@@ -115,7 +115,7 @@ def _figure(
     _draw_marks(frame, evidence.marks, drawn)
     metrics = " and ".join(clean(s.metric) for s, _ in group)
     svg = frame.render(f"{metrics} over training steps of {count(len(order), 'trial')}")
-    notes = (*_clipped(limits, drawn), *_omitted(group, evidence, trials))
+    notes: tuple[Message | str, ...] = (*_clipped(limits, drawn), *_omitted(group, evidence, trials))
     return Figure(svg=svg, caption=caption, legend=_legend(report, group, order), notes=notes)
 
 

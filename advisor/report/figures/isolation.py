@@ -23,14 +23,13 @@ _MIN_WIDTH = 8.0
 def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
     """Draw the best trial of each slice as a dot, and the distribution of the best of equally many trials as a bar."""
     objective = report.spec.objective
-    minimize = objective.direction == "minimize"
     known = np.array([v for s in isolation.slices for v in (s.value, *s.quantiles) if v is not None] or [math.nan])
     visible = [v for s in isolation.slices for v in (s.value, s.quantiles[1]) if v is not None]
     frame = Frame()
-    frame.fit_y(reaching(objective_limits(known, minimize=minimize), visible))
+    frame.fit_y(reaching(objective_limits(known, minimize=report.minimize), visible))
     frame.y_axis(f"best {objective.metric}")
     numeric = _draw_x_axis(frame, report, isolation)
-    bad = frame.y.end if minimize else frame.y.start
+    bad = frame.y.end if report.minimize else frame.y.start
     spots, boxes, medians = {}, "", ""
     for i, part in enumerate(isolation.slices):
         start, end = _extent(frame, part, i, len(isolation.slices), numeric=numeric)
@@ -49,7 +48,7 @@ def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
         Key("k-box", "5 to 95 % by chance"),
     )
     svg = frame.render(f"Best {clean(objective.metric)} for each {clean(isolation.parameter)}")
-    return Figure(svg=svg, caption=_caption(isolation, minimize=minimize), legend=legend)
+    return Figure(svg=svg, caption=_caption(isolation, minimize=report.minimize), legend=legend)
 
 
 def _draw_x_axis(frame: Frame, report: ReportData, isolation: Isolation) -> bool:

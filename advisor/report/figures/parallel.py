@@ -39,7 +39,7 @@ _Axis = Callable[[TrialRow], float | None]
 def parallel_figure(report: ReportData) -> Figure | None:
     """Draw the figure; None with fewer than two hyperparameters or MIN_TRIALS trials that ended."""
     names = _names(report)
-    ranked, failed = _ranked(report)
+    ranked, failed = report.ranked, [(i, r) for i, r in enumerate(report.figures.trials) if r.failed]
     total = len(ranked) + len(failed)
     if len(names) < 2 or total < MIN_TRIALS:
         return None
@@ -82,15 +82,6 @@ def _names(report: ReportData) -> list[str]:
     share = {s.parameters[0]: s.share for s in report.figures.importances.each}
     top = sorted(names, key=lambda n: -share.get(n, 0.0))[:MAX_AXES]
     return [n for n in names if n in top]
-
-
-def _ranked(report: ReportData) -> tuple[list[_Row], list[_Row]]:
-    """Return the trials with a result, best first, and the failed ones."""
-    sign = 1 if report.spec.objective.direction == "minimize" else -1
-    rows = list(enumerate(report.figures.trials))
-    fine = [r for r in rows if r[1].feasible and r[1].best is not None]
-    failed = [r for r in rows if r[1].failed]
-    return sorted(fine, key=lambda r: (sign * (r[1].best or 0.0), r[0])), failed
 
 
 def _evenly(rows: Sequence[_Row], limit: int) -> Sequence[_Row]:
@@ -140,7 +131,7 @@ def _limits(domain: Parameter, values: Sequence[float]) -> Limits:
 
 def _objective_axis(frame: Frame, report: ReportData, ranked: Sequence[_Row], at: float, *, raised: bool) -> _Axis:
     """Draw the axis of the result, better upwards; failed trials end at the bottom."""
-    minimize, bottom = report.spec.objective.direction == "minimize", frame.height - _BOTTOM
+    minimize, bottom = report.minimize, frame.height - _BOTTOM
     values = np.array([row.best for _, row in ranked if row.best is not None] or [math.nan])
     limits = objective_limits(values, minimize=minimize)
     scale = limits.scale(_TOP, bottom) if minimize else limits.scale(bottom, _TOP)

@@ -73,11 +73,7 @@ def _bars(report: ReportData, name: str, before: Parameter | None, after: Parame
     frame = Frame(height=_HEIGHT)
     _bar(frame, scale, before, 3, 6, "old")
     _bar(frame, scale, after, 10, 8, "new same" if _same(before, after) else "new")
-    sign = 1 if report.spec.objective.direction == "minimize" else -1
-    ranked = sorted(
-        (r for r in report.figures.trials if r.feasible and r.best is not None), key=lambda r: sign * (r.best or 0.0)
-    )
-    values = [as_number(r.params.get(name, "")) for r in ranked[:BEST_TRIALS]]
+    values = [as_number(row.params.get(name, "")) for _, row in report.ranked[:BEST_TRIALS]]
     ticks = [scale(v) for v in values if scale.takes(v)]
     if ticks:
         frame.add("path", "tick", d="".join(f"M{fmt(x)} 0v21" for x in ticks))

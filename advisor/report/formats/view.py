@@ -169,12 +169,10 @@ def _as_run(report: ReportData) -> StudySpec:
 
 
 def ranked(report: ReportData) -> list[tuple[int, TrialRow]]:
-    """Return (index, trial) of all trials, the best first, failed ones last."""
-    sign = 1 if report.spec.objective.direction == "minimize" else -1
-    return sorted(
-        enumerate(report.figures.trials),
-        key=lambda item: (not item[1].feasible, sign * (item[1].best or 0.0) if item[1].feasible else 0.0, item[0]),
-    )
+    """Return (index, trial) of all trials, the best first, those without a result last."""
+    rows = report.ranked
+    known = {i for i, _ in rows}
+    return [*rows, *((i, t) for i, t in enumerate(report.figures.trials) if i not in known)]
 
 
 def table(report: ReportData) -> tuple[tuple[int, TrialRow], ...]:

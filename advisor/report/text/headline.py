@@ -60,7 +60,7 @@ def best_sentence(report: ReportData) -> Message:
     metric, failed = Name(report.spec.objective.metric), _failed(report)
     if best is None:
         return say("No trial has a value of {metric}.{failed}", metric=metric, failed=failed)
-    rank = "lowest" if report.spec.objective.direction == "minimize" else "highest"
+    rank = "lowest" if report.minimize else "highest"
     source = f"the {rank} of {counts.feasible:,} trials with a result"
     return say(
         "The best {metric} is {value}, {source}{settings}.{failed}",
@@ -104,7 +104,7 @@ def certainty(report: ReportData) -> Message:
     best, spread = report.best, report.spread
     if best is None:
         return Message(())
-    values = _ranked_values(report)
+    values = [t.best for _, t in report.ranked if t.best is not None]
     lead = abs(values[1] - values[0]) if len(values) > 1 else None
     if spread is None and lead is None:
         return say("One trial cannot show how much of its result is chance.")
@@ -124,11 +124,6 @@ def certainty(report: ReportData) -> Message:
     )
 
 
-def _ranked_values(report: ReportData) -> list[float]:
-    values = [t.best for t in report.figures.trials if t.feasible and t.best is not None]
-    return sorted(values, reverse=report.spec.objective.direction == "maximize")
-
-
 def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
     """Return (label, value, note) of the five figures under the headline."""
     searched = len(report.spec.searched)
@@ -143,11 +138,11 @@ def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
 
 
 def _best_figure(report: ReportData) -> tuple[str, str, str]:
-    best, values = report.best, _ranked_values(report)
+    best, ranked = report.best, report.ranked
     if report.spread is not None:
         note = f"repeats vary by {number(report.spread.deviation, 2)}"
-    elif len(values) > 1:
-        note = f"next best {number(values[1])}"
+    elif len(ranked) > 1:
+        note = f"next best {number(ranked[1][1].best)}"
     else:
         note = "the only result" if best else "no trial with a result"
     return f"Best {shorten(report.spec.objective.metric, 36)}", number(best.value if best else None), note

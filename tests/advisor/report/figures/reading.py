@@ -39,3 +39,21 @@ def drawn(figure: Figure, cls: str) -> Iterator[int]:
 def values(scale: str) -> Scale:
     kind, low, high, start, end = scale.split(" ")
     return Scale(float(low), float(high), float(start), float(end), kind == "log")
+
+
+def scales(figure: Figure) -> tuple[Scale, Scale]:
+    """The horizontal and the vertical scale."""
+    svg = root(figure)
+    return values(svg.get("data-x") or ""), values(svg.get("data-y") or "")
+
+
+def vertices(path: str) -> list[tuple[float, float]]:
+    """The absolute points of a polyline in relative coordinates."""
+    x = y = 0.0
+    found = []
+    for command, rest in re.findall(r"([MlhvL])([^MlhvL]*)", path):
+        n = [float(v) for v in re.findall(r"-?(?:\d+\.?\d*|\.\d+)", rest)]
+        dx, dy = {"h": (n[0], 0.0), "v": (0.0, n[0])}.get(command, (n[0], n[-1]))
+        x, y = (dx, dy) if command == "M" else (x + dx, y + dy)
+        found.append((x, y))
+    return found

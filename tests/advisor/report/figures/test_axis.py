@@ -10,13 +10,13 @@ from advisor.model.evidence import AxisEvidence
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.report import Report
 from advisor.report.figures.axis import MAX_DOTS, axis_figure
-from tests.advisor.report.figures.reading import drawn, paths, points, root, trials, values
+from tests.advisor.report.figures.reading import drawn, paths, points, root, scales, trials
 from tests.advisor.report.studies import make_report, make_study
 
 
 def test_dots_stand_where_the_trials_are(report: Report) -> None:
     figure = axis_figure(report, AxisEvidence(parameter="learning_rate", caption="c"), own=True)
-    x, y = values(root(figure).get("data-x") or ""), values(root(figure).get("data-y") or "")
+    x, y = scales(figure)
     (path,) = paths(figure, "pts")[:1]
     for index, (px, py) in zip(trials(path), points(path), strict=True):
         row = report.figures.trials[index]
@@ -37,7 +37,7 @@ def test_the_declared_range_is_drawn_and_the_next_over_it(report: Report) -> Non
     figure = axis_figure(
         report, AxisEvidence(parameter="weight_decay", caption="c", next_low=1e-8, next_high=0.01), own=True
     )
-    scale = values(root(figure).get("data-x") or "")
+    scale, _ = scales(figure)
     assert scale.low < 1e-8
     bounds = sorted(points(p)[0][0] for p in paths(figure, "bound"))
     assert bounds == pytest.approx([scale(1e-6), scale(0.1)], abs=0.06)

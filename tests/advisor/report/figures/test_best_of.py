@@ -6,13 +6,13 @@ import pytest
 
 from advisor.report import Report
 from advisor.report.figures.best_of import best_of_figure
-from tests.advisor.report.figures.reading import paths, points, root, values
+from tests.advisor.report.figures.reading import paths, points, scales
 
 
 def test_best_of_boxes_stand_where_the_quantiles_are(report: Report) -> None:
     found = report.figures.best_of
     assert found is not None
     figure = best_of_figure(report, found)
-    y = values(root(figure).get("data-y") or "")
+    _, y = scales(figure)
     medians = [at for path in paths(figure, "iso") for _, at in points(path)]
     assert medians == pytest.approx([y(row[2]) for row in found.quantiles if row[2] is not None], abs=0.06)

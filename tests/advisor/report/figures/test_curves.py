@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from advisor.model.study import Study
 from advisor.report import Report
 from advisor.report.figures.curves import curve_figures, curve_path
 from advisor.report.plot_data.scale import Scale
-from tests.advisor.report.figures.reading import paths, root, values
+from tests.advisor.report.figures.reading import paths, root, scales, vertices
 from tests.advisor.report.studies import make_report, make_study
 
 
@@ -27,11 +26,7 @@ def test_a_rough_curve_keeps_its_peaks() -> None:
     x, y = Scale(0, 3999, 0, 500), Scale(-50, 50, 250, 0)
     path = curve_path(range(4000), levels.tolist(), x, y)
     assert len(path) < 2500
-    at, heights = 0.0, []
-    for command, rest in re.findall(r"([MlhvL])([^MlhvL]*)", path):
-        n = [float(v) for v in re.findall(r"-?(?:\d+\.?\d*|\.\d+)", rest)]
-        at = n[1] if command == "M" else at + (n[-1] if command in "lv" else 0)
-        heights.append(at)
+    heights = [at for _, at in vertices(path)]
     assert min(heights) == pytest.approx(y(49), abs=0.6)
     assert max(heights) == pytest.approx(y(-49), abs=0.6)
 
@@ -40,18 +35,13 @@ def test_curves_end_where_the_data_ends(report: Report) -> None:
     trial = report.figures.best_trials[0]
     (figure,) = curve_figures(report, CurveEvidence(metrics=("validation/error",), caption="c", trials=(trial,)))
     (path,) = paths(figure, "crv")
-    x, y = values(root(figure).get("data-x") or ""), values(root(figure).get("data-y") or "")
-    at_x = at_y = 0.0
-    for command, rest in re.findall(r"([Mlhv])([^Mlhv]*)", path.get("d") or ""):
-        n = [float(v) for v in re.findall(r"-?(?:\d+\.?\d*|\.\d+)", rest)]
-        if command == "M":
-            at_x, at_y = n
-        at_x += n[0] if command in "lh" else 0
-        at_y += n[-1] if command in "lv" else 0
+    x, y = scales(figure)
     last = next(
         c for s in report.figures.curves if s.metric == "validation/error" for c in s.curves if c.trial == trial
     )
-    assert [at_x, at_y] == pytest.approx([x(last.steps[-1]), y(last.values[-1] or 0)], abs=0.11)
+    assert list(vertices(path.get("d") or "")[-1]) == pytest.approx(
+        [x(last.steps[-1]), y(last.values[-1] or 0)], abs=0.11
+    )
 
 
 def naming_all(study: Study, *metrics: str) -> list[Verdict]:
@@ -104,12 +94,7 @@ def test_marks_that_lie_together_are_labelled_once(report: Report) -> None:
 def test_a_straightened_curve_misses_no_point_by_more_than_a_pixel(levels: list[float]) -> None:
     steps = list(range(len(levels)))
     x, y = Scale(0, len(levels) - 1, 0, 500), Scale(-50, 50, 250, 0)
-    at, places = (0.0, 0.0), []
-    for command, rest in re.findall(r"([MlhvL])([^MlhvL]*)", curve_path(steps, levels, x, y)):
-        n = [float(v) for v in re.findall(r"-?(?:\d+\.?\d*|\.\d+)", rest)]
-        dx, dy = {"h": (n[0], 0.0), "v": (0.0, n[0])}.get(command, (n[0], n[-1]))
-        at = (dx, dy) if command == "M" else (at[0] + dx, at[1] + dy)
-        places.append(at)
+    places = vertices(curve_path(steps, levels, x, y))
     line = np.array(places if len(places) > 1 else places * 2)
     ends, moves = line[:-1], np.diff(line, axis=0)
     for step, level in zip(steps, levels, strict=True):

@@ -6,13 +6,13 @@ import pytest
 
 from advisor.report import Report
 from advisor.report.figures.isolation import isolation_figure
-from tests.advisor.report.figures.reading import drawn, paths, points, root, values
+from tests.advisor.report.figures.reading import drawn, paths, points, scales
 
 
 def test_isolation_dots_are_the_best_of_their_slice(report: Report) -> None:
     for isolation in report.figures.isolations:
         figure = isolation_figure(report, isolation)
-        y = values(root(figure).get("data-y") or "")
+        _, y = scales(figure)
         shown = [report.figures.trials[t] for t in drawn(figure, "pts")]
         assert [r.id for r in shown] == [s.best for s in isolation.slices if s.best is not None]
         (dots,) = paths(figure, "pts")
