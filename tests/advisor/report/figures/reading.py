@@ -42,9 +42,9 @@ def values(scale: str) -> Scale:
 
 
 def scales(figure: Figure) -> tuple[Scale, Scale]:
-    """The horizontal and the vertical scale."""
+    """The horizontal and the vertical scale; a missing one is the identity."""
     svg = root(figure)
-    return values(svg.get("data-x") or ""), values(svg.get("data-y") or "")
+    return values(svg.get("data-x", "lin 0 1 0 1")), values(svg.get("data-y", "lin 0 1 0 1"))
 
 
 def vertices(path: str) -> list[tuple[float, float]]:
