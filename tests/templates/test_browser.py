@@ -134,7 +134,7 @@ def test_it_is_complete_without_javascript(open_page: Open, page_file: Path, rep
     page, trouble = open_page(page_file, java_script_enabled=False)
     assert trouble == []
     text = page.locator("body").inner_text()
-    assert report.findings[0].message in text
+    assert str(report.findings[0].message) in text
     assert page.locator(".plot > svg").count() >= 12
     assert page.locator("#trials tbody tr").count() == 200
     assert page.locator("#theme").is_visible() is False

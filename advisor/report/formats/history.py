@@ -53,7 +53,7 @@ def render_markdown(histories: Sequence[History], rates: Sequence[HitRate], line
 
 
 def _rates_title(lineages: int) -> str:
-    return f"Predictions that came true, over {count(lineages, 'lineage')}"
+    return f"How often predictions came true, over {count(lineages, 'lineage')}"
 
 
 def _title(history: History) -> str:
