@@ -184,7 +184,7 @@ def test_pointing_at_a_trial_names_it_and_rings_it_in_all_plots(
     assert page.locator(".ring").count() == 0
 
 
-def test_a_plot_that_refers_to_another_looks_like_it(open_page: Open, page_file: Path) -> None:
+def test_shared_parts_of_plots_have_the_same_place(open_page: Open, page_file: Path) -> None:
     page, _ = open_page(page_file)
     page.evaluate(OPEN_ALL)
     boxes = page.evaluate("""() => [...document.querySelectorAll('.card use[href^="#axis"]')].map(use => {
@@ -196,7 +196,7 @@ def test_a_plot_that_refers_to_another_looks_like_it(open_page: Open, page_file:
         assert copy == pytest.approx(own, abs=1)
 
 
-def test_arrow_keys_step_through_points_and_say_them(open_page: Open, page_file: Path) -> None:
+def test_arrow_keys_step_through_points_and_announce_them(open_page: Open, page_file: Path) -> None:
     page, _ = open_page(page_file)
     svg = page.locator("#plots .group").first.locator("svg[role=img]").first
     svg.focus()
@@ -210,35 +210,35 @@ def test_arrow_keys_step_through_points_and_say_them(open_page: Open, page_file:
     assert not page.locator(".tip").is_visible()
 
 
-def test_a_curve_tells_step_and_value(open_page: Open, page_file: Path, report: Report) -> None:
+def test_a_curve_announces_step_and_value(open_page: Open, page_file: Path, report: Report) -> None:
     page, _ = open_page(page_file)
     page.evaluate(OPEN_ALL)
     svg = page.locator("#plots .group", has_text="Training curves").locator("svg[role=img]").first
     svg.focus()
     page.keyboard.press("End")
-    said = page.locator("#live").inner_text()
-    found = re.search(r"step ([\d,]+): ([\d.]+)$", said)
-    assert found, said
+    announced = page.locator("#live").inner_text()
+    found = re.search(r"step ([\d,]+): ([\d.]+)$", announced)
+    assert found, announced
     curve = next(s for s in report.figures.curves if s.signal == "objective")
     ends = [c.values[-1] for c in curve.curves if c.trial in report.figures.best_trials]
     assert found[1] == "10,000"
     assert min(abs(float(found[2]) - (v or 0)) for v in ends) < 0.002
 
 
-def test_a_bar_tells_its_ends_and_its_count(open_page: Open, page_file: Path, report: Report) -> None:
+def test_a_bar_announces_its_ends_and_its_count(open_page: Open, page_file: Path, report: Report) -> None:
     page, _ = open_page(page_file)
     page.evaluate(OPEN_ALL)
     svg = page.locator("#plots .group", has_text="Best step").last.locator("svg[role=img]")
     svg.focus()
-    counts, said = [], ""
+    counts, announced = [], ""
     for _ in range(20):
         page.keyboard.press("ArrowRight")
-        if page.locator("#live").inner_text() == said:
+        if page.locator("#live").inner_text() == announced:
             break
-        said = page.locator("#live").inner_text()
-        counts.append(int(said.split("count: ")[1]))
+        announced = page.locator("#live").inner_text()
+        counts.append(int(announced.split("count: ")[1]))
     assert sum(counts) == len(best_positions(report))
-    assert said.startswith("95 to 100,")
+    assert announced.startswith("95 to 100,")
 
 
 def test_the_table_sorts_and_filters(open_page: Open, page_file: Path, report: Report) -> None:
@@ -265,7 +265,7 @@ def heights(page: Any, selector: str) -> list[list[float]]:
     )
 
 
-def test_a_row_shows_its_trials_curves_beside_the_best(open_page: Open, page_file: Path, report: Report) -> None:
+def test_a_row_shows_the_curves_of_its_trial_next_to_the_best(open_page: Open, page_file: Path, report: Report) -> None:
     page, trouble = open_page(page_file)
     assert not page.locator("#selected").is_visible()
     row = page.locator("#trials tbody tr").nth(30)
@@ -308,7 +308,7 @@ def test_a_point_shows_its_trials_curves_and_stays_ringed(open_page: Open, page_
     assert page.locator(".ring").count() == 0
 
 
-def test_any_trial_is_selected_with_the_keyboard_alone(open_page: Open, page_file: Path, report: Report) -> None:
+def test_any_trial_is_selected_with_the_keyboard(open_page: Open, page_file: Path, report: Report) -> None:
     page, _ = open_page(page_file)
     svg = page.locator("#plots .group").first.locator("svg[role=img]").first
     svg.focus()
@@ -336,7 +336,7 @@ def test_any_trial_is_selected_with_the_keyboard_alone(open_page: Open, page_fil
     assert "No trial name contains no such trial." in page.locator("#live").inner_text()
 
 
-def test_a_trial_that_no_table_lists_is_found_and_one_without_curves_leads_to_its_run(
+def test_an_unlisted_trial_is_found_and_links_to_its_run(
     open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from advisor.report.plot_data import compact_curves
@@ -382,7 +382,9 @@ def test_axe_finds_nothing(open_page: Open, page_file: Path, theme: str, width: 
 # --- the live report ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_live_page_takes_the_newer_report_at_the_same_place(open_page: Open, report: Report, page_file: Path) -> None:
+def test_a_live_page_shows_the_newer_report_at_the_same_position(
+    open_page: Open, report: Report, page_file: Path
+) -> None:
     from advisor.report.live import LiveReport
 
     with LiveReport() as live:
@@ -416,7 +418,7 @@ def test_a_live_page_takes_the_newer_report_at_the_same_place(open_page: Open, r
     assert [t for t in trouble if not t.startswith(live.url) and "ERR_CONNECTION_REFUSED" not in t] == []
 
 
-def test_names_lead_to_their_runs_where_the_store_is_a_server(open_page: Open, report: Report, tmp_path: Path) -> None:
+def test_names_link_to_their_runs_if_the_store_is_a_server(open_page: Open, report: Report, tmp_path: Path) -> None:
     linked = report.model_copy(update={"runs_url": "http://localhost:5000/#/experiments/1/runs/"})
     page, trouble = open_page(write(tmp_path, linked.to_html()))
     links = page.locator("#trials tbody th a")

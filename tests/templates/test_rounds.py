@@ -49,7 +49,7 @@ def with_rounds() -> Report:
     return make_report(make_study()).model_copy(update={"history": history})
 
 
-def test_the_page_says_what_became_of_each_prediction() -> None:
+def test_the_page_judges_each_prediction() -> None:
     page = with_rounds().to_html()
     for text in ("undecided", "did not", "curve-saturated: 1 of 2 came true (50 %, predicted 90 %); 1 undecided"):
         assert text in page
@@ -61,7 +61,7 @@ def test_a_study_without_earlier_rounds_has_no_such_section() -> None:
     assert 'id="rounds"' not in make_report(make_study()).to_html()
 
 
-def test_markdown_says_it_in_two_lines() -> None:
+def test_markdown_has_two_lines_on_the_rounds() -> None:
     text = with_rounds().to_markdown()
     assert "Round 2: 12 trials, and 3 from earlier rounds that lie in this space" in text
     assert "1 of 2 came true" in text

@@ -1,4 +1,4 @@
-"""Studies and findings made by hand: every kind of evidence and of change, and names that nobody should trust."""
+"""Synthetic studies and findings with every kind of evidence and of change."""
 
 from __future__ import annotations
 

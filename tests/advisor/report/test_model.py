@@ -12,7 +12,7 @@ def test_findings_come_in_the_order_of_priority(report: Report) -> None:
     assert [f.goal for f in report.findings] == ["stability", "boundary", "sampling", "steps"]
 
 
-def test_what_is_left_to_a_later_study_comes_last(report: Report) -> None:
+def test_deferred_findings_come_last(report: Report) -> None:
     first = next(f for f in report.findings if f.severity != "critical")
     put_off = Deferred(rule=first.rule, message=first.message, reason="it would blur the goal")
     again = report.model_copy(update={"deferred": (put_off,)})
@@ -22,7 +22,7 @@ def test_what_is_left_to_a_later_study_comes_last(report: Report) -> None:
     assert len(again.findings) == len(report.findings)
 
 
-def test_a_cause_comes_first_and_what_it_explains_right_below_it() -> None:
+def test_a_cause_is_followed_by_the_findings_that_it_explains() -> None:
     made = explained_report()
     assert [f.rule for f in made.findings][:2] == ["stability-spikes", "space-insensitive"]
     assert [f.rule for f in made.heads] == ["stability-spikes", "space-boundary", "step-position"]
@@ -30,7 +30,7 @@ def test_a_cause_comes_first_and_what_it_explains_right_below_it() -> None:
     assert made.reason_deferred(made.findings[1]) is not None
 
 
-def test_remarks_come_after_what_is_to_be_done() -> None:
+def test_notes_come_after_findings_that_need_action() -> None:
     study = make_study(12, dense=False)
     one, two = (v.findings[0] for v in make_verdicts(study)[2:4])
     made = make_report(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.report import Report
 
 
-def test_it_shows_itself_in_a_notebook(report: Report) -> None:
+def test_a_notebook_displays_it_in_a_frame(report: Report) -> None:
     shown = report._repr_html_()
     assert shown.startswith("<iframe")
     assert "<script" not in shown

@@ -39,7 +39,7 @@ def test_every_caption_is_one_result_with_a_number(report: Report) -> None:
             assert str(figure.caption).rstrip().endswith(".")
 
 
-def test_everything_is_inside_the_picture(report: Report) -> None:
+def test_everything_is_inside_the_figure(report: Report) -> None:
     for figure in (f for g in groups(report) for f in g.figures):
         height = float((root(figure).get("viewBox") or "").split()[3])
         for element in root(figure).iter("path"):
@@ -48,7 +48,7 @@ def test_everything_is_inside_the_picture(report: Report) -> None:
                 assert -1 <= y <= height + 1
 
 
-def test_every_picture_says_what_it_shows_and_has_no_inline_style(report: Report) -> None:
+def test_every_figure_has_a_title_and_a_caption_but_no_inline_style(report: Report) -> None:
     for figure in (f for g in groups(report) for f in g.figures):
         svg = root(figure)
         assert svg.get("role") == "img"
@@ -59,7 +59,7 @@ def test_every_picture_says_what_it_shows_and_has_no_inline_style(report: Report
         assert " style=" not in str(figure.svg)
 
 
-def test_the_clip_line_is_drawn_where_the_best_trials_clip() -> None:
+def test_the_clipping_threshold_of_the_best_trials_is_marked() -> None:
     study = make_study(40)
     clipped = [dataclasses.replace(t, facts={"grad_clip_norm": "1.5"}) for t in study.trials]
     report = make_report(dataclasses.replace(study, trials=tuple(clipped)), ())

@@ -14,7 +14,7 @@ from tests.advisor.report.figures.reading import drawn, paths, points, root, sca
 from tests.advisor.report.studies import make_report, make_study
 
 
-def test_dots_stand_where_the_trials_are(report: Report) -> None:
+def test_dots_are_at_the_values_of_the_trials(report: Report) -> None:
     figure = axis_figure(report, AxisEvidence(parameter="learning_rate", caption="c"), own=True)
     x, y = scales(figure)
     (path,) = paths(figure, "pts")[:1]
@@ -46,7 +46,7 @@ def test_the_declared_range_is_drawn_and_the_next_over_it(report: Report) -> Non
     assert float(band.get("x") or 0) + float(band.get("width") or 0) == pytest.approx(scale(0.01), abs=0.12)
 
 
-def test_plots_of_a_hyperparameter_share_what_is_the_same_in_them(report: Report) -> None:
+def test_plots_of_a_hyperparameter_share_axes_and_dots(report: Report) -> None:
     named = tuple(report.figures.best_trials)
     own = axis_figure(report, AxisEvidence(parameter="learning_rate", caption="c"), own=True)
     other = axis_figure(report, AxisEvidence(parameter="learning_rate", caption="c", trials=named))
@@ -69,7 +69,7 @@ def test_thousands_of_dots_are_thinned_but_never_the_best_or_the_failed() -> Non
     assert any("dots are drawn" in note for note in figure.notes)
 
 
-def test_values_that_cannot_stand_on_the_axis_are_counted_not_drawn() -> None:
+def test_values_that_do_not_fit_on_the_axis_are_counted_not_drawn() -> None:
     spec = StudySpec(
         study="s",
         objective=Objective(metric="loss", direction="minimize"),
@@ -84,7 +84,7 @@ def test_values_that_cannot_stand_on_the_axis_are_counted_not_drawn() -> None:
     assert any("3 trials have no value of lr" in note for note in figure.notes)
 
 
-def test_choices_stand_in_columns_of_their_own(report: Report) -> None:
+def test_each_choice_has_a_column(report: Report) -> None:
     figure = axis_figure(report, AxisEvidence(parameter="optimizer", caption="c"), own=True)
     by_choice: dict[object, list[float]] = {}
     for path in paths(figure, "pts"):
@@ -96,6 +96,6 @@ def test_choices_stand_in_columns_of_their_own(report: Report) -> None:
     assert all(a[1] < b[0] for a, b in pairwise(spans))
 
 
-def test_a_parameter_that_nobody_knows_draws_an_empty_plot(report: Report) -> None:
+def test_an_unknown_parameter_draws_an_empty_plot(report: Report) -> None:
     figure = axis_figure(report, AxisEvidence(parameter="no such", caption="c"), own=True)
     assert not list(drawn(figure, "pts"))

@@ -6,7 +6,7 @@ from advisor.report.figures.batch import speed_figure, target_figures
 from advisor.report.plot_data.model import Needed, Speed, ToTarget
 
 
-def test_throughput_and_target_say_which_size_is_best() -> None:
+def test_captions_name_the_best_batch_size() -> None:
     speeds = [
         Speed(batch_size=s, examples_per_s=v, low=0.9 * v, high=None, trials=()) for s, v in ((32, 1e3), (64, 1.5e3))
     ]

@@ -9,7 +9,7 @@ from advisor.report.figures.best_of import best_of_figure
 from tests.advisor.report.figures.reading import paths, points, scales
 
 
-def test_best_of_boxes_stand_where_the_quantiles_are(report: Report) -> None:
+def test_boxes_are_at_the_quantiles(report: Report) -> None:
     found = report.figures.best_of
     assert found is not None
     figure = best_of_figure(report, found)

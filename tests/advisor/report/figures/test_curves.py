@@ -68,7 +68,7 @@ def test_clipped_values_are_mentioned() -> None:
     assert "Gaps are values that are not finite." in notes
 
 
-def test_one_quantity_on_two_sets_of_data_shares_a_plot_and_two_quantities_do_not(report: Report) -> None:
+def test_one_quantity_on_two_data_sets_shares_a_plot_and_two_quantities_do_not(report: Report) -> None:
     trials = report.figures.best_trials[:1]
     apart = CurveEvidence(metrics=("train/loss", "train/grad_norm"), caption="c", trials=trials)
     assert len(curve_figures(report, apart)) == 2
@@ -80,7 +80,7 @@ def test_one_quantity_on_two_sets_of_data_shares_a_plot_and_two_quantities_do_no
     assert len(paths(figure, "d1")) == 3
 
 
-def test_marks_that_lie_together_are_labelled_once(report: Report) -> None:
+def test_equal_labels_are_written_once(report: Report) -> None:
     trials = report.figures.best_trials
     marks = tuple(Mark(trial=t, step=5000, label="best level") for t in trials)
     evidence = CurveEvidence(metrics=("validation/error",), caption="c", trials=trials, marks=marks)
@@ -91,7 +91,7 @@ def test_marks_that_lie_together_are_labelled_once(report: Report) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.floats(-50, 50), min_size=2, max_size=80))
-def test_a_straightened_curve_misses_no_point_by_more_than_a_pixel(levels: list[float]) -> None:
+def test_a_straightened_curve_stays_within_a_pixel_of_every_point(levels: list[float]) -> None:
     steps = list(range(len(levels)))
     x, y = Scale(0, len(levels) - 1, 0, 500), Scale(-50, 50, 250, 0)
     places = vertices(curve_path(steps, levels, x, y))
@@ -114,11 +114,11 @@ def test_a_straightened_curve_misses_no_point_by_more_than_a_pixel(levels: list[
         ([1, None, 1], "M0 200h0M200 200h0"),
     ],
 )
-def test_what_stays_off_the_scale_is_no_plateau_at_its_edge(levels: list[float | None], path: str) -> None:
+def test_values_outside_the_scale_are_not_drawn_as_a_plateau(levels: list[float | None], path: str) -> None:
     assert curve_path(range(len(levels)), levels, Scale(0, 5, 0, 500), Scale(0, 5, 250, 0)) == path
 
 
-def test_a_straight_line_takes_two_points() -> None:
+def test_a_straight_line_has_two_points() -> None:
     steps = list(range(1000))
     path = curve_path(steps, [0.1 * s for s in steps], Scale(0, 999, 0, 500), Scale(0, 99.9, 250, 0))
     assert path == "M0 250l500-250"

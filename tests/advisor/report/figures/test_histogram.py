@@ -11,7 +11,7 @@ from advisor.report.figures.histogram import best_step_figure, histogram_figure
 from tests.advisor.report.figures.reading import paths, root
 
 
-def test_bars_add_up_and_marks_are_labelled() -> None:
+def test_empty_bins_have_no_bar_and_marks_are_labelled() -> None:
     evidence = HistogramEvidence(
         quantity="q", caption="c", edges=(0, 1, 2, 3), counts=(5, 0, 2), lines=(Line(value=2.5, label="half <b>"),)
     )
@@ -25,7 +25,7 @@ def test_bars_add_up_and_marks_are_labelled() -> None:
 @pytest.mark.parametrize(
     ("edges", "counts"), [((), ()), ((0.0,), ()), ((0.0, math.inf), (1,)), ((1.0, 0.0), (1,)), ((0.0, 1.0), (1, 2))]
 )
-def test_a_histogram_that_cannot_be_drawn_is_left_out(edges: tuple[float, ...], counts: tuple[int, ...]) -> None:
+def test_an_invalid_histogram_is_omitted(edges: tuple[float, ...], counts: tuple[int, ...]) -> None:
     assert histogram_figure(HistogramEvidence(quantity="q", caption="c", edges=edges, counts=counts)) is None
 
 

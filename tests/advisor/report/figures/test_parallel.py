@@ -8,7 +8,7 @@ from tests.advisor.report.figures.reading import drawn
 from tests.advisor.report.studies import default_spec, make_report, make_study
 
 
-def test_all_of_200_trials_are_lines_and_the_best_tenth_stands_out(report: Report) -> None:
+def test_all_of_200_trials_are_lines_and_the_best_tenth_is_highlighted(report: Report) -> None:
     figure = parallel_figure(report)
     assert figure is not None
     shown = list(drawn(figure, "pc"))

@@ -24,7 +24,7 @@ def strict(text: str) -> dict[str, object]:
     return loaded
 
 
-def test_findings_json_has_the_keys_that_other_tools_read(report: Report) -> None:
+def test_it_has_the_keys_that_other_tools_read(report: Report) -> None:
     data = strict(report.to_json())
     assert data["schema"] == 1
     assert data["study"] == "cifar-resnet50"
@@ -42,7 +42,7 @@ def test_findings_json_has_the_keys_that_other_tools_read(report: Report) -> Non
     assert "figures" not in data
 
 
-def test_findings_json_obeys_its_schema(report: Report) -> None:
+def test_it_matches_its_schema(report: Report) -> None:
     schema = findings_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(strict(report.to_json()), schema)
@@ -57,7 +57,7 @@ def test_findings_json_obeys_its_schema(report: Report) -> None:
         (("next", 0, "file"), None),
     ],
 )
-def test_the_schema_refuses_what_breaks_the_contract(
+def test_the_schema_rejects_violations_of_the_contract(
     report: Report, path: tuple[str | int, ...], value: object
 ) -> None:
     data = strict(report.to_json())
@@ -69,7 +69,7 @@ def test_the_schema_refuses_what_breaks_the_contract(
         jsonschema.validate(data, findings_schema())
 
 
-def test_numbers_that_are_not_finite_become_null_and_still_obey_the_schema(study: Study) -> None:
+def test_numbers_that_are_not_finite_become_null(study: Study) -> None:
     wild = Finding(
         rule="space-boundary",
         goal="boundary",
@@ -91,13 +91,13 @@ def test_numbers_that_are_not_finite_become_null_and_still_obey_the_schema(study
     assert "How we know" in made.to_html()
 
 
-def test_findings_json_says_what_explains_a_finding() -> None:
+def test_it_names_the_cause_of_a_finding() -> None:
     made = explained_report()
     data = strict(made.to_json())
     jsonschema.validate(data, findings_schema())
-    said = {v["rule"]: f["explained_by"] for v in data["verdicts"] for f in v["findings"]}
-    assert said["stability-spikes"] is None
-    assert said["space-insensitive"] == {
+    cause_of = {v["rule"]: f["explained_by"] for v in data["verdicts"] for f in v["findings"]}
+    assert cause_of["stability-spikes"] is None
+    assert cause_of["space-insensitive"] == {
         "rule": "stability-spikes",
         "subject": "train/grad_norm",
         "side": None,

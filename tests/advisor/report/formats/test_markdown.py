@@ -13,7 +13,7 @@ from advisor.report.formats.markdown import md
 from tests.templates.hostile import CORPUS, hostile_report
 
 
-def test_markdown_says_what_the_page_says(report: Report) -> None:
+def test_markdown_has_the_contents_of_the_page(report: Report) -> None:
     text = report.to_markdown()
     assert text.startswith("## Clip the gradient norm at 1.62, its 90th percentile")
     for finding in report.findings:
@@ -23,7 +23,7 @@ def test_markdown_says_what_the_page_says(report: Report) -> None:
     assert "- `input-bound`: no trial logged how long it waits for data." in text
 
 
-def test_a_comment_shows_a_screen_and_folds_the_rest_away(report: Report) -> None:
+def test_a_comment_shows_one_screen_and_folds_the_rest(report: Report) -> None:
     shown, _, folded = report.to_markdown().partition("<details>")
     assert len(shown.splitlines()) < 40
     for head in report.heads:
@@ -62,5 +62,5 @@ def test_a_hostile_study_has_no_tag_in_its_markdown() -> None:
 
 
 @pytest.mark.parametrize(("text", "safe"), [("- x", "\\- x"), ("1. x", "1\\. x"), ("0.5 x", "0.5 x"), ("a_b", "a\\_b")])
-def test_lists_are_not_begun_by_accident(text: str, safe: str) -> None:
+def test_text_never_starts_a_list(text: str, safe: str) -> None:
     assert md(text) == safe

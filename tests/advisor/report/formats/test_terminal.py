@@ -23,7 +23,7 @@ def printed(report: Report, *, terminal: bool = False, encoding: str = "utf-8") 
     return raw.getvalue().decode(encoding)
 
 
-def test_the_terminal_says_the_main_points(report: Report) -> None:
+def test_the_terminal_shows_the_main_points(report: Report) -> None:
     text = printed(report)
     assert text.startswith("Clip the gradient norm at 1.62")
     for finding in report.findings:
@@ -53,7 +53,7 @@ def test_no_name_controls_the_terminal(terminal: bool) -> None:
         assert ":smile:" in text
 
 
-def test_a_terminal_and_markdown_show_it_below_its_cause() -> None:
+def test_an_explained_finding_is_below_its_cause() -> None:
     made = explained_report()
     console = Console(file=io.StringIO(), width=400)
     print_report(made, console)

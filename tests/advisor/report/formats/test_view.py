@@ -9,7 +9,7 @@ from advisor.report.formats import view
 from tests.advisor.report.studies import make_report, make_study
 
 
-def test_the_study_sheet_says_how_to_run_the_best_trial_again() -> None:
+def test_the_study_sheet_tells_how_to_reproduce_the_best_trial() -> None:
     study = make_study(trials=5)
     facts = {"command": "python train.py", "git_commit": "0123456789abcdef", "git_dirty": "false"}
     noted = Study(

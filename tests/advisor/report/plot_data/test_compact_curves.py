@@ -1,4 +1,4 @@
-"""Every trial's curves on the page: small, with every spike, and saying what they are not."""
+"""Encoded curves of every trial: few characters, every spike kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.advisor.report.studies import block, make_report, make_study
 
 
 def one(values: list[float], *, others: int = 0, steps: list[int] | None = None) -> tuple[Study, CompactCurves]:
-    """A study whose first trial has these values of the objective, and the sketches of it."""
+    """A study whose first trial has these values of the objective, and its encoded curves."""
     made = make_study(1 + others, dense=False, statuses=dict.fromkeys(range(1 + others), "complete"))
     at = list(range(1, len(values) + 1)) if steps is None else steps
     metric = made.spec.objective.metric
@@ -37,7 +37,7 @@ def read(drawn: CompactCurves, trial: int = 0) -> list[list[float]]:
     return columns
 
 
-def test_each_column_has_its_least_and_largest_value_in_their_order() -> None:
+def test_each_column_has_its_minimum_and_maximum_in_order() -> None:
     rng = np.random.default_rng(0)
     values = rng.uniform(1.0, 2.0, 1000)
     _, drawn = one(values.tolist())
@@ -48,20 +48,20 @@ def test_each_column_has_its_least_and_largest_value_in_their_order() -> None:
         assert shown == pytest.approx([inside[first], inside[second]], abs=0.51 * (drawn.high - drawn.low) / 83)
 
 
-def test_gaps_stay_gaps_and_what_was_not_logged_is_left_open() -> None:
+def test_gaps_and_empty_columns_stay_empty() -> None:
     _, drawn = one([1.0, 1.2, math.nan, math.inf, 1.1], steps=[1, 250, 500, 750, 1000])
     found = read(drawn)
     assert [len(column) for column in found].count(1) == 5
     assert [math.isnan(v) for column in found for v in column] == [False, False, True, True, False]
 
 
-def test_values_beyond_the_axis_run_along_its_edge() -> None:
+def test_values_outside_the_axis_are_clipped() -> None:
     _, drawn = one([1.0, 0.5, 0.4, 0.3, 1e12, 0.2, 0.2, 0.2], others=30)
     assert drawn.beyond
     assert max(v for column in read(drawn) for v in column) == pytest.approx(drawn.high)
 
 
-def test_every_character_goes_through_html_and_json_as_it_is() -> None:
+def test_no_character_is_escaped_in_html_or_json() -> None:
     signs = compact_curves.LEVELS + compact_curves.GAP + compact_curves.EMPTY
     assert len(set(signs)) == len(signs)
     assert not set(signs) & set("<>&'\"\\")
@@ -69,13 +69,13 @@ def test_every_character_goes_through_html_and_json_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("trials", [1, 12, 200, 1000])
-def test_few_trials_have_finer_curves_and_many_fit_all_the_same(trials: int) -> None:
+def test_the_resolution_depends_on_the_number_of_trials(trials: int) -> None:
     drawn = compact_curves.compact_curves(make_study(trials, dense=False), ())
     assert compact_curves.MIN_COLUMNS <= drawn[0].columns <= compact_curves.MAX_COLUMNS
     assert sum(len(c or "") for s in drawn for c in s.curves) <= max(compact_curves.MAX_CHARACTERS, 61 * 2 * trials)
 
 
-def test_of_too_many_trials_the_best_are_kept_and_how_many_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_trials_the_best_have_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compact_curves, "MAX_TRIALS", 20)
     study = make_study(30, dense=False)
     drawn = compact_curves.compact_curves(study, ())[0]
@@ -83,7 +83,7 @@ def test_of_too_many_trials_the_best_are_kept_and_how_many_is_said(monkeypatch: 
     assert "The page holds the curves of the best 20 of 30 trials." in make_report(study, ()).to_html()
 
 
-def test_the_objective_comes_with_its_twin_on_the_training_data() -> None:
+def test_the_objective_comes_with_its_counterpart_on_the_training_data() -> None:
     assert [s.metric for s in make_report(make_study(12), ()).figures.compact_curves] == [
         "validation/error",
         "train/loss",

@@ -1,4 +1,4 @@
-"""A reduced curve keeps what a screen would show of the whole one."""
+"""A reduced curve looks like the whole one."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_histogram_marks_the_90th_percentile() -> None:
     assert norm_histogram(make_study(8, dense=False), list(study.trials)) is None
 
 
-def test_the_axis_of_steps_is_logarithmic_only_where_that_shows_more() -> None:
+def test_the_step_axis_is_logarithmic_only_without_large_gaps() -> None:
     study = make_study(1, statuses={0: "complete"})
 
     def scale(steps: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""What the pictures of a whole study hold, against what can be counted by hand."""
+"""The data of the figures about a whole study."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.advisor.report.studies import make_report, make_study
 from tests.studies import make_study as logged_study
 
 
-def test_the_best_of_all_trials_gains_with_their_number(study: Study) -> None:
+def test_more_trials_have_a_better_best(study: Study) -> None:
     found = overview.best_of(study)
     assert found is not None
     assert found.sizes == (1, 2, 4, 8, 16, 32, 64, 128, 200)
@@ -23,7 +23,7 @@ def test_the_best_of_all_trials_gains_with_their_number(study: Study) -> None:
     assert found.quantiles[-1][0] == min(study.costs[study.feasible])
 
 
-def test_slices_hold_every_trial_once_and_name_the_best_in_each(study: Study) -> None:
+def test_slices_contain_every_trial_once_and_its_best(study: Study) -> None:
     found = {i.parameter: i for i in overview.isolations(study)}
     assert next(iter(found)) == "optimizer"  # scientific ones first
     assert set(found) == set(study.searched)
@@ -81,7 +81,7 @@ def test_a_close_up_has_every_point_around_the_spike(study: Study) -> None:
     )
 
 
-def test_throughput_is_shown_for_two_sizes_and_not_for_one() -> None:
+def test_throughput_needs_two_batch_sizes() -> None:
     sizes = [32, 32, 64, 64, 128, 128]
     params = [{"batch_size": s, "lr": 0.1 * s / 32 + 0.001 * i} for i, s in enumerate(sizes)]
     rng = np.random.default_rng(0)
@@ -98,7 +98,7 @@ def test_throughput_is_shown_for_two_sizes_and_not_for_one() -> None:
     assert overview.speeds(logged_study(params[:2], {k: v[:2] for k, v in curves.items()})) == ()
 
 
-def test_the_trials_just_above_are_those_next_above(study: Study) -> None:
+def test_trials_just_above_have_the_next_higher_rates(study: Study) -> None:
     above = overview.just_above(study)
     assert above is not None
     best = study.ranked()[0]
@@ -108,7 +108,7 @@ def test_the_trials_just_above_are_those_next_above(study: Study) -> None:
     assert list(above.rates) == rates[: len(above.rates)]
 
 
-def test_tiny_and_failed_studies_have_what_they_can() -> None:
+def test_tiny_and_failed_studies_have_a_report() -> None:
     for trials in (0, 1, 3):
         make_report(make_study(trials), ())
     failed = make_report(make_study(12, statuses=dict.fromkeys(range(12), "diverged")), ())

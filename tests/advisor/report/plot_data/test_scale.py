@@ -12,7 +12,7 @@ from advisor.report.plot_data.scale import Limits, Scale, curve_limits, objectiv
 
 @settings(deadline=None)
 @given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(2, 8))
-def test_linear_ticks_are_few_round_and_inside(low: float, span: float, most: int) -> None:
+def test_linear_ticks_are_few_and_inside(low: float, span: float, most: int) -> None:
     if low + span <= low or span < abs(low) * 1e-9:
         return
     ticks = Scale(low, low + span, 0, 500).ticks(most)
@@ -57,7 +57,7 @@ def test_a_diverged_curve_does_not_flatten_the_rest() -> None:
 
 
 @pytest.mark.parametrize("values", [[1.0], [1.2, 1.1], [1.0, 5.0], [0.1, 9.0], [-1.0, 2.0, 3.0]])
-def test_curves_of_few_values_are_shown_whole(values: list[float]) -> None:
+def test_curves_of_few_values_are_not_clipped(values: list[float]) -> None:
     limits = curve_limits([np.array(values)])
     assert limits.low < min(values) <= max(values) < limits.high
 
@@ -68,7 +68,7 @@ def test_a_spike_of_a_good_curve_is_shown() -> None:
     assert curve_limits([norms * np.linspace(0.9, 1.1, 1000)]).high > 60
 
 
-def test_a_reverse_log_axis_spends_as_much_on_each_nine():
+def test_a_reverse_log_axis_gives_each_nine_the_same_width():
     scale = Scale(0.9, 0.999, 0, 100, reverse=True)
     assert [scale(v) for v in (0.9, 0.99, 0.999)] == pytest.approx([0, 50, 100])
     assert scale.takes(-3.0)
@@ -77,7 +77,7 @@ def test_a_reverse_log_axis_spends_as_much_on_each_nine():
 
 
 @given(st.floats(1e-6, 5), st.floats(1.5, 1e5), st.integers(2, 8))
-def test_reverse_ticks_lie_within_in_order_and_have_labels_of_their_own(left, factor, most):
+def test_reverse_ticks_are_inside_ordered_and_have_distinct_labels(left, factor, most):
     ticks = Scale(1 - left * factor, 1 - left, 0, 500, reverse=True).ticks(most)
     values = [value for value, _ in ticks]
     assert values == sorted(values)
@@ -85,7 +85,7 @@ def test_reverse_ticks_lie_within_in_order_and_have_labels_of_their_own(left, fa
     assert len({label for _, label in ticks}) == len(ticks)
 
 
-def test_limits_take_in_what_can_stand_on_the_scale():
+def test_limits_include_all_values_with_a_place_on_the_scale():
     assert spanning([0.5, 0.99, 1.0, float("nan")], "reverse-log") == padded(0.5, 0.99, log=False, reverse=True)
     assert spanning([0.0, 1e-3, 1.0], "log") == padded(1e-3, 1.0, log=True)
     assert spanning([], "linear") == spanning([2.0], "reverse-log") == Limits(0.0, 1.0, False)
