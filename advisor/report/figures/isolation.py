@@ -14,7 +14,9 @@ from advisor.report.plot_data.model import Isolation, Slice
 from advisor.report.plot_data.scale import objective_limits, reaching, spanning
 
 MAX_P = 0.01
-"""Maximum p-value, adjusted for all hyperparameters, at which a difference is not chance."""
+"""Maximum p-value, adjusted for all hyperparameters, at which a difference is rare by chance."""
+MIN_COMMON_P = 0.1
+"""Minimum p-value at which a difference is common by chance."""
 
 _MIN_WIDTH = 8.0
 """Minimum width of a slice in pixels."""
@@ -65,13 +67,7 @@ def _draw_x_axis(frame: Frame, report: ReportData, isolation: Isolation) -> bool
 
 def _extent(frame: Frame, part: Slice, i: int, total: int, *, numeric: bool) -> tuple[float, float]:
     """Return both ends of the slice in pixels."""
-    if (
-        numeric
-        and part.low is not None
-        and part.high is not None
-        and frame.x.takes(part.low)
-        and frame.x.takes(part.high)
-    ):
+    if numeric and part.low is not None and part.high is not None and all(map(frame.x.takes, (part.low, part.high))):
         start, end = frame.x(part.low), frame.x(part.high)
         if end - start >= _MIN_WIDTH:
             return start, end
@@ -96,21 +92,19 @@ def _caption(isolation: Isolation, *, minimize: bool) -> Message:
         return say("Only {name} {label} gives results.{failing}", name=name, label=only, failing=failing)
     if isolation.drawn == 1:
         return say("Some values have only one trial: compare the best trials, not the boxes.{failing}", failing=failing)
-    common = (
-        "A difference this large is common by chance"
-        if isolation.p > MAX_P
-        else "Chance rarely explains this difference"
-    )
+    rare, common = isolation.p <= MAX_P, isolation.p >= MIN_COMMON_P
+    chance = "is rare by chance" if rare else "is common by chance" if common else "may be chance"
     (best, best_label), (worst, worst_label) = results[0], results[-1]
     return say(
-        "The median best of {n} trials is {best} with {name} {best_label} and {worst} with {worst_label}. {common} ({p}).{failing}",
+        "The median best of {n} trials is {best} with {name} {best_label} and {worst} with {worst_label}."
+        " A difference this large {chance} ({p}).{failing}",
         n=isolation.drawn,
         best=Objective(best),
         name=name,
         best_label=Name(best_label),
         worst=Objective(worst),
         worst_label=Name(worst_label),
-        common=common,
+        chance=chance,
         p=p_value(isolation.p),
         failing=failing,
     )
