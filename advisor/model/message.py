@@ -108,7 +108,7 @@ class Count:
 
 
 Item: TypeAlias = "str | Name | Code | Number | Objective | Setting | Percent | Probability | Count | Message"
-"""A typed value of a message; a `str` is a word of the rule's own."""
+"""A typed value of a message; a `str` is text of our own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,7 @@ class Message:
     parts: tuple[Item, ...]
 
     def render(self, show: Callable[[Item], str]) -> str:
-        """The sentence with each part as the form shows it; nested messages are resolved first."""
+        """Return the sentence with each part as `show` formats it; nested messages are resolved first."""
         return "".join(part.render(show) if isinstance(part, Message) else show(part) for part in self.parts)
 
     def __str__(self) -> str:
@@ -144,7 +144,7 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 
 def say(template: str, **values: Item | float) -> Message:
-    """The template with its `{fields}` filled by typed values. A plain int is a count, a plain float a Number with three digits.
+    """Return the template with its `{fields}` filled by typed values. An int is a count, a float a Number with three digits.
 
     Raises KeyError for a field without a value and TypeError for a value without a field.
     """
@@ -156,7 +156,7 @@ def say(template: str, **values: Item | float) -> Message:
 
 
 def listed(items: Iterable[Item], limit: int = 3) -> Message:
-    """`a`, `a and b`, `a, b and c`; beyond `limit` the rest is counted."""
+    """Return `a`, `a and b` or `a, b and c`; beyond `limit` items the rest is counted."""
     every = list(dict.fromkeys(items))
     shown = every if len(every) <= limit else [*every[: limit - 1], f"{len(every) - limit + 1} more"]
     parts: list[Item] = []
@@ -186,7 +186,7 @@ def _typed(value: Item | float) -> Item:
 
 
 def message_of(value: Any) -> Any:
-    """A sentence without typed values as a message; anything else as it is."""
+    """Return a string as a message without typed values, anything else unchanged."""
     return Message((value,) if value else ()) if isinstance(value, str) else value
 
 
