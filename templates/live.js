@@ -1,11 +1,11 @@
 "use strict";
 (() => {
-  const frame = document.getElementById("report"), said = document.getElementById("said"), list = document.getElementById("changes");
+  const frame = document.getElementById("report"), message = document.getElementById("message"), list = document.getElementById("changes");
   let version = 0;
 
-  // A newer report takes the place of the one that is read: at the same height, with the same parts open and the same one in focus.
-  // What it is called tells a part again, without the numbers in it, which change as trials come in.
-  const called = (box) => {
+  // A newer report replaces the open one at the same scroll position, with the same parts open and focused.
+  // A part is identified by its label without numbers, which change from report to report.
+  const label = (box) => {
     const heading = box.closest("article, section")?.querySelector("h2, h3")?.textContent ?? "";
     return `${heading}|${box.querySelector("summary")?.textContent ?? ""}`.replace(/[\d.,]+/g, "");
   };
@@ -14,15 +14,15 @@
     const focused = document.activeElement === frame ? page.document.activeElement : null;
     return {
       top: page.scrollY,
-      open: new Map(boxesOf(page).map((box) => [called(box), box.open])),
-      focused: focused?.matches("summary") ? called(focused.parentElement) : null,
+      open: new Map(boxesOf(page).map((box) => [label(box), box.open])),
+      focused: focused?.matches("summary") ? label(focused.parentElement) : null,
       id: focused?.id || null,
       shown: page.document.getElementById("filter")?.value,
       theme: page.document.documentElement.dataset.theme,
     };
   };
   const restore = (page, was) => {
-    for (const box of boxesOf(page)) box.open = was.open.get(called(box)) ?? box.open;
+    for (const box of boxesOf(page)) box.open = was.open.get(label(box)) ?? box.open;
     if (was.theme) page.document.documentElement.dataset.theme = was.theme;
     const filter = page.document.getElementById("filter");
     if (filter && was.shown) {
@@ -30,7 +30,7 @@
       filter.dispatchEvent(new page.Event("input", { bubbles: true }));
     }
     page.scrollTo({ top: was.top, behavior: "instant" });
-    const again = was.focused && boxesOf(page).find((box) => called(box) === was.focused)?.querySelector("summary");
+    const again = was.focused && boxesOf(page).find((box) => label(box) === was.focused)?.querySelector("summary");
     (again || (was.id && page.document.getElementById(was.id)))?.focus?.({ preventScroll: true });
   };
 
@@ -52,12 +52,12 @@
           return item;
         }));
       }
-      const news = state.changes.length ? ". New since the one before:" : "";
-      said.textContent = state.error ? `The report is of ${state.at}. The analysis fails since: ${state.error}` : `Report of ${state.at}${news}`;
-      said.className = state.error ? "failed" : "";
+      const news = state.changes.length ? ". Changes:" : "";
+      message.textContent = state.error ? `Report from ${state.at}. The latest analysis failed: ${state.error}` : `Report from ${state.at}${news}`;
+      message.className = state.error ? "failed" : "";
     } catch {
-      said.textContent = "advisor analyze --watch has ended; this is its last report.";
-      said.className = "failed";
+      message.textContent = "advisor analyze --watch has stopped. This is its last report.";
+      message.className = "failed";
     }
     setTimeout(look, 2000);
   };

@@ -1,11 +1,11 @@
-// The page: moving about, theme, copying, printing. The parts of the script share their names; `html.py` puts them together.
+// Navigation, theme, copying and printing. `html.py` joins the scripts into one scope.
 const $ = (selector, from = document) => from.querySelector(selector);
 const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
 const data = JSON.parse($("#data").textContent);
 const live = $("#live");
 const SVG = "http://www.w3.org/2000/svg";
 
-// Navigation scrolls by script: in a sandboxed frame, links to anchors do nothing.
+// Links to anchors do nothing in a sandboxed frame, so a script scrolls.
 const show = (target) => {
   for (let box = target.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
   target.scrollIntoView({ block: "start" });
@@ -27,7 +27,7 @@ theme.addEventListener("click", () => {
   root.dataset.theme = now === "dark" ? "light" : "dark";
 });
 
-// --- copying a study file, also where the clipboard is out of reach
+// --- copying a study file, also without access to the clipboard
 
 for (const button of $$("[data-copy]")) {
   button.hidden = false;

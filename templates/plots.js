@@ -1,4 +1,4 @@
-// Plots: what is nearest the pointer, and the same trial ringed in all of them.
+// Tooltips of plots; the trial under the pointer is ringed in all of them.
 const scale = (text) => {
   const [kind, low, high, start, end] = text.split(" ").map((part, i) => (i ? Number(part) : part));
   const turn = { log: Math.log10, rev: (v) => -Math.log10(1 - v) }[kind] || ((v) => v);
@@ -8,7 +8,7 @@ const scale = (text) => {
     return back(value);
   };
 };
-// What is shown of a trial: name, result and hyperparameters, as the table of trials has them.
+// Name, result and hyperparameters of a trial, from the table of trials.
 const rowOf = new Map($$("#trials tbody tr").map((row) => [Number(row.dataset.t), row]));
 const trial = (index) => {
   const row = rowOf.get(index);
@@ -40,12 +40,12 @@ for (const lines of $$(".pc[data-t]")) trialsOf(lines).forEach((index, i) => { l
 
 const read = (svg) => {
   const points = [];
-  // Plots of one hyperparameter share their dots; those that a finding names are drawn over them.
+  // Plots of one hyperparameter share their dots; those of a finding are drawn over them.
   const shared = $$("use", svg).flatMap((use) => $$("path[data-t]", $(use.getAttribute("href"))));
   for (const path of [...$$("path[data-t]", svg), ...shared]) {
     const trials = trialsOf(path);
     if (path.classList.contains("crv")) {
-      // Where a curve is straight it has few points, and is met between them too.
+      // A straight part of a curve has few points, so points are added between them.
       let last = null;
       for (const [x, y, command] of walk(path)) {
         const pieces = command === "M" ? 1 : Math.ceil(Math.hypot(x - last[0], y - last[1]) / 12);
@@ -56,7 +56,7 @@ const read = (svg) => {
         last = [x, y];
       }
     } else if (path.closest(".pc")) {
-      // A line through the axes is met anywhere along it, and ringed where it crosses one.
+      // A line through the axes has points along it, but rings only on the axes.
       walk(path).forEach(([x, y, command], i, all) => {
         if (command !== "M") {
           const [a, b] = all[i - 1];
@@ -117,7 +117,7 @@ const describe = (plot, p) => {
 };
 
 const point = (plot, p, aloud) => {
-  mark(p.ends ? picked : p.trial);
+  mark(p.ends ? selected : p.trial);
   if (p.path.classList.contains("crv")) {
     const ring = document.createElementNS(SVG, "circle");
     for (const [k, v] of Object.entries({ class: "ring", cx: p.x, cy: p.y, r: 4 })) ring.setAttribute(k, v);
@@ -138,12 +138,12 @@ const point = (plot, p, aloud) => {
   tip.style.top = `${box.top + p.y * zoom + 12 + scrollY}px`;
   if (aloud) live.textContent = lines.join(", ");
 };
-let picked = null; // the trial whose curves are shown
-const leave = () => { tip.hidden = true; mark(picked); };
+let selected = null; // the trial whose curves are shown
+const leave = () => { tip.hidden = true; mark(selected); };
 document.addEventListener("toggle", leave, true);
 
 for (const svg of $$(".plot > svg")) {
-  if (!$("path:is([data-t], .count), use", svg) && !svg.closest("#picked")) continue;
+  if (!$("path:is([data-t], .count), use", svg) && !svg.closest("#selected")) continue;
   let cache = null;
   const plot = { svg, points: () => (cache ??= read(svg)), forget: () => { cache = null; plot.at = -1; }, x: scale(svg.dataset.x || "lin 0 1 0 1"), y: scale(svg.dataset.y || "lin 0 1 0 1"), at: -1 };
   plots.push(plot);
@@ -164,14 +164,14 @@ for (const svg of $$(".plot > svg")) {
     });
     if (near) point(plot, near, false); else leave();
   });
-  svg.addEventListener("click", () => { if (!tip.hidden) pick(plot.points()[plot.at].trial); });
+  svg.addEventListener("click", () => { if (!tip.hidden) select(plot.points()[plot.at].trial); });
   svg.addEventListener("pointerleave", leave);
   svg.addEventListener("blur", leave);
   svg.addEventListener("keydown", (event) => {
     const points = plot.points(), last = points.length - 1;
     const to = { ArrowRight: plot.at + 1, ArrowLeft: plot.at - 1, Home: 0, End: last }[event.key];
     if (event.key === "Escape") leave();
-    if (event.key === "Enter" && points[plot.at]) pick(points[plot.at].trial);
+    if (event.key === "Enter" && points[plot.at]) select(points[plot.at].trial);
     if (to === undefined || last < 0) return;
     event.preventDefault();
     plot.at = Math.min(Math.max(to, 0), last);

@@ -1,4 +1,4 @@
-// The table of trials: sorted by a click on a head, filtered by what is typed.
+// Sorting and filtering of the table of trials.
 const table = $("#trials table");
 const body = $("tbody", table), rows = $$("tr", body);
 const key = (row, column) => {
@@ -17,7 +17,7 @@ $$("thead th", table).forEach((head, column) => {
     head.setAttribute("aria-sort", up ? "ascending" : "descending");
     const keyed = rows.map((row, i) => [key(row, column), i, row]);
     keyed.sort(([a, i], [b, j]) => {
-      if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1; // what is no number goes last, either way
+      if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1; // text goes last in both directions
       const order = a < b ? -1 : a > b ? 1 : 0;
       return (up ? order : -order) || i - j;
     });

@@ -11,7 +11,7 @@ from advisor.cli.progress import progress_bar
 from advisor.engine.registry import load_rules
 from advisor.engine.settings import find_settings
 from advisor.history.lineages import read_lineages
-from advisor.report.text import lineages
+from advisor.report.formats import history as history_format
 
 
 @click.command()
@@ -42,5 +42,5 @@ def history(study: str | None, tracking_uri: str | None, format_: str, rules: tu
     if format_ == "json":
         click.echo(result.model_dump_json(indent=1))
         return
-    write = lineages.markdown if format_ == "markdown" else lineages.plain
+    write = history_format.render_markdown if format_ == "markdown" else history_format.render_plain
     click.echo("\n".join(write(result.lineages, result.hit_rates, result.judged)))

@@ -15,7 +15,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.progress import no_progress
 from advisor.report import Report
 from advisor.report.live import LiveReport
-from advisor.report.text.changes import changes
+from advisor.report.text.report_diff import report_diff
 
 INTERVAL_S = 10.0
 """Minimum pause between two analyses. It is never shorter than an analysis takes, so the store is idle half of the time."""
@@ -102,7 +102,7 @@ def _update(
     if after.provenance.data == before.provenance.data:
         return before
     write(after)
-    news = changes(before, after)
+    news = report_diff(before, after)
     live.show(after.to_html(), _now(), news)
     for line in news or ("More values were logged; the findings are the same.",):
         echo(f"{_now()} {line}")

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from advisor.model.space import Value as ParameterValue
-from advisor.model.words import clean, count, number, setting, trimmed
+from advisor.model.words import clean, count, number, sentence, setting, trimmed
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,18 @@ def joined(items: Iterable[Item], separator: str = ", ") -> Message:
     """All items in order, equal ones too, with the separator between them: one value a trial in a row of figures."""
     parts = [part for item in items for part in (separator, item)]
     return Message(tuple(parts[1:]))
+
+
+def p_value(p: float) -> str:
+    """Return `p = 0.02`, or `p < 0.001` for smaller ones."""
+    text = str(Probability(p))
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
+def as_sentence(message: Message | str) -> Message:
+    """Return the message with a full stop, unless it ends in punctuation."""
+    text = str(message)
+    return Message((message, sentence(text)[len(text.rstrip()) :]))
 
 
 def _typed(value: Item | float) -> Item:

@@ -1,4 +1,4 @@
-"""Words and numbers as a reader sees them. Names from the store are hostile: `clean` is applied wherever one is shown."""
+"""Words and numbers as a reader sees them. Names from the store may be hostile: `clean` every name that is shown."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from advisor.model.space import Value, rounded
 MISSING = "–"
 _REPLACEMENT = "\ufffd"
 _SPACES = re.compile(r"\s+")
-# Marks that turn the direction of the text that follows, also beyond the element they stand in.
+# Marks that change the direction of the following text, even outside their element.
 _DIRECTION = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
 
 
 def clean(text: object) -> str:
-    """`text` on one line, with control characters, direction overrides and lone surrogates replaced."""
+    """Return `text` on one line, with control characters, direction overrides and lone surrogates replaced."""
     flat = _SPACES.sub(" ", str(text)).strip()
     return "".join(_REPLACEMENT if _unsafe(c) else c for c in flat)
 
 
 def encodable(text: str) -> str:
-    """`text` as it is, with lone surrogates replaced so that it can be written as UTF-8."""
+    """Return `text` with lone surrogates replaced, so that it can be written as UTF-8."""
     return re.sub("[\ud800-\udfff]", _REPLACEMENT, text)
 
 
@@ -32,7 +32,8 @@ def _unsafe(char: str) -> bool:
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """`text` with its middle left out where it is longer than `length`: both ends of a name tell runs apart."""
+    """Return `text`, cleaned, without its middle if it is longer than `length`: names often differ only at one end."""
+    text = clean(text)
     if len(text) <= length:
         return text
     head = (length - 1) * 2 // 3
@@ -40,7 +41,7 @@ def shorten(text: str, length: int = 40) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A number with `digits` significant digits: 0.1919, 12,800, 3.16e-4; a dash for none."""
+    """Return a number with `digits` significant digits: 0.1919, 12,800, 3.16e-4; a dash for None."""
     if value is None or math.isnan(value):
         return MISSING
     if math.isinf(value):
@@ -59,7 +60,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def trimmed(value: float | None, digits: int = 4) -> str:
-    """As `number`, without zeros at the end: for hyperparameters, where they carry no information."""
+    """Like `number`, without trailing zeros, which carry no information in hyperparameters."""
     if value is not None and 0.99 < value < 1:
         return f"{rounded(value, digits):.12g}"
     text = number(value, digits)
@@ -67,7 +68,7 @@ def trimmed(value: float | None, digits: int = 4) -> str:
 
 
 def setting(value: Value | None, digits: int = 4) -> str:
-    """The value of a hyperparameter."""
+    """Return the value of a hyperparameter as text."""
     if value is None:
         return MISSING
     if isinstance(value, bool):
@@ -78,7 +79,7 @@ def setting(value: Value | None, digits: int = 4) -> str:
 
 
 def count(n: int, noun: str, plural: str | None = None) -> str:
-    """A number with its noun: `1 trial`, `12 trials`."""
+    """Return a number with its noun: `1 trial`, `12 trials`."""
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
@@ -86,35 +87,35 @@ _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 
 
 def spelled(n: int, noun: str, plural: str | None = None) -> str:
-    """As `count`, with numbers up to ten in words."""
+    """Like `count`, with numbers up to ten in words."""
     word = _WORDS[n] if n < len(_WORDS) else f"{n:,}"
     return f"{word} {noun if n == 1 else plural or noun + 's'}"
 
 
 def listed(items: Iterable[str], limit: int = 3) -> str:
-    """`a`, `a and b`, `a, b and c`; beyond `limit` the rest is counted."""
-    given = list(dict.fromkeys(items))
-    shown: Sequence[str] = given
-    if len(given) > limit:
-        shown = [*given[: limit - 1], f"{len(given) - limit + 1} more"]
+    """Return `a`, `a and b` or `a, b and c`; beyond `limit` items the rest is counted."""
+    unique = list(dict.fromkeys(items))
+    shown: Sequence[str] = unique
+    if len(unique) > limit:
+        shown = [*unique[: limit - 1], f"{len(unique) - limit + 1} more"]
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else list(shown))
 
 
 def capital(text: str) -> str:
-    """`text` with a capital letter at its start."""
+    """Return `text` with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 def sentence(text: str) -> str:
-    """`text` with a full stop, unless it ends in a mark."""
+    """Return `text` with a full stop, unless it ends in punctuation."""
     stripped = text.rstrip()
     return stripped if not stripped or stripped[-1] in ".!?…:" else stripped + "."
 
 
 CONFIDENCES = ((0.9, "high", "High confidence"), (0.7, "medium", "Medium confidence"), (0.0, "low", "Low confidence"))
-"""(at least, key, words)."""
+"""(minimum, key, label) of each level."""
 
 
 def confidence(value: float) -> tuple[str, str]:
-    """(key, words) for a confidence between 0 and 1."""
-    return next((key, words) for least, key, words in CONFIDENCES if value >= least)
+    """Return (key, label) of a confidence between 0 and 1."""
+    return next((key, label) for minimum, key, label in CONFIDENCES if value >= minimum)

@@ -1,4 +1,4 @@
-"""The report: `build` makes its data, `formats` show it, `save` writes it."""
+"""The report: `build` computes its data, `formats` render it, `save` writes it."""
 
 from advisor.report.build import build_report
 from advisor.report.formats.json import findings_schema

@@ -1,4 +1,4 @@
-"""Makes the report's data of a study, its verdicts and the next studies."""
+"""Builds a report from a study, its verdicts and the next studies."""
 
 from __future__ import annotations
 
@@ -25,28 +25,18 @@ from advisor.model.spec_yaml import dump
 from advisor.model.study import Signal, Study, Trial
 from advisor.model.words import encodable
 from advisor.planning import Deferred, file_names
-from advisor.report.model import (
-    Best,
-    CurveSet,
-    Figures,
-    NextStudy,
-    Provenance,
-    RuleInfo,
-    Spread,
-    TrialCounts,
-    TrialRow,
-)
-from advisor.report.plot_data import gather
-from advisor.report.plot_data.plotted import JustAbove
-from advisor.report.plot_data.reduce import curve_set, norm_histogram
-from advisor.report.plot_data.sketch import sketches
+from advisor.report.model import Best, NextStudy, Provenance, RuleInfo, Spread, TrialCounts
+from advisor.report.plot_data import overview
+from advisor.report.plot_data.compact_curves import compact_curves
+from advisor.report.plot_data.curves import curve_set, norm_histogram
+from advisor.report.plot_data.model import CurveSet, Figures, JustAbove, TrialRow
 from advisor.report.report import Report
 
 BEST_TRIALS = 5
-"""Trials whose training curves are always shown."""
+"""Number of best trials whose training curves are always shown."""
 
-MOST_CURVES = 10
-"""Curves in one picture."""
+MAX_CURVES = 10
+"""Maximum curves in one figure."""
 
 _SIGNALS: tuple[Signal, ...] = (
     "train_loss",
@@ -68,10 +58,8 @@ def build_report(
     command: str | None = None,
     history: History | None = None,
 ) -> Report:
-    """The report on a study. `specs` are the next studies, the one to run first at the head; `command` is how it was asked for."""
+    """Build the report on a study; `specs` are the next studies in the order to run them, `command` the analysis's."""
     ranked = study.ranked()
-    above = gather.just_above(study)
-    curves = _curves(study, ranked, verdicts, above)
     return Report(
         spec=study.spec,
         counts=_counts(study),
@@ -83,32 +71,38 @@ def build_report(
         rules=tuple(rule_info(rule) for rule in rules),
         next_studies=_next_studies(study.spec, specs),
         deferred=tuple(Deferred.model_validate(d.model_dump()) for d in deferred),
-        figures=Figures(
-            trials=tuple(_row(study, t) for t in study.trials),
-            curves=curves,
-            best_trials=tuple(encodable(t.id) for t in ranked[:BEST_TRIALS]),
-            grad_norm=norm_histogram(study, ranked[:BEST_TRIALS]),
-            isolations=gather.isolations(study),
-            best_of=gather.best_of(study),
-            speeds=gather.speeds(study),
-            to_target=gather.to_target(study),
-            importances=gather.importances(study),
-            close_ups=gather.close_ups(study, verdicts),
-            just_above=above,
-            sketches=sketches(study, curves),
-        ),
+        figures=_figures(study, ranked, verdicts),
         provenance=_provenance(study, command),
         history=history,
     )
 
 
+def _figures(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict]) -> Figures:
+    above = overview.just_above(study)
+    curves = _curves(study, ranked, verdicts, above)
+    return Figures(
+        trials=tuple(_row(study, t) for t in study.trials),
+        curves=curves,
+        best_trials=tuple(encodable(t.id) for t in ranked[:BEST_TRIALS]),
+        grad_norm=norm_histogram(study, list(ranked[:BEST_TRIALS])),
+        isolations=overview.isolations(study),
+        best_of=overview.best_of(study),
+        speeds=overview.speeds(study),
+        to_target=overview.to_target(study),
+        importances=overview.importances(study),
+        close_ups=overview.close_ups(study, verdicts),
+        just_above=above,
+        compact_curves=compact_curves(study, curves),
+    )
+
+
 def rule_info(rule: Rule) -> RuleInfo:
-    """What the report says of a rule, from its page and its thresholds."""
-    found = re.search(r"^## Why it matters\s*\n(.*?)(?=^## |\Z)", rule.page(), re.MULTILINE | re.DOTALL)
+    """Return the rule's description from its page and its thresholds."""
+    why = re.search(r"^## Why it matters\s*\n(.*?)(?=^## |\Z)", rule.page(), re.MULTILINE | re.DOTALL)
     return RuleInfo(
         id=rule.rule_id(),
         summary=rule.summary(),
-        why=" ".join(found.group(1).split()) if found else "",
+        why=" ".join(why.group(1).split()) if why else "",
         playbook=rule.playbook,
         goal=rule.goal,
         thresholds=rule.model_dump(mode="json"),
@@ -138,7 +132,7 @@ def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
 
 
 def _settings(trial: Trial, spec: StudySpec) -> dict[str, Value]:
-    """The trial's values of the hyperparameters that the study varies, in the order of the spec."""
+    """Return the trial's values of the hyperparameters that the study varies, in the order of the spec."""
     return {encodable(n): _storable(trial.params[n]) for n in spec.searched if n in trial.params}
 
 
@@ -181,7 +175,7 @@ def _spread(study: Study) -> Spread | None:
 def _curves(
     study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict], above: JustAbove | None
 ) -> tuple[CurveSet, ...]:
-    """The signals of the best trials, whatever the findings' evidence shows, and the trials just above the best learning rate."""
+    """Return the signals of the best trials, and the curves of evidence and of the trials just above the best learning rate."""
     best = list(ranked[:BEST_TRIALS])
     wanted: dict[str, dict[str, Trial]] = {study.spec.objective.metric: {t.id: t for t in best}}
     signals: dict[str, Signal] = {}
@@ -192,7 +186,7 @@ def _curves(
     by_id = {t.id: t for t in study.trials}
     for evidence in (e for v in verdicts for f in v.findings for e in f.evidence):
         if isinstance(evidence, CurveEvidence):
-            shown = [by_id[i] for i in evidence.trials if i in by_id][:MOST_CURVES]
+            shown = [by_id[i] for i in evidence.trials if i in by_id][:MAX_CURVES]
             for metric in evidence.metrics:
                 wanted.setdefault(metric, {}).update({t.id: t for t in shown})
     if above is not None:
@@ -223,7 +217,7 @@ def _provenance(study: Study, command: str | None) -> Provenance:
         started=min((t.started for t in study.trials if t.started is not None), default=None),
         ended=max((t.ended for t in study.trials if t.ended is not None), default=None),
         command=None if command is None else encodable(command),
-        reproduce=tuple((what, encodable(said)) for t in study.ranked()[:1] for what, said in reproduction(t)),
+        reproduce=tuple((what, encodable(value)) for t in study.ranked()[:1] for what, value in reproduction(t)),
         versions={"tuning-advisor": __version__, **{n: v for n in ("numpy", "scipy") if (v := _version(n))}},
     )
 

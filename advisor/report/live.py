@@ -1,10 +1,10 @@
-"""Serves a report to this machine alone, and tells an open page when there is a newer one."""
+"""Serves a report on this machine only, and tells an open page when a newer one is ready."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
@@ -12,30 +12,30 @@ from threading import Lock, Thread
 from advisor.report.formats.html import render_live
 
 ADDRESS = "127.0.0.1"
-"""Loopback only: a report may hold what others are not to see, and nobody has to sign in."""
+"""Loopback only: a report may be confidential, and the server has no authentication."""
 
 _TYPES = {"/": "text/html", "/report.html": "text/html", "/state": "application/json"}
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the open page asks for every few seconds."""
+    """The response to the page's poll every few seconds."""
 
     version: int = 0
-    """Counts the reports."""
+    """Number of reports so far."""
     at: str = ""
-    """When the report was made, as the reader's clock has it."""
+    """Local time of the report."""
     changes: tuple[str, ...] = ()
-    """What the latest report says that the one before did not."""
+    """Differences from the previous report."""
     error: str | None = None
-    """Why the latest analysis failed; the report of the one before stays."""
+    """Why the latest analysis failed; the previous report stays."""
 
 
 class LiveReport:
     """The server; `with LiveReport(port) as live` runs it until the block ends."""
 
     def __init__(self, port: int = 0) -> None:
-        """port: 0 takes a free one. Raises OSError where the port is taken."""
+        """port: 0 takes a free one. Raises OSError if the port is taken."""
         self._lock = Lock()
         self._state, self._page = State(), b""
         self._frame, self._policy = render_live()
@@ -44,7 +44,7 @@ class LiveReport:
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """Address of the page."""
         return f"http://{ADDRESS}:{self._server.server_address[1]}/"
 
     def __enter__(self) -> LiveReport:
@@ -56,22 +56,20 @@ class LiveReport:
         self._server.server_close()
 
     def show(self, page: str, at: str, changes: Sequence[str] = ()) -> None:
-        """Serve this page from now on."""
+        """Serve this page."""
         with self._lock:
             self._page = page.encode()
             self._state = State(self._state.version + 1, at, tuple(changes))
 
     def fail(self, error: str | None) -> None:
-        """Tell the reader that an analysis failed; None takes that back."""
+        """Show the reader that an analysis failed; None clears the error."""
         with self._lock:
             self._state = replace(self._state, error=error)
 
     def _answer(self, path: str) -> bytes:
         with self._lock:
             if path == "/state":
-                s = self._state
-                told = {"version": s.version, "at": s.at, "changes": s.changes, "error": s.error}
-                return json.dumps(told).encode()
+                return json.dumps(asdict(self._state)).encode()
             return self._frame.encode() if path == "/" else self._page
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
@@ -80,7 +78,7 @@ class LiveReport:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
-                # A page of another site that resolves its name to this machine asks under that name.
+                # Another site could resolve its own name to this machine (DNS rebinding).
                 if self.headers.get("Host", "").rpartition(":")[0] not in (ADDRESS, "localhost"):
                     self.send_error(HTTPStatus.FORBIDDEN)
                 elif path not in _TYPES:
@@ -100,6 +98,6 @@ class LiveReport:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Nothing: the terminal is for what changes."""
+                """Log nothing: the terminal shows the changes of the report."""
 
         return Handler

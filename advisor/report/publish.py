@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | None = None) -> Published:
     """Log the report's files as artifacts, and the verdicts as tags, of the experiment's run "advisor".
 
-    That run is made once and taken again later; it is no trial, and an analysis does not see it. The same report again changes
-    nothing. Raises AdvisorError where the store cannot be written to.
+    That run is created once and reused; analyses ignore it. Raises AdvisorError if the store is not writable.
     """
     from advisor.tracking.publish import publish
 
@@ -28,23 +27,23 @@ def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | No
 
 
 def tags(report: ReportData) -> dict[str, str]:
-    """The verdicts as tags: what was found, or why a rule could not say; and the verdict on the study, which MLflow shows."""
-    said = _note(f"{headline(report)} {best_sentence(report)}")
-    findings = "\n".join(f"- {_note(str(f.message))} {_note(str(f.action))}" for f in report.heads)
+    """Return the headline, the description that MLflow shows, and one tag for each verdict."""
+    title = headline(report)
+    findings = "\n".join(f"- {_note(f.message)} {_note(f.action)}" for f in report.heads)
+    summary = _note(f"{title} {best_sentence(report)}")
     return {
-        contract.TAG_HEADLINE: headline(report),
-        "mlflow.note.content": f"{said}\n\n{findings}\n\nSee `report.html` among the artifacts.",
-        **{contract.TAG_VERDICT + v.rule: _words(v) for v in report.verdicts},
+        contract.TAG_HEADLINE: str(title),
+        "mlflow.note.content": f"{summary}\n\n{findings}\n\nSee `report.html` among the artifacts.",
+        **{contract.TAG_VERDICT + v.rule: _verdict(v) for v in report.verdicts},
     }
 
 
-def _note(text: str) -> str:
-    """Text in which nothing is markup in MLflow's notes: Markdown with HTML, where a backslash keeps no `<` from its work."""
+def _note(text: object) -> str:
+    """Return text without markup in MLflow's notes: Markdown with HTML, in which a backslash does not escape `<`."""
     return md(text).replace("\\<", "&lt;").replace("\\&", "&amp;").replace("\\$", "$")
 
 
-def _words(verdict: Verdict) -> str:
-    if verdict.findings:
-        found = "; ".join(f"{f.severity}: {clean(str(f.message))}" for f in verdict.findings)
-        return f"{verdict.status}: {found}"
-    return f"{verdict.status}: {clean(verdict.reason)}" if verdict.reason else verdict.status
+def _verdict(verdict: Verdict) -> str:
+    findings = "; ".join(f"{f.severity}: {clean(str(f.message))}" for f in verdict.findings)
+    text = findings or clean(verdict.reason or "")
+    return f"{verdict.status}: {text}" if text else verdict.status

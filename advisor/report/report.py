@@ -1,4 +1,4 @@
-"""The report as Python users hold it: the data, and each of its forms."""
+"""The report for Python users: its data with methods for each format."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from advisor.report.model import ReportData
 
 
 class Report(ReportData):
-    """A study held against the playbook: what was found, what to run next, and the data of the plots.
+    """A study judged by the playbook: findings, next studies and the data of the figures.
 
-    It shows itself in a notebook, prints as in a terminal, and `save` writes it as a page, as JSON and as study files.
+    A notebook displays it as a page, `print` as in a terminal, and `save` writes the page, the JSON and the study files.
     """
 
     model_config = ConfigDict(title="Report")
 
     def to_json(self) -> str:
-        """findings.json: strict JSON in which numbers that are not finite are null."""
+        """Return findings.json: strict JSON, in which numbers that are not finite are null."""
         return FORMATS["json"].render(self)
 
     def to_html(self) -> str:
-        """The report as one self-contained page."""
+        """Return the report as one self-contained page."""
         return FORMATS["html"].render(self)
 
     def to_markdown(self) -> str:
-        """The report as Markdown, for an issue or a mail."""
+        """Return the report as Markdown, for an issue or a pull request."""
         return FORMATS["markdown"].render(self)
 
     def __str__(self) -> str:
         return FORMATS["terminal"].render(self)
 
     def save(self, out_dir: Path | str) -> None:
-        """Write report.html, findings.json, findings.sarif and next/*.yaml into a folder, which is made if it is missing.
+        """Write report.html, findings.json, findings.sarif and next/*.yaml into a folder, created if missing.
 
-        Each file is there whole or not at all. Files in `next/` from an earlier analysis are removed, others are left alone. Raises
-        AdvisorError if the folder cannot be written to.
+        Writes are atomic. Files in `next/` from an earlier analysis are removed unless they were edited. Raises AdvisorError if
+        the folder is not writable.
         """
         save.save_report(self, Path(out_dir))
 

@@ -1,4 +1,4 @@
-"""Writes a report into a folder, each file whole or not at all."""
+"""Writes a report into a folder, each file atomically."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from advisor.report.model import ReportData
 from advisor.system.atomic import write
 
 _MANIFEST = ".written-by-advisor"
-"""What the last analysis wrote into `next/`, `<SHA-256> <name>` a line: the next one removes these, unless they were edited."""
+"""Lists the files of the last analysis in `next/`, one `<SHA-256> <name>` a line; the next one removes those not edited."""
 
 
 def save_report(report: ReportData, out: Path, study_file: StudyFile | None = None) -> None:
-    """Write the report's files into `out`, see `Report.save`; `study_file`: what the annotations of findings.sarif point at."""
-    # All texts are made before the first is written, so that a failure in making one leaves the folder as it was.
+    """Write the report's files into `out`, see `Report.save`; `study_file` is the target of annotations in findings.sarif."""
+    # Everything is rendered before the first write, so that an error leaves the folder unchanged.
     save_files(files(report, study_file), out)
 
 
 def save_files(texts: Mapping[str, str], out: Path) -> None:
-    """Write a report's `files`, made here or elsewhere, into `out`. Raises AdvisorError where the folder cannot be written to."""
+    """Write a report's `files` into `out`. Raises AdvisorError if the folder is not writable."""
     studies = [path for path in texts if path.startswith("next/")]
-    mine = sorted(f"{_digest(texts[path])} {path.removeprefix('next/')}" for path in studies)
+    own = sorted(f"{_digest(texts[path])} {path.removeprefix('next/')}" for path in studies)
     manifest = out / "next" / _MANIFEST
     try:
         manifest.parent.mkdir(parents=True, exist_ok=True)
         before = manifest.read_text("utf-8", errors="replace").splitlines() if manifest.exists() else []
-        # First of all, so that the next analysis knows all that one which is killed on the way has written.
-        known = {manifest: _lines([*before, *mine])}
-        write(known | {out / path: text for path, text in texts.items()})
+        # The manifest comes first: if this process is killed, the next analysis still knows its files.
+        every = {manifest: _lines([*before, *own])}
+        write(every | {out / path: text for path, text in texts.items()})
         _remove_stale(out / "next", before, {path.removeprefix("next/") for path in studies})
-        with contextlib.suppress(OSError):  # the longer one will do as well
-            write({manifest: _lines(mine)})
+        with contextlib.suppress(OSError):  # the longer manifest is valid too
+            write({manifest: _lines(own)})
     except OSError as error:
         reason = error.strerror or str(error)
         raise AdvisorError(f"cannot write the report to {str(out)!r}: {reason}; give another folder by --out") from None
 
 
 def files(report: ReportData, study_file: StudyFile | None = None) -> dict[str, str]:
-    """The report's files, by their paths below its folder."""
+    """Return the report's files by their paths in its folder."""
     texts = {f"next/{study.file}": study.yaml for study in report.next_studies}
-    texts |= {form.file: form.render(report) for form in FORMATS.values() if form.file is not None}
+    texts |= {f.file: f.render(report) for f in FORMATS.values() if f.file is not None}
     if study_file is not None:
         texts["findings.sarif"] = render_sarif(report, study_file)
     return {path: encodable(text) for path, text in texts.items()}
@@ -58,7 +58,7 @@ def _lines(entries: Sequence[str]) -> str:
 
 def _remove_stale(folder: Path, before: Sequence[str], written: set[str]) -> None:
     for digest, _, name in (line.partition(" ") for line in before):
-        # A name that is a path would lead out of the folder.
+        # A name with a path could lead out of the folder.
         ours = name == Path(name).name and name.endswith(".yaml") and name not in written
         if ours and (folder / name).is_file() and _digest((folder / name).read_bytes()) == digest:
             (folder / name).unlink()

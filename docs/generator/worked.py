@@ -101,8 +101,8 @@ def _study(report: Report) -> str:
 
 def _quoted(finding: Finding) -> str:
     _, sure = confidence(finding.confidence)
-    words = f"**{view.SEVERITY_WORDS[finding.severity]}** ({sure.lower()}, {number(finding.confidence, 2)} of 1)"
-    follows = f" {sentence(why)}" if (why := view.follows(finding)) is not None else ""
+    words = f"**{view.SEVERITY_LABELS[finding.severity]}** ({sure.lower()}, {number(finding.confidence, 2)} of 1)"
+    follows = f" {sentence(why)}" if (why := view.explanation(finding)) is not None else ""
     return f"> {words}: {sentence(str(finding.message))}{follows}"
 
 

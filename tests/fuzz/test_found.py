@@ -20,7 +20,7 @@ from advisor.interop.importers.tabular import Tabular
 from advisor.model import spec_yaml
 from advisor.model.errors import AdvisorError
 from advisor.report.figures.curves import _step_scale
-from advisor.report.model import TrialCurve
+from advisor.report.plot_data.model import TrialCurve
 from advisor.system import shell
 from advisor.tracking.study.inference import parse_params
 from tests.fuzz import sources, stores

@@ -1,4 +1,4 @@
-"""The page as text: what is on it, and what must not be."""
+"""The page as text: its contents, and what must not be in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from advisor.report import Report
 from advisor.report.formats import view
 from advisor.report.formats.markdown import md
 from advisor.report.formats.sarif import render_sarif
-from advisor.report.text.spec_diff import diff_specs
+from advisor.report.text.study_diff import diff_specs
 from advisor.system import resources
 from tests.advisor.report.studies import default_spec, make_report, make_study, make_verdicts
 from tests.templates.hostile import hostile_report
@@ -122,12 +122,12 @@ def test_control_characters_and_direction_overrides_are_gone() -> None:
     assert "\ufffd" in page
 
 
-def test_a_long_name_is_cut_and_whole_when_pointed_at() -> None:
+def test_a_long_name_is_shortened_with_a_tooltip() -> None:
     reader = read(hostile_report().to_html())
     assert "a" * 480 in {a.get("title") for t, a in reader.elements if t == "bdi"}
 
 
-def test_it_says_everything_in_the_order_of_the_design(page: str, report: Report) -> None:
+def test_everything_is_there_in_order(page: str, report: Report) -> None:
     order = ["<h1>", 'class="figures"', 'class="tally"', 'id="next"', 'id="findings"', 'id="checks"', 'id="plots"']
     places = [page.index(part) for part in [*order, 'id="trials"', 'id="sheet"', "<footer>"]]
     assert places == sorted(places)
@@ -149,7 +149,7 @@ def test_it_says_everything_in_the_order_of_the_design(page: str, report: Report
         assert jinja2.filters.escape(study.yaml) in page
 
 
-def test_the_counts_under_the_verdict_add_up(page: str) -> None:
+def test_the_counts_under_the_headline_add_up(page: str) -> None:
     """All findings, also those that follow from others, and all checks; what ran is what passed and what did not."""
     study = make_study(40)
     spikes, boundary = (next(iter(v.findings)) for v in make_verdicts(study)[:2])
@@ -170,11 +170,11 @@ def test_the_counts_under_the_verdict_add_up(page: str) -> None:
     assert "#i-follows" not in page.partition('class="tally"')[2].partition("</ul>")[0]
 
 
-def test_what_is_missing_is_said() -> None:
+def test_missing_plots_are_explained() -> None:
     bare = make_report(make_study(3, dense=False, spec=default_spec().model_copy(update={"parameters": {}})), ())
     text = bare.to_html()
     assert "No hyperparameter is varied" in text
-    assert "No gradient norm was logged" in text
+    assert "No gradient norm is shown: none was logged" in text
 
 
 @pytest.mark.parametrize("trials", [0, 1, 2])
@@ -201,7 +201,7 @@ def test_every_class_of_the_pictures_has_a_style(page: str) -> None:
     assert used - styled <= {"far"} | {"d0"}
 
 
-def test_what_is_drawn_by_reference_is_styled_by_simple_selectors() -> None:
+def test_elements_drawn_by_reference_have_simple_selectors() -> None:
     """Copies that `use` draws have none of the ancestors that a selector could ask for."""
     folder = resources.directory("templates")
     css = re.sub(r"/\*.*?\*/", "", (folder / "report.css").read_text("utf-8"), flags=re.DOTALL)
@@ -230,7 +230,7 @@ def contrast(a: str, b: str) -> float:
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
-def test_colours_stand_out_from_what_they_are_on(theme: int) -> None:
+def test_colours_have_enough_contrast(theme: int) -> None:
     css = (resources.directory("templates") / "report.css").read_text("utf-8")
     pairs = re.findall(r"--([\w]+):light-dark\((#\w+),(#\w+)\)", css)
     colour = {name: (light, dark)[theme] for name, light, dark in pairs}
@@ -243,45 +243,45 @@ def test_colours_stand_out_from_what_they_are_on(theme: int) -> None:
         assert contrast(colour["ink"], colour[under]) >= 7
 
 
-def test_what_a_cause_explains_is_shown_in_its_card_and_not_in_the_verdict() -> None:
+def test_an_explained_finding_is_in_the_card_of_its_cause_and_not_in_the_headline() -> None:
     study = make_study()
     cause, effect = (v.findings[0] for v in make_verdicts(study)[:2])
-    said = Explanation(rule=cause.rule, subject=cause.subject, because="It draws the line.")
-    follower = effect.model_copy(update={"explained_by": said})
+    explained_by = Explanation(rule=cause.rule, subject=cause.subject, because="It draws the line.")
+    follower = effect.model_copy(update={"explained_by": explained_by})
     findings = (cause, follower)
     page = make_report(study, [Verdict(rule=f.rule, status="fired", findings=(f,)) for f in findings]).to_html()
     first, second = page.index('id="finding-1"'), page.index('id="finding-2"')
     assert first < page.index("This explains 1 more finding") < second < page.index("It draws the line.")
     assert page[first:second].count("<article") == 1
-    assert "Fix one problem before running more trials: unstable training." in page
+    assert f"<h1>{cause.action} {cause.message}.</h1>" in page
 
 
-def test_what_two_findings_change_together_is_said_and_to_be_done_once() -> None:
+def test_changes_of_two_findings_are_merged_and_to_be_done_once() -> None:
     study = make_study()
     widened, narrowed = (
         SetRange(parameter="weight_decay", low=low, high=high, scale="log", why="the good trials lie there")
         for low, high in ((1e-8, 0.1), (1e-6, 1e-3))
     )
     cause = make_verdicts(study)[1].findings[0].model_copy(update={"changes": (widened,)})
-    said = Explanation(
+    explained_by = Explanation(
         rule=cause.rule, subject=cause.subject, side=cause.side, because="It is where they crowd.", waits=False
     )
     effect = cause.model_copy(
-        update={"rule": "space-shrink", "action": "Narrow it.", "explained_by": said, "changes": (narrowed,)}
+        update={"rule": "space-shrink", "action": "Narrow it.", "explained_by": explained_by, "changes": (narrowed,)}
     )
     report = make_report(study, [Verdict(rule=f.rule, status="fired", findings=(f,)) for f in (cause, effect)])
     after = diff_specs(report.spec, report.next[0])[0].after
     made = view.cards(report)
     assert [c.finding.action for c in view.todo(made)] == [cause.action]
-    said_so = f"Together with other findings, the next study has weight_decay {after}."
+    merged = f"Together with other findings, the next study has weight_decay {after}."
     for card in made:
-        assert tuple(map(str, card.together)) == (said_so,) * (card.diff[0].after != after)
-    assert any(card.together for card in made)
+        assert tuple(map(str, card.merged)) == (merged,) * (card.diff[0].after != after)
+    assert any(card.merged for card in made)
     page = report.to_html()
     assert f"the next study has <code>weight_decay</code> {after}." in page
-    assert said_so in render_sarif(report)
-    assert md(said_so) in report.to_markdown()
-    # What is said beside the bars is text of the page: it keeps its size where they get narrow.
+    assert merged in render_sarif(report)
+    assert md(merged) in report.to_markdown()
+    # The text next to the bars is text of the page, so it stays legible when the bars are narrow.
     (row,) = re.findall(r"<li><b>weight_decay</b>(.*?)</li>", page, re.DOTALL)
     assert f"<span>1e-6 … 0.1 → {after.partition(',')[0]}</span>" in row
     assert "<text" not in row

@@ -1,4 +1,4 @@
-"""The page's section on the rounds, with names that mean harm and with the browser's own eyes."""
+"""The page's section on the rounds, with hostile names, as text and in a browser."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def with_rounds() -> Report:
     return make_report(make_study()).model_copy(update={"history": history})
 
 
-def test_the_page_says_what_became_of_each_prediction() -> None:
+def test_the_page_judges_each_prediction() -> None:
     page = with_rounds().to_html()
-    for said in ("cannot tell", "not kept", "curve-saturated: 1 of 2 kept (50%, predicted 90%); 1 cannot be told"):
-        assert said in page
+    for text in ("undecided", "did not", "curve-saturated: 1 of 2 came true (50 %, predicted 90 %); 1 undecided"):
+        assert text in page
     assert page == with_rounds().to_html()
     assert "onerror=hacked" not in page.replace("&lt;img src=x onerror=hacked", "")
 
@@ -61,11 +61,11 @@ def test_a_study_without_earlier_rounds_has_no_such_section() -> None:
     assert 'id="rounds"' not in make_report(make_study()).to_html()
 
 
-def test_markdown_says_it_in_two_lines() -> None:
-    said = with_rounds().to_markdown()
-    assert "Round 2: 12 trials, and 3 of earlier rounds that lie in this space" in said
-    assert "1 of 2 were kept" in said
-    assert "<img" not in said
+def test_markdown_has_two_lines_on_the_rounds() -> None:
+    text = with_rounds().to_markdown()
+    assert "Round 2: 12 trials, and 3 from earlier rounds that lie in this space" in text
+    assert "1 of 2 came true" in text
+    assert "<img" not in text
 
 
 @pytest.mark.browser

@@ -1,4 +1,4 @@
-"""The report's pictures: SVG drawn from the report's data. Same data, same bytes."""
+"""The report's figures: SVG drawn from the report's data, deterministically."""
 
 from advisor.report.figures.svg import Figure, Key
 

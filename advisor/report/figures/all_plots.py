@@ -1,25 +1,26 @@
-"""All plots by heading, whether or not a rule had something to say, and which ones there are not."""
+"""All plots of a report under their headings, and the plots that are missing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from advisor.model.evidence import AxisEvidence, CurveEvidence, HistogramEvidence, Line
-from advisor.model.spec_yaml import share
-from advisor.model.words import clean, count, number, setting
+from advisor.model.message import Count, Message, Name, Number, Percent, Setting, say
+from advisor.model.words import number, setting
 from advisor.report.figures import Figure
-from advisor.report.figures.axis import MOST_AXES, axis_figure
+from advisor.report.figures.axis import MAX_AXES, axis_figure
 from advisor.report.figures.batch import speed_figure, target_figures
 from advisor.report.figures.best_of import best_of_figure
-from advisor.report.figures.closeup import close_up_figure
+from advisor.report.figures.close_up import close_up_figure
 from advisor.report.figures.curves import curve_figures
 from advisor.report.figures.histogram import best_step_figure, histogram_figure
 from advisor.report.figures.importance import importance_figures
 from advisor.report.figures.isolation import isolation_figure
 from advisor.report.figures.parallel import parallel_figure
-from advisor.report.model import NormHistogram, ReportData
+from advisor.report.model import ReportData
+from advisor.report.plot_data.model import NormHistogram
 from advisor.report.text.headline import best_positions
-from advisor.report.text.spec_diff import describe
+from advisor.report.text.study_diff import describe
 
 
 @dataclass(frozen=True)
@@ -33,46 +34,51 @@ class Group:
 
 
 def groups(report: ReportData) -> tuple[Group, ...]:
-    """All plots by heading; headings without a plot are left out, and what is missing is among `gaps`."""
+    """Return all plots by heading, without empty headings."""
+    figures, positions = report.figures, best_positions(report)
+    parallel = parallel_figure(report)
     made = (
         _axes(report),
-        _isolations(report),
-        _importance(report),
-        _parallel(report),
+        Group(
+            "Best trial for each value (isolation plots)",
+            tuple(isolation_figure(report, s) for s in figures.isolations[:MAX_AXES]),
+            note="The best trial for each value with all other hyperparameters tuned: the effect of the value itself.",
+        ),
+        Group("Importance", tuple(importance_figures(figures.importances)) if figures.importances else ()),
+        Group("All trials in parallel coordinates", (parallel,) if parallel else ()),
         _training(report),
-        _just_above(report),
-        _gradients(report),
-        _close_ups(report),
-        _best_steps(report),
-        _best_of(report),
-        _batch_size(report),
+        Group("Curves just above the best learning rate", _just_above(report)),
+        Group("Gradient norm", _gradients(report)),
+        Group(
+            "Close-ups of spikes",
+            tuple(close_up_figure(report, c) for c in figures.close_ups),
+            note="Every logged point around the steps that findings about stability mark.",
+        ),
+        Group("Best step", (best_step_figure(positions),) if positions else ()),
+        Group("More or fewer trials", (best_of_figure(report, figures.best_of),) if figures.best_of else ()),
+        Group("Batch size", _batch_size(report)),
     )
     return tuple(g for g in made if g.figures)
 
 
-def gaps(report: ReportData) -> tuple[str, ...]:
-    """Which plots there are not, and why, one sentence each."""
-    shown = report.figures
-    said = []
-    if not report.spec.searched:
-        said.append("No hyperparameter is varied, so there is no plot of the objective against one.")
-    elif shown.importances is None:
-        said.append("Too few settings ended to tell how much each hyperparameter matters.")
-    if not shown.curves:
-        said.append("No trial with a result logged a curve.")
-    if shown.grad_norm is None:
-        said.append("No gradient norm was logged, so it cannot be drawn; `TuningLogger` logs it.")
-    if not best_positions(report):
-        said.append("No trial has more than one evaluation, so the best step is not known.")
-    if shown.best_of is None:
-        said.append("Too few trials ended to tell what fewer of them would have found.")
-    if not shown.speeds:
-        said.append("Throughput is not drawn against the batch size: fewer than two sizes have one that is known.")
-    if shown.to_target is None:
-        said.append(
-            "Time to a target is not drawn: no two batch sizes, each with a tuned learning rate, can be compared."
-        )
-    return tuple(said)
+def missing_plots(report: ReportData) -> tuple[str, ...]:
+    """Return the reason for each missing plot, one sentence each."""
+    figures = report.figures
+    importance = (
+        "No importance is shown: too few settings ended."
+        if report.spec.searched
+        else "No hyperparameter is varied, so there is no plot of the objective against one."
+    )
+    reasons = {
+        importance: figures.importances,
+        "No curve is shown: no trial with a result logged one.": figures.curves,
+        "No gradient norm is shown: none was logged. `TuningLogger` logs it.": figures.grad_norm,
+        "No best step is shown: no trial has more than one evaluation.": best_positions(report),
+        "The gain of more trials is not shown: too few trials ended.": figures.best_of,
+        "Throughput is not shown: it is known for fewer than two batch sizes.": figures.speeds,
+        "Training to a target is not shown: no two batch sizes have a tuned learning rate each.": figures.to_target,
+    }
+    return tuple(reason for reason, data in reasons.items() if not data)
 
 
 # --- the objective against hyperparameters ----------------------------------------------------------------------------------------
@@ -80,9 +86,8 @@ def gaps(report: ReportData) -> tuple[str, ...]:
 
 def _axes(report: ReportData) -> Group:
     names = list(report.spec.searched)
-    shown = names[:MOST_AXES]
-    figures = tuple(axis_figure(report, _axis_evidence(report, n), own=True) for n in shown)
-    note = f"The first {MOST_AXES} of {len(names)} hyperparameters are drawn." if len(names) > MOST_AXES else None
+    figures = tuple(axis_figure(report, _axis_evidence(report, n), own=True) for n in names[:MAX_AXES])
+    note = f"The first {MAX_AXES} of {len(names)} hyperparameters are drawn." if len(names) > MAX_AXES else None
     return Group("Objective against each hyperparameter", figures, open=True, note=note)
 
 
@@ -95,27 +100,10 @@ def _axis_evidence(report: ReportData, name: str) -> AxisEvidence:
         low, high = new.low, new.high
     elif new is not None and new.role == "fixed" and isinstance(new.value, int | float):
         lines = (Line(value=new.value, label=f"next: fixed at {setting(new.value)}"),)
-    best = report.best
-    at = f"; the best trial has {setting(best.params[name])}" if best is not None and name in best.params else ""
-    caption = f"{clean(name)}: {describe(old)}{at}."
+    params = report.best.params if report.best is not None else {}
+    at = say("; the best trial has {value}", value=Setting(params[name])) if name in params else ""
+    caption = say("{name}: {domain}{at}.", name=Name(name), domain=describe(old), at=at)
     return AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=high, lines=lines)
-
-
-def _isolations(report: ReportData) -> Group:
-    shown = report.figures.isolations[:MOST_AXES]
-    figures = tuple(isolation_figure(report, s) for s in shown)
-    note = "The best trial for each value, all other hyperparameters tuned: what is left is what the value itself does."
-    return Group("Best trial for each value (isolation plots)", figures, note=note)
-
-
-def _importance(report: ReportData) -> Group:
-    found = report.figures.importances
-    return Group("What matters", tuple(importance_figures(found)) if found is not None else ())
-
-
-def _parallel(report: ReportData) -> Group:
-    drawn = parallel_figure(report)
-    return Group("All trials in parallel coordinates", (drawn,) if drawn is not None else ())
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------------------
@@ -123,91 +111,81 @@ def _parallel(report: ReportData) -> Group:
 
 def _training(report: ReportData) -> Group:
     figures: list[Figure] = []
-    chosen = [s for s in report.figures.curves if s.signal not in (None, "grad_norm")]
-    for s in chosen:
-        caption = f"{clean(s.metric)} of the best {count(len(report.figures.best_trials), 'trial')}."
-        # The best trials differ at their end; how all of them start would squeeze that into a line.
-        figures += _curves_of_best(report, s.metric, caption, late=s.signal == "objective")
+    trials = Count(len(report.figures.best_trials), "trial")
+    for s in report.figures.curves:
+        if s.signal not in (None, "grad_norm"):
+            caption = say("{metric} of the best {trials}.", metric=Name(s.metric), trials=trials)
+            # The best trials differ at the end; the start of the objective would flatten that.
+            figures += _curves_of_best(report, s.metric, caption, late=s.signal == "objective")
     return Group("Training curves of the best trials", tuple(figures))
 
 
 def _curves_of_best(
-    report: ReportData, metric: str, caption: str, lines: tuple[Line, ...] = (), *, late: bool = False
+    report: ReportData, metric: str, caption: Message, lines: tuple[Line, ...] = (), *, late: bool = False
 ) -> list[Figure]:
     evidence = CurveEvidence(metrics=(metric,), caption=caption, trials=report.figures.best_trials, lines=lines)
     return curve_figures(report, evidence, late=late)
 
 
-def _just_above(report: ReportData) -> Group:
+def _just_above(report: ReportData) -> tuple[Figure, ...]:
     above = report.figures.just_above
     if above is None:
-        return Group("Curves just above the best learning rate", ())
-    ends = setting(above.rates[0], 3), setting(above.rates[-1], 3)
-    fate = f"{above.failed} of them failed" if above.failed else "all of them have a result"
-    rates = f"({ends[0]} to {ends[1]})" if ends[0] != ends[1] else f"({ends[0]})"
-    trials = count(len(above.trials), "trial")
-    caption = f"The {trials} with {clean(above.parameter)} next above the best trial's {setting(above.best, 3)} {rates}: {fate}."
-    evidence = CurveEvidence(metrics=(above.metric,), caption=caption, trials=above.trials)
-    return Group("Curves just above the best learning rate", tuple(curve_figures(report, evidence)))
+        return ()
+    low, high = setting(above.rates[0], 3), setting(above.rates[-1], 3)
+    caption = say(
+        "The {trials} with {name} just above the best trial's {best} ({rates}): {outcome}.",
+        trials=Count(len(above.trials), "trial"),
+        name=Name(above.parameter),
+        best=Number(above.best),
+        rates=f"{low} to {high}" if low != high else low,
+        outcome=f"{above.failed} of them failed" if above.failed else "all have a result",
+    )
+    return tuple(curve_figures(report, CurveEvidence(metrics=(above.metric,), caption=caption, trials=above.trials)))
 
 
-def _gradients(report: ReportData) -> Group:
+def _gradients(report: ReportData) -> tuple[Figure, ...]:
     histogram = report.figures.grad_norm
     if histogram is None:
-        return Group("Gradient norm", ())
-    figures: list[Figure] = []
-    marks = [Line(value=histogram.p90, label=f"90th percentile {number(histogram.p90, 3)}")]
+        return ()
+    p90, trials = number(histogram.p90, 3), Count(histogram.trials, "trial")
+    lines = [Line(value=histogram.p90, label=f"90th percentile {p90}")]
     if histogram.clip is not None:
-        marks.append(Line(value=histogram.clip, label=f"clipped from {number(histogram.clip, 3)}"))
+        lines.append(Line(value=histogram.clip, label=f"clipped above {number(histogram.clip, 3)}"))
+    figures: list[Figure] = []
+    clipping = _clipping(histogram)
     for s in report.figures.curves:
         if s.signal == "grad_norm":
-            caption = f"Gradient norm of the best {count(histogram.trials, 'trial')}.{_clipped(histogram)}"
-            figures += _curves_of_best(report, s.metric, caption, tuple(marks))
-    caption = f"Nine of ten gradient norms of the best {count(histogram.trials, 'trial')} are below {number(histogram.p90, 3)}."
-    if histogram.left_out:
-        caption += f" {histogram.left_out:,} that were zero or not finite are left out."
+            caption = say("Gradient norm of the best {trials}.{clipping}", trials=trials, clipping=clipping)
+            figures += _curves_of_best(report, s.metric, caption, tuple(lines))
+    omitted = f" {histogram.left_out:,} values that are zero or not finite are omitted." if histogram.left_out else ""
     evidence = HistogramEvidence(
         quantity="gradient norm",
-        caption=caption + _clipped(histogram),
+        caption=say(
+            "90 % of the gradient norms of the best {trials} are below {p90}.{omitted}{clipping}",
+            trials=trials,
+            p90=p90,
+            omitted=omitted,
+            clipping=clipping,
+        ),
         edges=histogram.edges,
         counts=histogram.counts,
-        lines=tuple(marks),
+        lines=tuple(lines),
         log=histogram.log,
     )
     drawn = histogram_figure(evidence)
-    return Group("Gradient norm", (*figures, *((drawn,) if drawn else ())))
+    return (*figures, *((drawn,) if drawn else ()))
 
 
-def _clipped(histogram: NormHistogram) -> str:
+def _clipping(histogram: NormHistogram) -> str:
     if histogram.clip is None:
         return ""
-    part = "" if histogram.clipped is None else f", which changes {share(histogram.clipped)} of their updates"
-    return f" They clip at {number(histogram.clip, 3)}{part}."
+    share = "" if histogram.clipped is None else f", which changes {Percent(histogram.clipped)} of their updates"
+    return f" They clip at {number(histogram.clip, 3)}{share}."
 
 
-def _close_ups(report: ReportData) -> Group:
-    figures = tuple(close_up_figure(report, c) for c in report.figures.close_ups)
-    note = "Every logged point around the steps that findings about stability point at."
-    return Group("Close-ups of spikes", figures, note=note)
-
-
-# --- the study as a whole ---------------------------------------------------------------------------------------------------------
-
-
-def _best_steps(report: ReportData) -> Group:
-    positions = best_positions(report)
-    figures = (best_step_figure(positions),) if positions else ()
-    return Group("Best step", figures)
-
-
-def _best_of(report: ReportData) -> Group:
-    found = report.figures.best_of
-    return Group("More or fewer trials", (best_of_figure(report, found),) if found is not None else ())
-
-
-def _batch_size(report: ReportData) -> Group:
-    figures = [speed_figure(report.figures.speeds)] if report.figures.speeds else []
-    race = report.figures.to_target
-    if race is not None and len(race.sizes) > 1:
-        figures += target_figures(race, report.spec.objective.metric)
-    return Group("Batch size", tuple(figures))
+def _batch_size(report: ReportData) -> tuple[Figure, ...]:
+    speeds, result = report.figures.speeds, report.figures.to_target
+    figures = [speed_figure(speeds)] if speeds else []
+    if result is not None and len(result.sizes) > 1:
+        figures += target_figures(result, report.spec.objective.metric)
+    return tuple(figures)

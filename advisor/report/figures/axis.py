@@ -1,4 +1,4 @@
-"""The hyperparameter axis plot: the objective of every trial against one hyperparameter, with the ranges searched and to search."""
+"""The hyperparameter axis plot: the objective of every trial against one hyperparameter, with the old and the next range."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.model.evidence import AxisEvidence
-from advisor.model.space import Value
+from advisor.model.message import Message, Name, say
 from advisor.model.spec import Parameter
 from advisor.model.words import clean, count
-from advisor.report.figures.places import RIGHT, draw_columns, in_columns, is_numeric, limits_of, on_scale, options
-from advisor.report.figures.scale import objective_limits
-from advisor.report.figures.svg import Figure, Frame, Key, dots, indices, left_margin
-from advisor.report.model import ReportData, TrialRow
+from advisor.report.figures.positions import choice_labels, in_columns, is_numeric, jitter, on_scale, value_limits
+from advisor.report.figures.svg import TOP, Figure, Frame, Key, dots, indices
+from advisor.report.model import ReportData
+from advisor.report.plot_data.model import TrialRow
+from advisor.report.plot_data.scale import objective_limits
 
-MOST_AXES = 24
-"""Hyperparameters of which all plots have one; findings' plots of these refer to it."""
+MAX_AXES = 24
+"""Maximum hyperparameters with a plot of their own, whose axes and dots the plots of findings share."""
 
-MOST_DOTS = 1500
-"""Dots in one picture; beyond it, those that lie on others are left out."""
+MAX_DOTS = 1500
+"""Maximum dots in one figure; more are thinned, since they lie on others."""
 
-_TOP, _LANE, _BOTTOM = 22.0, 24.0, 40.0
+_LANE = 24.0
+"""Height of the lane of failed trials above the plot."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A trial in the picture."""
+    """A trial and its horizontal position."""
 
     index: int
     row: TrialRow
@@ -37,32 +39,36 @@ class _Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Plot:
-    """What stands where: the same for all plots of a hyperparameter but for what a finding says of it."""
+    """The layout of a plot, the same for all plots of a hyperparameter except for what a finding adds."""
 
     frame: Frame
     domain: Parameter | None
-    options: list[Value] | None
-    """The choices; None for numbers."""
-    left: float
-    top: float
-    bottom: float
+    choices: list[str] | None
+    """Labels of the columns; None for numbers."""
     placed: list[_Placed]
     spots: dict[int, tuple[float, float]]
-    """Pixels by index of the trials whose result lies on the vertical axis."""
+    """Pixels, by index, of the trials whose result lies within the vertical axis."""
     drawn: list[_Placed]
-    """Those of them that have a dot."""
+    """The trials of `spots` that have a dot."""
+
+    @property
+    def beyond(self) -> list[_Placed]:
+        """The trials whose result lies outside the vertical axis."""
+        return [p for p in self.placed if p.row.feasible and p.row.best is not None and p.index not in self.spots]
+
+    @property
+    def failed(self) -> list[_Placed]:
+        """The trials in the lane of failures."""
+        return [p for p in self.placed if p.row.failed]
 
 
 def axis_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False) -> Figure:
-    """The plot that `evidence` asks for.
-
-    All plots of a searched hyperparameter have the same axes and dots: the one with `own` draws them, the others refer to it.
-    """
-    plot = _plot(report, evidence)
-    frame, shared = plot.frame, _shared(report, evidence.parameter)
+    """Draw the plot of `evidence`; with `own`, the axes and dots that other plots of the same hyperparameter refer to."""
+    plot = _layout(report, evidence)
+    frame, shared = plot.frame, _shared_id(report, evidence.parameter)
     named = set(evidence.trials)
     hot = [p for p in plot.placed if p.index in plot.spots and p.row.id in named]
-    _draw_next(plot, evidence)
+    _draw_next_range(plot, evidence)
     if shared is not None and not own:
         frame.add("use", "", href=f"#{shared}-axes")
         frame.add("use", "far" if hot else "", href=f"#{shared}-dots")
@@ -77,124 +83,106 @@ def axis_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False
             frame.group(start, id=f"{shared}-dots")
     if hot:
         frame.add("path", "pts hot", d=dots(plot.spots[p.index] for p in hot), data_t=_indices(hot))
-    if frame.x is not None:
-        marks = [(frame.x(line.value), line.label) for line in evidence.lines if line.value in frame.x]
-        frame.vertical_labels(marks, plot.top, plot.bottom)
+    if plot.choices is None:
+        frame.vertical_labels([(frame.x(line.value), line.label) for line in evidence.lines if line.value in frame.x])
     title = f"{clean(report.spec.objective.metric)} against {clean(evidence.parameter)}"
     notes = _notes(plot, report, evidence.parameter)
     legend = _legend(report, evidence, plot, own)
     return Figure(svg=frame.render(title), caption=evidence.caption, legend=legend, notes=notes)
 
 
-def _shared(report: ReportData, name: str) -> str | None:
-    """What ids start with of the parts that all plots of a hyperparameter share; None for one that has no plot of its own."""
-    names = list(report.spec.searched)[:MOST_AXES]
+def _shared_id(report: ReportData, name: str) -> str | None:
+    """Return the prefix of the ids of shared parts; None for a hyperparameter without a plot of its own."""
+    names = list(report.spec.searched)[:MAX_AXES]
     return f"axis-{names.index(name)}" if name in names else None
 
 
-def _plot(report: ReportData, evidence: AxisEvidence) -> _Plot:
+def _layout(report: ReportData, evidence: AxisEvidence) -> _Plot:
     name, rows = evidence.parameter, report.figures.trials
     domain = report.spec.parameters.get(name)
     values = np.array([r.best if r.feasible and r.best is not None else math.nan for r in rows])
-    limits = objective_limits(values, minimize=_minimize(report))
-    frame = Frame()
-    failed = any(map(_failed, rows))
-    top, bottom = _TOP + (_LANE if failed else 0), frame.height - _BOTTOM
-    frame.y = limits.scale(bottom, top)
-    left = max(left_margin(frame.y.ticks(5)), 46.0 if failed else 0.0)
-    numeric = is_numeric(domain, rows, name)
-    chosen = None if numeric else options(domain, rows, name)
-    if numeric:
-        frame.x = limits_of(domain, rows, name, _next_ends(report, evidence)).scale(left, RIGHT)
-    place = on_scale(frame.x) if frame.x is not None else in_columns(chosen or [], left)
-    placed = [_Placed(i, r, x) for i, r in enumerate(rows) if (x := place(i, r.params.get(name))) is not None]
+    failed = any(r.failed for r in rows)
+    frame = Frame(top=TOP + (_LANE if failed else 0))
+    frame.fit_y(objective_limits(values, minimize=report.minimize), min_left=46.0 if failed else 0.0)
+    choices = None if is_numeric(domain, rows, name) else choice_labels(domain, rows, name)
+    if choices is None:
+        frame.fit_x(value_limits(domain, rows, name, _next_ends(report, evidence)))
+    position = on_scale(frame.x) if choices is None else in_columns(frame, choices)
+    placed = [_Placed(i, r, x) for i, r in enumerate(rows) if (x := position(i, r.params.get(name))) is not None]
     good = [p for p in placed if p.row.feasible and p.row.best is not None and p.row.best in frame.y]
     spots = {p.index: (p.x, frame.y(p.row.best or 0.0)) for p in good}
     keep = report.best.trial if report.best is not None else None
-    drawn = _thin(good, spots, keep=keep, minimize=_minimize(report))
-    return _Plot(frame, domain, chosen, left, top, bottom, placed, spots, drawn)
+    drawn = _thin(good, spots, keep=keep, minimize=report.minimize)
+    return _Plot(frame, domain, choices, placed, spots, drawn)
 
 
 def _next_ends(report: ReportData, evidence: AxisEvidence) -> list[float]:
-    """The ends of all next ranges that some plot of the hyperparameter shows."""
+    """Return the ends of all next ranges that any plot of the hyperparameter shows."""
     name = evidence.parameter
-    asked = [e for f in report.findings for e in f.evidence if isinstance(e, AxisEvidence) and e.parameter == name]
-    ends = [v for e in (*asked, evidence) for v in (e.next_low, e.next_high)]
+    same = [e for f in report.findings for e in f.evidence if isinstance(e, AxisEvidence) and e.parameter == name]
+    ends = [v for e in (*same, evidence) for v in (e.next_low, e.next_high)]
     following = report.next_studies[0].spec.parameters.get(name) if report.next_studies else None
     if following is not None and following.numeric:
         ends += [following.low, following.high]
     return [v for v in ends if v is not None]
 
 
-def _failed(row: TrialRow) -> bool:
-    return not row.feasible and row.status not in ("running", "no_data")
+# --- background -----------------------------------------------------------------------------------------------------------------
 
 
-def _minimize(report: ReportData) -> bool:
-    return report.spec.objective.direction == "minimize"
-
-
-# --- what stands behind the trials ----------------------------------------------------------------------------------------------
-
-
-def _draw_next(plot: _Plot, evidence: AxisEvidence) -> None:
-    """The next range."""
-    x, domain = plot.frame.x, plot.domain
+def _draw_next_range(plot: _Plot, evidence: AxisEvidence) -> None:
+    domain = plot.domain
     low, high = evidence.next_low, evidence.next_high
     if domain is not None and domain.low is not None and domain.high is not None:
         low = domain.low if low is None and high is not None else low
         high = domain.high if high is None and low is not None else high
-    if x is not None and low is not None and high is not None and x.takes(low) and x.takes(high):
-        width, height = max(x(high) - x(low), 2), plot.bottom - _TOP
-        plot.frame.add("rect", "next", x=x(low), y=_TOP, width=width, height=height)
+    if plot.choices is not None or low is None or high is None:
+        return
+    x = plot.frame.x
+    if x.takes(low) and x.takes(high):
+        width, height = max(x(high) - x(low), 2), plot.frame.bottom - TOP
+        plot.frame.add("rect", "next", x=x(low), y=TOP, width=width, height=height)
 
 
 def _draw_axes(plot: _Plot, report: ReportData, name: str) -> None:
-    """Both axes, and grey outside the range that was declared."""
-    frame, domain, x = plot.frame, plot.domain, plot.frame.x
-    assert frame.y is not None
-    if x is not None and domain is not None and domain.low is not None and domain.high is not None:
+    """Draw both axes, and grey areas outside the declared range."""
+    frame, domain = plot.frame, plot.domain
+    if plot.choices is None and domain is not None and domain.low is not None and domain.high is not None:
+        x = frame.x
         start, end = x(domain.low), x(domain.high)
-        # The ends of what the trials happen to span are no borders.
+        # A range inferred from the trials has no outside.
         declared = name not in report.inferred
         for a, b in ((x.start, start), (end, x.end)):
             if b - a > 0.5 and declared:
-                frame.add("rect", "outside", x=a, y=_TOP, width=b - a, height=plot.bottom - _TOP)
+                frame.add("rect", "outside", x=a, y=TOP, width=b - a, height=frame.bottom - TOP)
         for at in (start, end):
-            frame.line(at, _TOP, at, plot.bottom, "bound")
-    extreme = "lowest" if _minimize(report) else "highest"
-    frame.y_axis(f"{extreme} {report.spec.objective.metric}", plot.left, RIGHT, frame.y.ticks(5))
-    if plot.options is None:
-        frame.x_axis(name, plot.bottom)
+            frame.line(at, TOP, at, frame.bottom, "bound")
+    extreme = "lowest" if report.minimize else "highest"
+    frame.y_axis(f"{extreme} {report.spec.objective.metric}")
+    if plot.choices is None:
+        frame.x_axis(name)
     else:
-        draw_columns(frame, plot.options, name, plot.left, plot.bottom)
+        frame.x_columns(plot.choices, name)
 
 
-# --- the trials -----------------------------------------------------------------------------------------------------------------
+# --- trials ---------------------------------------------------------------------------------------------------------------------
 
 
 def _draw_trials(plot: _Plot, report: ReportData) -> None:
-    frame, lost = plot.frame, [p for p in plot.placed if _failed(p.row)]
-    beyond = _beyond(plot)
+    frame = plot.frame
     if plot.drawn:
         frame.add("path", "pts", d=dots(plot.spots[p.index] for p in plot.drawn), data_t=_indices(plot.drawn))
-    if beyond:
-        assert frame.y is not None
-        edge, cls = (frame.y.end + 5, "over") if _minimize(report) else (frame.y.start - 5, "over low")
-        frame.add("path", f"pts {cls}", d=dots((p.x, edge) for p in beyond), data_t=_indices(beyond))
-    if lost:
-        lane = [(p.x, _TOP + 7 + (p.index * 0.6180339887498949) % 1 * (_LANE - 14)) for p in lost]
-        frame.line(plot.left, _TOP + _LANE, RIGHT, _TOP + _LANE, "lane")
-        frame.text(plot.left - 6, _TOP + _LANE / 2 + 4, "failed", "bad", anchor="end")
-        frame.add("path", "bad pts", d=dots(lane), data_t=_indices(lost))
+    if plot.beyond:
+        edge, cls = (frame.y.end + 5, "over") if report.minimize else (frame.y.start - 5, "over low")
+        frame.add("path", f"pts {cls}", d=dots((p.x, edge) for p in plot.beyond), data_t=_indices(plot.beyond))
+    if plot.failed:
+        lane = [(p.x, TOP + 7 + jitter(p.index) * (_LANE - 14)) for p in plot.failed]
+        frame.line(frame.left, TOP + _LANE, frame.right, TOP + _LANE, "lane")
+        frame.text(frame.left - 6, TOP + _LANE / 2 + 4, "failed", "bad", anchor="end")
+        frame.add("path", "bad pts", d=dots(lane), data_t=_indices(plot.failed))
     for p in plot.drawn:
         if report.best is not None and p.row.id == report.best.trial:
             frame.add("circle", "best", cx=plot.spots[p.index][0], cy=plot.spots[p.index][1], r=6.5)
-
-
-def _beyond(plot: _Plot) -> list[_Placed]:
-    """The trials whose result lies beyond the vertical axis."""
-    return [p for p in plot.placed if p.row.feasible and p.row.best is not None and p.index not in plot.spots]
 
 
 def _indices(placed: Sequence[_Placed]) -> str:
@@ -204,39 +192,40 @@ def _indices(placed: Sequence[_Placed]) -> str:
 def _thin(
     placed: Sequence[_Placed], spots: dict[int, tuple[float, float]], *, keep: str | None, minimize: bool
 ) -> list[_Placed]:
-    """At most about MOST_DOTS trials: one per cell of a grid as fine as that allows, the best of each; `keep` stays."""
-    if len(placed) <= MOST_DOTS:
+    """Return at most MAX_DOTS trials: the best one in each cell of a grid that is coarsened until they fit, and `keep`."""
+    if len(placed) <= MAX_DOTS:
         return list(placed)
     sign = 1 if minimize else -1
     ordered = sorted(placed, key=lambda p: (p.row.id != keep, sign * (p.row.best or 0.0), p.index))
-    cell = 2.0
+    size = 2.0
     while True:
-        kept: dict[tuple[int, int], _Placed] = {}
+        cells: dict[tuple[int, int], _Placed] = {}
         for p in ordered:
             x, y = spots[p.index]
-            kept.setdefault((int(x / cell), int(y / cell)), p)
-        if len(kept) <= MOST_DOTS:
-            return sorted(kept.values(), key=lambda p: p.index)
-        cell *= 1.2
+            cells.setdefault((int(x / size), int(y / size)), p)
+        if len(cells) <= MAX_DOTS:
+            return sorted(cells.values(), key=lambda p: p.index)
+        size *= 1.2
 
 
-# --- what is said of it ---------------------------------------------------------------------------------------------------------
+# --- notes and legend -----------------------------------------------------------------------------------------------------------
 
 
-def _notes(plot: _Plot, report: ReportData, name: str) -> tuple[str, ...]:
-    """What of the trials is not in the picture, or not where it belongs."""
-    notes = []
-    if beyond := len(_beyond(plot)):
+def _notes(plot: _Plot, report: ReportData, name: str) -> tuple[Message | str, ...]:
+    """Return what the plot clips or omits."""
+    notes: list[Message | str] = []
+    if plot.beyond:
+        lie = count(len(plot.beyond), "trial lies", "trials lie")
         notes.append(
-            f"{beyond} {'trial lies' if beyond == 1 else 'trials lie'} beyond the vertical axis, drawn at its edge."
+            f"{lie} outside the vertical axis and {'is' if len(plot.beyond) == 1 else 'are'} drawn at its edge."
         )
     if len(plot.drawn) < len(plot.spots):
-        notes.append(f"{len(plot.drawn):,} of {count(len(plot.spots), 'dot')} are drawn; the others lie on these.")
+        notes.append(f"{len(plot.drawn):,} of {count(len(plot.spots), 'dot')} are drawn; the others lie under these.")
     shown = {p.index for p in plot.placed}
-    ended = [i for i, r in enumerate(report.figures.trials) if r.feasible or _failed(r)]
-    if without := sum(i not in shown for i in ended):
-        has = "has" if without == 1 else "have"
-        notes.append(f"{count(without, 'trial')} {has} no value of {clean(name)} that can stand on this axis.")
+    ended = [i for i, r in enumerate(report.figures.trials) if r.feasible or r.failed]
+    if missing := sum(i not in shown for i in ended):
+        have = count(missing, "trial has", "trials have")
+        notes.append(say("{have} no value of {name} that fits on this axis.", have=have, name=Name(name)))
     return tuple(notes)
 
 
@@ -247,15 +236,15 @@ def _legend(report: ReportData, evidence: AxisEvidence, plot: _Plot, own: bool) 
     if any(r.id in named and r.feasible for r in rows):
         keys.append(Key("k-hot", "trials of this finding"))
     if any(report.best is not None and r.id == report.best.trial for r in rows):
-        keys.append(Key("k-best", "best"))
-    if _beyond(plot):
-        keys.append(Key("k-over", "beyond the axis"))
-    if any(map(_failed, rows)):
+        keys.append(Key("k-best", "best trial"))
+    if plot.beyond:
+        keys.append(Key("k-over", "outside the axis"))
+    if plot.failed:
         keys.append(Key("k-bad", "failed"))
-    if plot.options is None and plot.domain is not None and plot.domain.numeric:
-        seen = evidence.parameter in report.inferred
-        keys.append(Key("k-bound", "range of the trials (none declared)" if seen else "range searched"))
-    if plot.options is None and (evidence.next_low is not None or evidence.next_high is not None):
-        # What a finding asks for may be put off, or be changed by another one.
-        keys.append(Key("k-next", "next range" if own else "range asked for"))
+    if plot.choices is None and plot.domain is not None and plot.domain.numeric:
+        inferred = evidence.parameter in report.inferred
+        keys.append(Key("k-bound", "range of the trials (none declared)" if inferred else "searched range"))
+    if plot.choices is None and (evidence.next_low is not None or evidence.next_high is not None):
+        # The next study may defer the range that a finding proposes, or merge it with another one.
+        keys.append(Key("k-next", "next range" if own else "proposed range"))
     return tuple(keys)

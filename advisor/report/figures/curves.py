@@ -11,32 +11,33 @@ from itertools import groupby, pairwise
 import numpy as np
 
 from advisor.model.evidence import CurveEvidence, Line, Mark
-from advisor.model.message import Message
+from advisor.model.message import Message, Name, say
 from advisor.model.space import FloatArray
 from advisor.model.words import clean, count, number, shorten
-from advisor.report.figures.scale import Limits, Scale, curve_limits
-from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt, left_margin, text_width
-from advisor.report.model import CurveSet, ReportData, TrialCurve
+from advisor.report.figures.svg import RIGHT, TOP, Figure, Frame, Key, fmt, text_width
+from advisor.report.model import ReportData
+from advisor.report.plot_data.model import CurveSet, TrialCurve
+from advisor.report.plot_data.scale import Limits, Scale, curve_limits, with_near
 
 COLOURS = 5
-"""Colours that stay apart; further curves repeat them in dashes."""
+"""Number of distinguishable colours; further curves repeat them with dashes."""
 
-MOST_CURVES = 10
+MAX_CURVES = 10
 
 _SLACK = 0.25
-"""Pixels by which a line may miss a point that it leaves out."""
-_ROUGH = 1.0
-"""Pixels from point to point from which on a dense curve is drawn to whole pixels, and by its peaks."""
-_COLUMN = 6.0
-"""Pixels in each of which such a curve keeps its highest and its lowest point: four times the width of its line."""
+"""Maximum distance in pixels of an omitted point from the line."""
+_ROUGHNESS = 1.0
+"""Minimum median jump in pixels between points for a dense curve to be drawn by its peaks, to whole pixels."""
+_COLUMN_WIDTH = 6.0
+"""Width in pixels of the columns in which such a curve keeps its extremes: four times the width of its line."""
 
-_TOP, _BOTTOM = 22.0, 40.0
-_RIGHT = WIDTH - 12.0
+_Panel = tuple[CurveSet, list[TrialCurve]]
+"""A metric and its curves to draw."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
-    """A curve in the picture."""
+class _Drawn:
+    """A curve with its colour and dash."""
 
     curve: TrialCurve
     colour: int
@@ -45,28 +46,29 @@ class _Shown:
 
 
 def curve_figures(report: ReportData, evidence: CurveEvidence, *, late: bool = False) -> list[Figure]:
-    """The plots that `evidence` asks for: one, or one a metric where the metrics do not share a range of values.
+    """Draw the plots of `evidence`: one, or one for each metric if the metrics do not share a range of values.
 
-    With `late`, the vertical axis follows the last three quarters of the curves.
+    With `late`, the vertical axis fits the last three quarters of the curves.
     """
     sets = [s for m in evidence.metrics for s in report.figures.curves if s.metric == m]
-    wanted = list(dict.fromkeys(evidence.trials))[:MOST_CURVES]
-    chosen = [(s, [c for t in wanted for c in s.curves if c.trial == t]) for s in sets]
-    chosen = [(s, curves) for s, curves in chosen if curves]
-    groups = [chosen] if len(chosen) == 2 and len(wanted) <= COLOURS and _comparable(chosen) else [[c] for c in chosen]
+    trials = list(dict.fromkeys(evidence.trials))[:MAX_CURVES]
+    panels = [(s, [c for t in trials for c in s.curves if c.trial == t]) for s in sets]
+    panels = [(s, curves) for s, curves in panels if curves]
+    together = len(panels) == 2 and len(trials) <= COLOURS and _comparable(panels)
+    groups = [panels] if together else [[panel] for panel in panels]
     figures = []
     for i, group in enumerate(groups):
-        caption = evidence.caption if i == 0 else f"{clean(group[0][0].metric)} of the same trials."
-        figures.append(_figure(report, group, evidence, wanted, caption, late))
+        same = say("{metric} of the same trials.", metric=Name(group[0][0].metric))
+        figures.append(_figure(report, group, evidence, trials, evidence.caption if i == 0 else same, late))
     return figures
 
 
-def _comparable(chosen: Sequence[tuple[CurveSet, list[TrialCurve]]]) -> bool:
-    """Whether two metrics can stand on one axis: the same quantity by their names, and neither is flat beside the other."""
-    if len({re.split(r"[^a-z0-9]+", s.metric.lower())[-1] for s, _ in chosen}) > 1:
+def _comparable(panels: Sequence[_Panel]) -> bool:
+    """Whether two metrics fit on one axis: the same quantity by name, and neither is flat next to the other."""
+    if len({re.split(r"[^a-z0-9]+", s.metric.lower())[-1] for s, _ in panels}) > 1:
         return False
     middles = []
-    for _, curves in chosen:
+    for _, curves in panels:
         values = np.concatenate([_values(c) for c in curves])
         values = values[np.isfinite(values)]
         if len(values) == 0:
@@ -74,7 +76,7 @@ def _comparable(chosen: Sequence[tuple[CurveSet, list[TrialCurve]]]) -> bool:
         middles.append(np.quantile(values, [0.1, 0.9]))
     (a, b), (c, d) = middles
     both = max(b, d) - min(a, c)
-    return bool(min(b - a, d - c) > 0.1 * both) and chosen[0][0].scale == chosen[1][0].scale
+    return bool(min(b - a, d - c) > 0.1 * both) and panels[0][0].scale == panels[1][0].scale
 
 
 def _values(curve: TrialCurve) -> FloatArray:
@@ -83,7 +85,7 @@ def _values(curve: TrialCurve) -> FloatArray:
 
 def _figure(
     report: ReportData,
-    group: Sequence[tuple[CurveSet, list[TrialCurve]]],
+    group: Sequence[_Panel],
     evidence: CurveEvidence,
     trials: Sequence[str],
     caption: Message | str,
@@ -91,85 +93,81 @@ def _figure(
 ) -> Figure:
     rows = report.figures.by_id
     order = {t: i for i, t in enumerate(t for t in trials if any(c.trial == t for _, curves in group for c in curves))}
-    shown = [
-        _Shown(c, order[c.trial] % COLOURS, panel if len(group) > 1 else order[c.trial] // COLOURS, _values(c))
+    drawn = [
+        _Drawn(c, order[c.trial] % COLOURS, panel if len(group) > 1 else order[c.trial] // COLOURS, _values(c))
         for panel, (_, curves) in enumerate(group)
         for c in curves
     ]
-    steady = [s.values for s in shown if s.curve.trial in rows and rows[s.curve.trial].feasible]
+    steady = [d.values for d in drawn if d.curve.trial in rows and rows[d.curve.trial].feasible]
     if late:
         steady = [values[len(values) // 4 :] for values in steady]
-    limits = curve_limits(steady, [s.values for s in shown])
-    limits = _with_lines(limits, evidence.lines)
+    limits = with_near(curve_limits(steady, [d.values for d in drawn]), [line.value for line in evidence.lines])
     frame = Frame()
-    bottom = frame.height - _BOTTOM
-    frame.y = limits.scale(bottom, _TOP)
-    ticks = frame.y.ticks(5)
-    left = left_margin(ticks)
-    frame.x = _step_scale([c for _, curves in group for c in curves], group[0][0].scale, left)
-    frame.y_axis(" and ".join(s.metric for s, _ in group), left, _RIGHT, ticks)
-    frame.x_axis("step", bottom)
-    indices = {r.id: i for i, r in enumerate(report.figures.trials)}
-    for s in reversed(shown):
-        path = curve_path(s.curve.steps, s.curve.values, frame.x, frame.y)
-        frame.add("path", f"crv s{s.colour} d{s.dash}", d=path, data_t=str(indices.get(s.curve.trial, "")))
-    _draw_lines(frame, evidence.lines, left)
-    _draw_marks(frame, evidence.marks, shown)
-    notes = _cut(limits, shown)
-    legend = [
-        Key(f"k-crv s{i % COLOURS} d{0 if len(group) > 1 else i // COLOURS}", shorten(name, 28), name)
-        for t, i in order.items()
-        for name in [clean(rows[t].name if t in rows else t)]
-    ]
-    if len(group) > 1:
-        legend += [Key(f"k-crv d{i}", shorten(clean(s.metric), 28), clean(s.metric)) for i, (s, _) in enumerate(group)]
-    if len(dict.fromkeys(evidence.trials)) > len(trials):
-        notes.append(f"The first {len(trials)} of {len(dict.fromkeys(evidence.trials))} trials are drawn.")
+    frame.fit_y(limits)
+    frame.x = _step_scale([d.curve for d in drawn], group[0][0].scale, frame.left)
+    frame.y_axis(" and ".join(s.metric for s, _ in group))
+    frame.x_axis("step")
+    for d in reversed(drawn):
+        path = curve_path(d.curve.steps, d.curve.values, frame.x, frame.y)
+        index = str(report.figures.index.get(d.curve.trial, ""))
+        frame.add("path", f"crv s{d.colour} d{d.dash}", d=path, data_t=index)
+    _draw_lines(frame, evidence.lines)
+    _draw_marks(frame, evidence.marks, drawn)
+    metrics = " and ".join(clean(s.metric) for s, _ in group)
+    svg = frame.render(f"{metrics} over training steps of {count(len(order), 'trial')}")
+    notes: tuple[Message | str, ...] = (*_clipped(limits, drawn), *_omitted(group, evidence, trials))
+    return Figure(svg=svg, caption=caption, legend=_legend(report, group, order), notes=notes)
+
+
+def _legend(report: ReportData, group: Sequence[_Panel], order: dict[str, int]) -> tuple[Key, ...]:
+    """Return the trials by colour, and the metrics by dash if there are two."""
+    rows, two = report.figures.by_id, len(group) > 1
+    names = {t: clean(rows[t].name if t in rows else t) for t in order}
+    dashes = [clean(s.metric) for s, _ in group] if two else []
+    return (
+        *(
+            Key(f"k-crv s{i % COLOURS} d{0 if two else i // COLOURS}", shorten(names[t], 28), names[t])
+            for t, i in order.items()
+        ),
+        *(Key(f"k-crv d{i}", shorten(metric, 28), metric) for i, metric in enumerate(dashes)),
+    )
+
+
+def _omitted(group: Sequence[_Panel], evidence: CurveEvidence, trials: Sequence[str]) -> list[Message]:
+    notes = []
+    if (total := len(set(evidence.trials))) > len(trials):
+        notes.append(say("The first {drawn} of {total} trials are drawn.", drawn=len(trials), total=total))
     for logged, curves in group:
         if len(curves) < len(trials):
-            missing = len(trials) - len(curves)
-            notes.append(f"{missing} of the {count(len(trials), 'trial')} logged no {clean(logged.metric)}.")
-    title = f"{' and '.join(clean(s.metric) for s, _ in group)} over training steps of {count(len(order), 'trial')}"
-    svg = frame.render(title)
-    return Figure(svg=svg, caption=caption, legend=tuple(legend), notes=tuple(notes))
-
-
-def _with_lines(limits: Limits, lines: Sequence[Line]) -> Limits:
-    """Limits that take in marked values, unless these lie so far off that the curves would be flat."""
-    low, high = limits.low, limits.high
-    for line in lines:
-        if math.isfinite(line.value) and (line.value > 0 or not limits.log):
-            reach = (high - low) if not limits.log else 0.0
-            near = low - reach <= line.value <= high + reach if not limits.log else low / 10 <= line.value <= high * 10
-            if near:
-                low, high = min(low, line.value), max(high, line.value)
-    return Limits(low, high, limits.log)
+            missing, of = len(trials) - len(curves), count(len(trials), "trial")
+            notes.append(say("{n} of the {of} did not log {name}.", n=missing, of=of, name=Name(logged.metric)))
+    return notes
 
 
 def _step_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:
     last = max(c.steps[-1] for c in curves)
     if kind == "log":
         first = min((s for c in curves for s in c.steps[:8] if s > 0), default=1)
-        return Scale(float(first), float(max(last, first + 1)), left, _RIGHT, log=True)
+        return Scale(float(first), float(max(last, first + 1)), left, RIGHT, log=True)
     first = min(c.steps[0] for c in curves)
-    # Steps are counted from the start of training, unless all of it that was logged lies far from there.
+    # The axis starts at step 0, unless all logged steps lie far from there.
     low = 0.0 if first <= last / 2 else float(first)
-    room = max(1.0, 1e-6 * abs(low))  # also where floats lie far apart
-    return Scale(low, max(float(last), low + room), left, _RIGHT)
+    room = max(1.0, 1e-6 * abs(low))  # also for steps at which floats are sparse
+    return Scale(low, max(float(last), low + room), left, RIGHT)
 
 
 def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale) -> str:
-    """A polyline in relative coordinates, interrupted where the value is not finite, and where it stays off the scale.
+    """Return a polyline in relative coordinates, with gaps at values that are not finite or stay outside the scale.
 
-    Points that lie on the line between others are left out, so that a smooth curve takes few; no peak loses more than `_SLACK`.
+    Points on the line between others are omitted, so a smooth curve has few; no peak loses more than `_SLACK`.
     """
     parts: list[str] = []
     for piece in _pieces(steps, values, x, y):
         rough = _is_rough(piece)
-        # Of a curve that goes up and down by pixels nobody sees tenths of them, nor what lies between its peaks.
+        # In a rough curve, neither tenths of a pixel nor points between its peaks are visible.
         unit = 1 if rough else 10
-        shown = _straightened(_peaks(piece) if rough else piece)
-        places = [(round(px * unit), round(py * unit)) for px, py in shown]
+        points = _straightened(_peaks(piece) if rough else piece)
+        places = [(round(px * unit), round(py * unit)) for px, py in points]
         parts.append(f"M{fmt(places[0][0] / unit)} {fmt(places[0][1] / unit)}")
         moves = [(bx - ax, by - ay) for (ax, ay), (bx, by) in pairwise(places) if (ax, ay) != (bx, by)]
         for dx, dy in moves:
@@ -187,55 +185,55 @@ def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y
 def _pieces(
     steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale
 ) -> Iterator[list[tuple[float, float]]]:
-    """The pixels of the curve between its gaps: it leaves and enters the picture at the edge, and does not run along it."""
+    """Yield the pixels of the curve between its gaps; it crosses the edge of the plot and never runs along it."""
     piece: list[tuple[float, float]] = []
     off = 0
     for step, value in zip(steps, values, strict=True):
-        stands = value is not None and (value > 0 or not y.log)
-        before, off = off, (value > y.high) - (value < y.low) if value is not None and stands else 0
+        visible = value is not None and (value > 0 or not y.log)
+        before, off = off, (value > y.high) - (value < y.low) if value is not None and visible else 0
         stays_off = off != 0 and off == before
-        if piece and (not stands or (stays_off and len(piece) > 1)):
+        if piece and (not visible or (stays_off and len(piece) > 1)):
             yield piece
-        if not stands or stays_off:
+        if not visible or stays_off:
             piece = []
-        if value is not None and stands:
+        if value is not None and visible:
             piece.append((x(step if step > 0 or not x.log else x.low), y(value)))
     if piece:
         yield piece
 
 
 def _is_rough(piece: Sequence[tuple[float, float]]) -> bool:
-    """Whether a curve has more points than columns and jumps from one to the next."""
-    dense = piece[-1][0] - piece[0][0] < _COLUMN * (len(piece) - 1)
-    return dense and float(np.median(np.abs(np.diff([at for _, at in piece])))) > _ROUGH
+    """Whether a curve has more points than columns and jumps between them."""
+    dense = piece[-1][0] - piece[0][0] < _COLUMN_WIDTH * (len(piece) - 1)
+    return dense and float(np.median(np.abs(np.diff([at for _, at in piece])))) > _ROUGHNESS
 
 
 def _peaks(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The ends, and of each column of `_COLUMN` pixels the highest and the lowest point."""
-    kept = {0, len(piece) - 1}
-    columns = groupby(range(len(piece)), key=lambda i: piece[i][0] // _COLUMN)
+    """Return both ends, and the highest and lowest point of each column."""
+    peaks = {0, len(piece) - 1}
+    columns = groupby(range(len(piece)), key=lambda i: piece[i][0] // _COLUMN_WIDTH)
     for _, column in columns:
         inside = list(column)
-        kept |= {min(inside, key=lambda i: piece[i][1]), max(inside, key=lambda i: piece[i][1])}
-    return [piece[i] for i in sorted(kept)]
+        peaks |= {min(inside, key=lambda i: piece[i][1]), max(inside, key=lambda i: piece[i][1])}
+    return [piece[i] for i in sorted(peaks)]
 
 
 def _straightened(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points without those that a line between the ones that stay passes within `_SLACK` of; x does not decrease."""
-    kept = [piece[0]]
+    """Return the points without those within `_SLACK` of the line between their neighbours; x does not decrease."""
+    points = [piece[0]]
     last, low, high = piece[0], -math.inf, math.inf
     for x, y in piece[1:]:
-        gap = x - kept[-1][0]
-        slope = (y - kept[-1][1]) / gap if gap > 0 else math.nan
+        gap = x - points[-1][0]
+        slope = (y - points[-1][1]) / gap if gap > 0 else math.nan
         if not low <= slope <= high:
-            if last != kept[-1]:
-                kept.append(last)
-            gap, low, high = x - kept[-1][0], -math.inf, math.inf
+            if last != points[-1]:
+                points.append(last)
+            gap, low, high = x - points[-1][0], -math.inf, math.inf
         if gap > 0:
-            low = max(low, (y - _SLACK - kept[-1][1]) / gap)
-            high = min(high, (y + _SLACK - kept[-1][1]) / gap)
+            low = max(low, (y - _SLACK - points[-1][1]) / gap)
+            high = min(high, (y + _SLACK - points[-1][1]) / gap)
         last = (x, y)
-    return [*kept, last] if last != kept[-1] else kept
+    return [*points, last] if last != points[-1] else points
 
 
 def _short(pixels: float) -> str:
@@ -243,68 +241,62 @@ def _short(pixels: float) -> str:
     return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
 
 
-def _draw_lines(frame: Frame, lines: Sequence[Line], left: float) -> None:
-    assert frame.y is not None
+def _draw_lines(frame: Frame, lines: Sequence[Line]) -> None:
     edge = math.inf
     for line in sorted(lines, key=lambda line: line.value):
         if line.value in frame.y:
             at = frame.y(line.value)
-            frame.line(left, at, _RIGHT, at, "mark")
-            label = min(at - 4, edge - 13) if at - 4 > _TOP + 8 else at + 13
-            edge = label
-            frame.text(left + 4, label, shorten(clean(line.label), 60), "halo", title=line.label)
+            frame.line(frame.left, at, frame.right, at, "mark")
+            edge = min(at - 4, edge - 13) if at - 4 > TOP + 8 else at + 13
+            frame.text(frame.left + 4, edge, shorten(line.label, 60), "halo", title=line.label)
 
 
-def _draw_marks(frame: Frame, marks: Sequence[Mark], shown: Sequence[_Shown]) -> None:
-    """Rings on the curves, each with its label where there is room for it; a label that many share is written once."""
-    assert frame.x is not None
-    assert frame.y is not None
+def _draw_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_Drawn]) -> None:
+    """Draw rings on the curves, each with its label if there is room; equal labels are written once."""
     written: set[str] = set()
-    taken: list[tuple[float, float]] = []  # left end and base line of the labels so far
+    boxes: list[tuple[float, float]] = []  # left end and base line of the labels so far
     for mark in marks:
-        spot = _spot(frame, mark, shown)
+        spot = _spot(frame, mark, drawn)
         if spot is None:
             continue
         (x, y), colour = spot
-        label = shorten(clean(mark.label), 40)
+        label = shorten(mark.label, 40)
         frame.add("circle", f"spot s{colour}", cx=x, cy=y, r=5)
         if label in written:
             continue
         width = text_width(label)
-        right = x + 8 + width > _RIGHT
+        right = x + 8 + width > RIGHT
         left = x - 8 - width if right else x + 8
-        rows = [row for row in (y - 8, y + 16, y - 22, y + 30) if row > _TOP + 8]
-        free = [row for row in rows if all(abs(row - r) > 12 or abs(left - at) > width + 6 for at, r in taken)]
+        rows = [row for row in (y - 8, y + 16, y - 22, y + 30) if row > TOP + 8]
+        free = [row for row in rows if all(abs(row - r) > 12 or abs(left - at) > width + 6 for at, r in boxes)]
         if free:
             written.add(label)
-            taken.append((left, free[0]))
+            boxes.append((left, free[0]))
             frame.text(x - 8 if right else x + 8, free[0], label, "halo", "end" if right else "start", mark.label)
 
 
-def _spot(frame: Frame, mark: Mark, shown: Sequence[_Shown]) -> tuple[tuple[float, float], int] | None:
-    """Where on the first curve of its trial a mark stands, and the curve's colour."""
-    assert frame.x is not None
-    assert frame.y is not None
-    for s in shown:
-        near = [i for i in range(len(s.values)) if frame.y.takes(s.values[i])] if s.curve.trial == mark.trial else []
-        if near:
-            i = min(near, key=lambda i: abs(s.curve.steps[i] - mark.step))
+def _spot(frame: Frame, mark: Mark, drawn: Sequence[_Drawn]) -> tuple[tuple[float, float], int] | None:
+    """Return the pixel of a mark on the first curve of its trial, and the curve's colour."""
+    for d in drawn:
+        visible = [i for i in range(len(d.values)) if frame.y.takes(d.values[i])] if d.curve.trial == mark.trial else []
+        if visible:
+            i = min(visible, key=lambda i: abs(d.curve.steps[i] - mark.step))
             step = mark.step if frame.x.takes(mark.step) else frame.x.low
-            return (frame.x(step), frame.y(float(s.values[i]))), s.colour
+            return (frame.x(step), frame.y(float(d.values[i]))), d.colour
     return None
 
 
-def _cut(limits: Limits, shown: Sequence[_Shown]) -> list[str]:
-    values = np.concatenate([s.values for s in shown])
+def _clipped(limits: Limits, drawn: Sequence[_Drawn]) -> list[str]:
+    values = np.concatenate([d.values for d in drawn])
     finite = values[np.isfinite(values)]
     notes = []
     above, below = finite[finite > limits.high], finite[finite < limits.low]
     if len(above):
-        notes.append(f"Values up to {number(float(above.max()), 3)} are cut off at the top.")
+        notes.append(f"Values up to {number(float(above.max()), 3)} are clipped at the top.")
     if len(below) and not (limits.log and below.max() <= 0):
-        notes.append(f"Values down to {number(float(below.min()), 3)} are cut off at the bottom.")
+        notes.append(f"Values down to {number(float(below.min()), 3)} are clipped at the bottom.")
     if limits.log and (finite <= 0).any():
-        notes.append("Values of zero or less cannot stand on this axis.")
+        notes.append("Values of zero or less do not fit on this axis.")
     if not np.isfinite(values).all():
-        notes.append("Gaps are values that were not finite.")
+        notes.append("Gaps are values that are not finite.")
     return notes

@@ -1,4 +1,4 @@
-"""Parallel coordinates: one line a trial through its value of each hyperparameter to its result."""
+"""Parallel coordinates: one line for each trial through its value of each hyperparameter to its result."""
 
 from __future__ import annotations
 
@@ -8,51 +8,52 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.model.space import Value, as_number
+from advisor.model.message import Count, Message, Name, say
+from advisor.model.space import as_number
 from advisor.model.spec import Parameter
-from advisor.model.words import clean, count, setting, shorten
-from advisor.report.figures.scale import Limits, Scale, objective_limits, spanning
+from advisor.model.words import count, setting, shorten
+from advisor.report.figures.positions import choice_labels, on_scale
 from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt
-from advisor.report.model import ReportData, TrialRow
+from advisor.report.model import ReportData
+from advisor.report.plot_data.model import TrialRow
+from advisor.report.plot_data.scale import Limits, objective_limits, spanning
 
-MOST_AXES = 9
-"""Hyperparameters in the picture, the most important first."""
-MOST_LINES = 300
-"""Lines in the picture.
+MAX_AXES = 9
+"""Maximum hyperparameters in the figure, the most important first."""
+MAX_LINES = 300
+"""Maximum lines in the figure.
 
-Of more trials, an eighth are of the best tenth, a quarter failed ones and half others, each evenly over their ranks.
+Of more trials, an eighth of the lines are from the best tenth, a quarter are failed trials and half are others, evenly by rank.
 """
-TOP = 0.1
+TOP_SHARE = 0.1
 """Share of the trials with a result that are drawn as the best."""
-FEWEST = 3
+MIN_TRIALS = 3
 
 _TOP, _BOTTOM = 44.0, 22.0
 _LEFT, _RIGHT = 34.0, WIDTH - 34.0
 
 _Axis = Callable[[TrialRow], float | None]
-"""The height at which a trial crosses the axis; None where it has no place there."""
+"""From a trial to the height at which it crosses the axis; None without a place there."""
 
 
 def parallel_figure(report: ReportData) -> Figure | None:
-    """The picture; None with fewer than two hyperparameters or three trials that ended."""
+    """Draw the figure; None with fewer than two hyperparameters or MIN_TRIALS trials that ended."""
     names = _names(report)
-    ranked, failed = _ranked(report)
-    if len(names) < 2 or len(ranked) + len(failed) < FEWEST:
+    ranked, failed = report.ranked, [(i, r) for i, r in enumerate(report.figures.trials) if r.failed]
+    total = len(ranked) + len(failed)
+    if len(names) < 2 or total < MIN_TRIALS:
         return None
     frame = Frame()
-    bottom = frame.height - _BOTTOM
     places = [float(round(_LEFT + i * (_RIGHT - _LEFT) / len(names))) for i in range(len(names) + 1)]
-    axes: list[_Axis] = []
-    for i, name in enumerate(names):
-        axes.append(_parameter_axis(frame, report, name, places[i], bottom, raised=i % 2 == 1))
-    axes.append(_objective_axis(frame, report, ranked, places[-1], bottom, raised=len(names) % 2 == 1))
+    axes = [_parameter_axis(frame, report, n, places[i], raised=i % 2 == 1) for i, n in enumerate(names)]
+    axes.append(_objective_axis(frame, report, ranked, places[-1], raised=len(names) % 2 == 1))
     # Lines lie below the axes and their labels.
     above, frame.parts = frame.parts, []
-    best = max(math.ceil(TOP * len(ranked)), 1)
-    kinds = (("pc bad", failed, 4), ("pc", ranked[best:][::-1], 2), ("pc top", ranked[:best][::-1], 8))
-    total, shown = len(ranked) + len(failed), 0
+    top = max(math.ceil(TOP_SHARE * len(ranked)), 1)
+    kinds = (("pc bad", failed, 4), ("pc", ranked[top:][::-1], 2), ("pc top", ranked[:top][::-1], 8))
+    shown = 0
     for cls, rows, part in kinds:
-        chosen = _chosen(rows, len(rows) if total <= MOST_LINES else MOST_LINES // part)
+        chosen = _evenly(rows, len(rows) if total <= MAX_LINES else MAX_LINES // part)
         shown += len(chosen)
         lines = {i: _path([(x, axis(row)) for x, axis in zip(places, axes, strict=True)]) for i, row in chosen}
         start = len(frame.parts)
@@ -61,71 +62,58 @@ def parallel_figure(report: ReportData) -> Figure | None:
         if any(lines.values()):
             frame.group(start, data_t=" ".join(str(i) for i, line in lines.items() if line), **{"class": cls})
     frame.parts += above
-    notes = []
-    if shown < total:
-        notes.append(f"{shown:,} of {count(total, 'trial')} are drawn, evenly over their ranks.")
+    notes = [f"{shown:,} of {count(total, 'trial')} are drawn, evenly by rank."] if shown < total else []
     if len(report.spec.searched) > len(names):
-        notes.append(f"{len(names)} of {len(report.spec.searched)} hyperparameters are drawn, the most important.")
-    caption = _caption(report, ranked[:best], names)
-    legend = [Key("k-pc top", f"best {count(best, 'trial')}"), Key("k-pc", "other trials")]
+        notes.append(f"The {len(names)} most important of {len(report.spec.searched)} hyperparameters are drawn.")
+    legend = [Key("k-pc top", f"best {count(top, 'trial')}"), Key("k-pc", "other trials")]
     legend += [Key("k-pc bad", "failed")] if failed else []
     svg = frame.render("Every trial through its hyperparameters to its result")
-    return Figure(svg=svg, caption=caption, legend=tuple(legend), notes=tuple(notes))
+    return Figure(svg, _caption(report, ranked[:top], names), tuple(legend), tuple(notes))
 
 
 _Row = tuple[int, TrialRow]
 
 
 def _names(report: ReportData) -> list[str]:
-    """The searched hyperparameters to draw, in the order of the spec."""
+    """Return the hyperparameters to draw, in the order of the spec."""
     names = list(report.spec.searched)
-    if len(names) <= MOST_AXES or report.figures.importances is None:
-        return names[:MOST_AXES]
+    if len(names) <= MAX_AXES or report.figures.importances is None:
+        return names[:MAX_AXES]
     share = {s.parameters[0]: s.share for s in report.figures.importances.each}
-    kept = sorted(names, key=lambda n: -share.get(n, 0.0))[:MOST_AXES]
-    return [n for n in names if n in kept]
+    top = sorted(names, key=lambda n: -share.get(n, 0.0))[:MAX_AXES]
+    return [n for n in names if n in top]
 
 
-def _ranked(report: ReportData) -> tuple[list[_Row], list[_Row]]:
-    """(with a result, best first; failed)."""
-    sign = 1 if report.spec.objective.direction == "minimize" else -1
-    rows = list(enumerate(report.figures.trials))
-    fine = [r for r in rows if r[1].feasible and r[1].best is not None]
-    failed = [r for r in rows if not r[1].feasible and r[1].status not in ("running", "no_data")]
-    return sorted(fine, key=lambda r: (sign * (r[1].best or 0.0), r[0])), failed
-
-
-def _chosen(rows: Sequence[_Row], most: int) -> Sequence[_Row]:
-    """At most so many of the rows, evenly, the first and the last among them."""
-    if len(rows) <= most:
+def _evenly(rows: Sequence[_Row], limit: int) -> Sequence[_Row]:
+    """Return at most `limit` rows, evenly spaced, including the first and the last."""
+    if len(rows) <= limit:
         return rows
-    return [rows[int(i)] for i in np.linspace(0, len(rows) - 1, most).round()]
+    return [rows[int(i)] for i in np.linspace(0, len(rows) - 1, limit).round()]
 
 
 # --- axes -----------------------------------------------------------------------------------------------------------------------
 
 
-def _draw_axis(frame: Frame, name: str, at: float, bottom: float, ends: tuple[str, str], raised: bool) -> None:
-    """A vertical line with its name and the labels of both ends; every other name stands higher, to have room."""
-    frame.line(at, _TOP, at, bottom, "axis")
+def _draw_axis(frame: Frame, name: str, at: float, ends: tuple[str, str], *, raised: bool) -> None:
+    """Draw a vertical line with its name and the labels of both ends; every other name is raised, to have room."""
+    frame.line(at, _TOP, at, frame.height - _BOTTOM, "axis")
     anchor = "start" if at <= _LEFT else "end" if at >= _RIGHT else "middle"
     edge = {"start": 2.0, "end": WIDTH - 2.0}.get(anchor, at)
-    frame.text(edge, 12 if raised else 26, shorten(clean(name), 22), "name", anchor, title=name)
-    for label, y in ((ends[1], _TOP - 5), (ends[0], bottom + 13)):
+    frame.text(edge, 12 if raised else 26, shorten(name, 22), "name", anchor, title=name)
+    for label, y in ((ends[1], _TOP - 5), (ends[0], frame.height - _BOTTOM + 13)):
         frame.text(edge, y, shorten(label, 10), "", anchor, title=label)
 
 
-def _parameter_axis(frame: Frame, report: ReportData, name: str, at: float, bottom: float, *, raised: bool) -> _Axis:
-    domain, rows = report.spec.parameters[name], report.figures.trials
+def _parameter_axis(frame: Frame, report: ReportData, name: str, at: float, *, raised: bool) -> _Axis:
+    domain, rows, bottom = report.spec.parameters[name], report.figures.trials, frame.height - _BOTTOM
     if domain.numeric:
         scale = _limits(domain, [as_number(r.params[name]) for r in rows if name in r.params]).scale(bottom, _TOP)
-        _draw_axis(frame, name, at, bottom, (setting(scale.low, 2), setting(scale.high, 2)), raised)
-        return lambda row: _on(scale, row.params.get(name))
-    labels = list(
-        dict.fromkeys(setting(v) for v in (*domain.options, *(r.params[name] for r in rows if name in r.params)))
-    )
+        _draw_axis(frame, name, at, (setting(scale.low, 2), setting(scale.high, 2)), raised=raised)
+        position = on_scale(scale)
+        return lambda row: position(0, row.params.get(name))
+    labels = choice_labels(domain, rows, name)
     gap = (bottom - _TOP) / max(len(labels) - 1, 1)
-    _draw_axis(frame, name, at, bottom, (labels[0], labels[-1]) if labels else ("", ""), raised)
+    _draw_axis(frame, name, at, (labels[0], labels[-1]) if labels else ("", ""), raised=raised)
     heights = {label: bottom - i * gap for i, label in enumerate(labels)}
     for label in labels[1:-1] if len(labels) <= 8 else ():
         frame.text(at + 5, heights[label] + 4, shorten(label, 9), "halo", title=label)
@@ -133,7 +121,7 @@ def _parameter_axis(frame: Frame, report: ReportData, name: str, at: float, bott
 
 
 def _limits(domain: Parameter, values: Sequence[float]) -> Limits:
-    """From the least to the largest value, without room at the ends: their labels are to be round where the range's are."""
+    """Return the smallest and largest value, without room at the ends, so that their labels are as round as the range."""
     ends = [*(v for v in (domain.low, domain.high) if v is not None), *values]
     padded = spanning(ends, domain.scale)
     usable = [v for v in ends if padded.low <= v <= padded.high]
@@ -141,26 +129,19 @@ def _limits(domain: Parameter, values: Sequence[float]) -> Limits:
     return replace(padded, low=low, high=high) if low < high else padded
 
 
-def _on(scale: Scale, value: Value | None) -> float | None:
-    number = math.nan if value is None else as_number(value)
-    return scale(number) if scale.takes(number) else None
-
-
-def _objective_axis(
-    frame: Frame, report: ReportData, ranked: Sequence[_Row], at: float, bottom: float, *, raised: bool
-) -> _Axis:
-    """The result, better upwards; what failed ends at the bottom."""
-    minimize = report.spec.objective.direction == "minimize"
+def _objective_axis(frame: Frame, report: ReportData, ranked: Sequence[_Row], at: float, *, raised: bool) -> _Axis:
+    """Draw the axis of the result, better upwards; failed trials end at the bottom."""
+    minimize, bottom = report.minimize, frame.height - _BOTTOM
     values = np.array([row.best for _, row in ranked if row.best is not None] or [math.nan])
     limits = objective_limits(values, minimize=minimize)
     scale = limits.scale(_TOP, bottom) if minimize else limits.scale(bottom, _TOP)
     ends = (limits.high, limits.low) if minimize else (limits.low, limits.high)
-    _draw_axis(frame, report.spec.objective.metric, at, bottom, (setting(ends[0], 3), setting(ends[1], 3)), raised)
+    _draw_axis(frame, report.spec.objective.metric, at, (setting(ends[0], 3), setting(ends[1], 3)), raised=raised)
     return lambda row: bottom if not row.feasible or row.best is None else scale(row.best)
 
 
 def _path(points: Sequence[tuple[float, float | None]]) -> str:
-    """A line through the axes, interrupted where the trial lacks a value."""
+    """Return a line through the axes, with gaps where the trial has no value."""
     parts: list[str] = []
     last: tuple[float, float] | None = None
     for x, y in points:
@@ -177,25 +158,26 @@ def _path(points: Sequence[tuple[float, float | None]]) -> str:
     return "".join(parts) if any(p.startswith("l") for p in parts) else ""
 
 
-def _caption(report: ReportData, best: Sequence[_Row], names: Sequence[str]) -> str:
-    """Which hyperparameter the best trials agree on most."""
+def _caption(report: ReportData, best: Sequence[_Row], names: Sequence[str]) -> Message:
+    """Name the hyperparameter on which the best trials agree most."""
     spans = []
     for name in names:
         domain = report.spec.parameters[name]
         values = [r.params[name] for _, r in best if name in r.params]
         if domain.numeric and len(values) > 2 and domain.low is not None:
             places = domain.to_unit(values)
-            spans.append((float(np.nanmax(places) - np.nanmin(places)), name, values))
-    said = f"The line of each trial runs through its hyperparameters to its {clean(report.spec.objective.metric)}, better upwards."
-    if not spans or min(spans)[0] > 0.5:
-        return (
-            said
-            if not spans
-            else f"The best {count(len(best), 'trial')} agree on no hyperparameter within half of its range."
-        )
-    _, name, values = min(spans, key=lambda s: s[:2])
-    numbers = sorted(as_number(v) for v in values)
-    return (
-        f"The best {count(len(best), 'trial')} have {clean(name)} between {setting(numbers[0], 2)} and {setting(numbers[-1], 2)}, "
-        f"where they agree most."
+            spans.append((float(np.nanmax(places) - np.nanmin(places)), name, sorted(as_number(v) for v in values)))
+    trials = Count(len(best), "trial")
+    if not spans:
+        metric = Name(report.spec.objective.metric)
+        return say("Each line is a trial, through its hyperparameters to its {metric}, better upwards.", metric=metric)
+    span, name, numbers = min(spans, key=lambda s: s[:2])
+    if span > 0.5:
+        return say("The best {trials} do not agree on any hyperparameter within half of its range.", trials=trials)
+    return say(
+        "The best {trials} agree most on {name}: {low} to {high}.",
+        trials=trials,
+        name=Name(name),
+        low=setting(numbers[0], 2),
+        high=setting(numbers[-1], 2),
     )

@@ -1,4 +1,4 @@
-"""The next space over the old one: a row for each searched hyperparameter, the range as a bar and the best trials on it."""
+"""The old and the next range of each searched hyperparameter as bars, with the best trials marked."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from markupsafe import Markup
 
 from advisor.model.space import as_number
 from advisor.model.spec import Parameter
-from advisor.model.words import capital, clean, shorten, spelled, trimmed
-from advisor.report.figures.scale import Scale, spanning
+from advisor.model.words import capital, shorten, spelled, trimmed
 from advisor.report.figures.svg import WIDTH, Frame, Key, fmt
 from advisor.report.model import ReportData
-from advisor.report.text.spec_diff import describe
+from advisor.report.plot_data.scale import Scale, spanning
+from advisor.report.text.study_diff import describe
 
-BEST = 5
-"""Best trials that are marked on each range."""
+BEST_TRIALS = 5
+"""Number of best trials marked on each range."""
 
 _HEIGHT = 21.0
 _LEFT, _RIGHT = 8.0, WIDTH - 8.0
-MOST_ROWS = 12
+MAX_ROWS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A hyperparameter: its name and what becomes of its range in words, which keep their size where the bars get narrow."""
+    """A hyperparameter with its change in words, which stay legible when the bars are narrow."""
 
     name: str
     change: str
@@ -33,7 +33,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """The rows, and what has to be said below them."""
+    """The rows with their caption."""
 
     rows: tuple[Row, ...]
     caption: str
@@ -42,23 +42,22 @@ class Ranges:
 
 
 def range_rows(report: ReportData) -> Ranges | None:
-    """Old and next ranges of the numeric hyperparameters; None where none of them changes, or there is no next study."""
+    """Return the ranges of the numeric hyperparameters, changed ones first; None if none changes or there is no next study."""
     if not report.next_studies:
         return None
     old, new = report.spec.parameters, report.next_studies[0].spec.parameters
     pairs = [(n, old.get(n), new.get(n)) for n in dict.fromkeys([*old, *new])]
     numeric = [(n, a, b) for n, a, b in pairs if any(p is not None and p.numeric and p.searched for p in (a, b))]
-    # What changes comes first.
     numeric.sort(key=lambda row: _same(row[1], row[2]))
-    rows = numeric[:MOST_ROWS]
+    rows = numeric[:MAX_ROWS]
     if all(_same(a, b) for _, a, b in rows):
         return None
     changed = sum(not _same(a, b) for _, a, b in pairs)
     caption = capital(f"{spelled(changed, 'hyperparameter changes', 'hyperparameters change')} in the next study.")
-    notes = (f"The first {len(rows)} of {len(numeric)} ranges are drawn.",) if len(numeric) > len(rows) else ()
+    notes = (f"The first {len(rows)} of {len(numeric)} ranges are drawn.",) if len(rows) < len(numeric) else ()
     declared = any(n not in report.inferred for n, before, _ in rows if before is not None)
-    searched = "range searched" if declared else "range of the trials (none declared)"
-    legend = (Key("k-old", searched), Key("k-new", "next range"), Key("k-tick", f"best {BEST} trials"))
+    searched = "searched range" if declared else "range of the trials (none declared)"
+    legend = (Key("k-old", searched), Key("k-new", "next range"), Key("k-tick", f"best {BEST_TRIALS} trials"))
     drawn = tuple(Row(n, _change(a, b), _bars(report, n, a, b)) for n, a, b in rows)
     return Ranges(drawn, caption, legend, notes)
 
@@ -74,15 +73,11 @@ def _bars(report: ReportData, name: str, before: Parameter | None, after: Parame
     frame = Frame(height=_HEIGHT)
     _bar(frame, scale, before, 3, 6, "old")
     _bar(frame, scale, after, 10, 8, "new same" if _same(before, after) else "new")
-    sign = 1 if report.spec.objective.direction == "minimize" else -1
-    ranked = sorted(
-        (r for r in report.figures.trials if r.feasible and r.best is not None), key=lambda r: sign * (r.best or 0.0)
-    )
-    values = [as_number(r.params.get(name, "")) for r in ranked[:BEST]]
+    values = [as_number(row.params.get(name, "")) for _, row in report.ranked[:BEST_TRIALS]]
     ticks = [scale(v) for v in values if scale.takes(v)]
     if ticks:
         frame.add("path", "tick", d="".join(f"M{fmt(x)} 0v21" for x in ticks))
-    return frame.render(f"{shorten(clean(name), 40)}: {_change(before, after)}")
+    return frame.render(f"{shorten(name, 40)}: {_change(before, after)}")
 
 
 def _change(before: Parameter | None, after: Parameter | None) -> str:

@@ -1,4 +1,4 @@
-"""The rounds of a lineage: the best of each, the best so far, and what was predicted of each."""
+"""The rounds of a lineage: the best of each, the best so far, and the predicted best."""
 
 from __future__ import annotations
 
@@ -7,55 +7,56 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.history import History, Round
+from advisor.model.message import Count, Name, Objective, say
 from advisor.model.prediction import BestReaches
-from advisor.model.words import clean, count, number, shorten
-from advisor.report.figures.scale import Scale, objective_limits
-from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, dots, fmt, left_margin
+from advisor.model.words import number, shorten
+from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, dots, fmt
+from advisor.report.plot_data.scale import Limits, objective_limits
 
-_HEIGHT, _TOP, _BOTTOM = 200.0, 22.0, 40.0
-_RIGHT = WIDTH - 16.0
-MOST = 24
-"""Rounds drawn, the latest ones."""
+MAX_ROUNDS = 24
+"""Maximum rounds in the figure, the latest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Forecast:
-    """What was predicted of a round's best value."""
+    """The predicted best value of a round."""
 
     place: int
-    least: float
+    bound: float
     likely: float
 
 
 def rounds_figure(history: History) -> Figure | None:
-    """The rounds as points over their order; None where fewer than two have a result."""
-    rounds = history.rounds[-MOST:]
-    if sum(r.best is not None for r in rounds) < 2:
+    """Draw the rounds as points in their order; None if fewer than two have a result."""
+    rounds = history.rounds[-MAX_ROUNDS:]
+    results = [r.best for r in rounds if r.best is not None]
+    if len(results) < 2:
         return None
     forecasts = [f for i, r in enumerate(rounds) if (f := _forecast(i, r)) is not None]
     values = [v for r in rounds for v in (r.best, r.incumbent) if v is not None]
-    values += [v for f in forecasts for v in (f.least, f.likely)]
-    limits = objective_limits(np.array(values), minimize=history.objective.direction == "minimize")
-    bottom = _HEIGHT - _BOTTOM
-    frame = Frame(height=_HEIGHT, y=limits.scale(bottom, _TOP))
-    assert frame.y is not None
-    ticks = frame.y.ticks(5)
-    left = left_margin(ticks)
-    frame.y_axis(history.objective.metric, left, _RIGHT, ticks)
-    at = Scale(-0.5, len(rounds) - 0.5, left, _RIGHT)
-    _axis(frame, rounds, at, bottom)
-    _draw(frame, rounds, forecasts, at)
-    first, last = (next(r.best for r in order if r.best is not None) for order in (rounds, rounds[::-1]))
-    caption = (
-        f"The best {clean(history.objective.metric)} over {count(len(rounds), 'round')}: {number(first)} at first, "
+    values += [v for f in forecasts for v in (f.bound, f.likely)]
+    objective = history.objective
+    frame = Frame(height=200.0, right=WIDTH - 16.0)
+    frame.fit_y(objective_limits(np.array(values), minimize=objective.direction == "minimize"))
+    frame.fit_x(Limits(-0.5, len(rounds) - 0.5, log=False))
+    frame.y_axis(objective.metric)
+    _draw_axis(frame, rounds)
+    _draw(frame, rounds, forecasts)
+    caption = say(
+        "The best {metric} over {rounds}: {first} at first, {now} now.",
+        metric=Name(objective.metric),
+        rounds=Count(len(rounds), "round"),
+        first=Objective(results[0]),
+        now=number(rounds[-1].incumbent),
     )
-    caption += f"{number(rounds[-1].incumbent)} now."
     legend = [Key("k-dot", "best of the round"), Key("k-iso", "best so far")]
-    legend += [Key("k-whisker", "predicted: at least, most likely")] if forecasts else []
+    legend += [Key("k-whisker", "predicted: bound and most likely")] if forecasts else []
     notes = (
-        (f"The last {len(rounds)} of {len(history.rounds)} rounds are drawn.",) if len(history.rounds) > MOST else ()
+        (f"The last {len(rounds)} of {len(history.rounds)} rounds are drawn.",)
+        if len(history.rounds) > len(rounds)
+        else ()
     )
-    title = f"The best value of each round, the last one {number(last)}"
+    title = f"The best value of each round, the last one {number(results[-1])}"
     return Figure(svg=frame.render(title), caption=caption, legend=tuple(legend), notes=notes)
 
 
@@ -67,25 +68,24 @@ def _forecast(place: int, round: Round) -> _Forecast | None:
     return None
 
 
-def _axis(frame: Frame, rounds: tuple[Round, ...], at: Scale, bottom: float) -> None:
-    marks = "".join(f"M{fmt(at(i))} {fmt(bottom)}v4" for i in range(len(rounds)))
-    frame.add("path", "axis", d=f"M{fmt(at.start)} {fmt(bottom)}H{fmt(at.end)}{marks}")
+def _draw_axis(frame: Frame, rounds: tuple[Round, ...]) -> None:
+    marks = "".join(f"M{fmt(frame.x(i))} {fmt(frame.bottom)}v4" for i in range(len(rounds)))
+    frame.add("path", "axis", d=f"M{fmt(frame.left)} {fmt(frame.bottom)}H{fmt(frame.right)}{marks}")
     for i, r in enumerate(rounds):
-        frame.text(at(i), bottom + 17, str(r.number), anchor="middle", title=shorten(clean(r.study), 80))
-    frame.x_name("round", (at.start + at.end) / 2)
+        frame.text(frame.x(i), frame.bottom + 17, str(r.number), anchor="middle", title=shorten(r.study, 80))
+    frame.x_name("round", (frame.left + frame.right) / 2)
 
 
-def _draw(frame: Frame, rounds: tuple[Round, ...], forecasts: list[_Forecast], at: Scale) -> None:
-    y = frame.y
-    assert y is not None
+def _draw(frame: Frame, rounds: tuple[Round, ...], forecasts: list[_Forecast]) -> None:
+    x, y = frame.x, frame.y
     for f in forecasts:
-        if y.takes(f.least) and y.takes(f.likely):
-            x, least, likely = at(f.place), y(f.least), y(f.likely)
-            frame.add("path", "whisker", d=f"M{fmt(x)} {fmt(least)}V{fmt(likely)}M{fmt(x - 6)} {fmt(least)}h12")
-            frame.add("path", "whisker", d=f"M{fmt(x - 9)} {fmt(likely)}h18")
-    known = [(at(i), y(r.incumbent)) for i, r in enumerate(rounds) if r.incumbent is not None and y.takes(r.incumbent)]
-    if known:
-        path = f"M{fmt(known[0][0])} {fmt(known[0][1])}" + "".join(f"H{fmt(a)}V{fmt(b)}" for a, b in known[1:])
+        if y.takes(f.bound) and y.takes(f.likely):
+            at, bound, likely = x(f.place), y(f.bound), y(f.likely)
+            frame.add("path", "whisker", d=f"M{fmt(at)} {fmt(bound)}V{fmt(likely)}M{fmt(at - 6)} {fmt(bound)}h12")
+            frame.add("path", "whisker", d=f"M{fmt(at - 9)} {fmt(likely)}h18")
+    steps = [(x(i), y(r.incumbent)) for i, r in enumerate(rounds) if r.incumbent is not None and y.takes(r.incumbent)]
+    if steps:
+        path = f"M{fmt(steps[0][0])} {fmt(steps[0][1])}" + "".join(f"H{fmt(a)}V{fmt(b)}" for a, b in steps[1:])
         frame.add("path", "iso", d=path)
-    points = [(at(i), y(r.best)) for i, r in enumerate(rounds) if r.best is not None and y.takes(r.best)]
+    points = [(x(i), y(r.best)) for i, r in enumerate(rounds) if r.best is not None and y.takes(r.best)]
     frame.add("path", "pts", d=dots(points))

@@ -1,4 +1,4 @@
-"""The forms of a report: each a pure function of its data."""
+"""The formats of a report: each a pure function of its data."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from advisor.report.model import ReportData
 
 
 class Render(Protocol):
-    """Turns a report into text."""
+    """Renders a report as text."""
 
     def __call__(self, report: ReportData, /) -> str:
-        """The whole form; raises nothing for a report that was read back from its JSON."""
+        """Return the whole text; also works for a report that was read from JSON."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """One form of a report."""
+    """A format of a report."""
 
     render: Render
     file: str | None = None
-    """File that `Report.save` writes it to; None if it is only shown."""
+    """File name that `Report.save` writes; None for a format that is only shown."""
 
 
 FORMATS: Mapping[str, Format] = {

@@ -1,39 +1,36 @@
-"""The page's one block of data: what its script shows of a trial that is picked or pointed at, where the page does not say it."""
+"""The page's data block: what its script shows of a selected trial and the page itself does not."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from advisor.model import words
+from advisor.model.words import clean, number, setting, shorten
 from advisor.report.formats import view
 from advisor.report.model import ReportData
-from advisor.report.plot_data import sketch
+from advisor.report.plot_data import compact_curves
 
 
 def embedded(report: ReportData) -> dict[str, Any]:
-    """Plain values for JSON; names are cleaned and cut, curves as `sketch.py` writes them."""
-    names = list(report.spec.searched)
-    index = {t.id: i for i, t in enumerate(report.figures.trials)}
+    """Return plain values for JSON: names cleaned and shortened, curves as `compact_curves.py` encodes them."""
+    figures, names = report.figures, list(report.spec.searched)
     listed = {index for index, _ in view.table(report)}
+    unlisted = {i: t for i, t in enumerate(figures.trials) if i not in listed}
     return {
-        "metric": words.clean(report.spec.objective.metric),
-        "params": [words.shorten(words.clean(n), 40) for n in names],
+        "metric": clean(report.spec.objective.metric),
+        "params": [shorten(n, 40) for n in names],
         "trials": {
             str(i): [
-                words.shorten(words.clean(t.name), 60),
-                words.number(t.best) if t.best is not None else t.status,
-                *(words.shorten(words.setting(t.params.get(n)), 40) for n in names),
+                shorten(t.name, 60),
+                number(t.best) if t.best is not None else t.status,
+                *(shorten(setting(t.params.get(n)), 40) for n in names),
             ]
-            for i, t in enumerate(report.figures.trials)
-            if i not in listed
+            for i, t in unlisted.items()
         },
-        # Where the table lists all trials, it has their order and their links.
-        "order": [i for i, _ in view.ranked(report)] if len(listed) < len(report.figures.trials) else None,
+        # A table of all trials already holds their order and their links.
+        "order": [i for i, _ in view.ranked(report)] if unlisted else None,
         "runs": report.runs_url,
-        "ids": {str(i): t.id for i, t in enumerate(report.figures.trials) if report.runs_url and i not in listed},
-        "levels": sketch.LEVELS,
-        "sketches": [
-            {"metric": words.clean(s.metric), "columns": s.columns, "of": s.curves} for s in report.figures.sketches
-        ],
-        "best": [index[t] for t in report.figures.best_trials],
+        "ids": {str(i): t.id for i, t in unlisted.items() if report.runs_url},
+        "levels": compact_curves.LEVELS,
+        "curves": [{"metric": clean(c.metric), "columns": c.columns, "of": c.curves} for c in figures.compact_curves],
+        "best": [figures.index[t] for t in figures.best_trials],
     }

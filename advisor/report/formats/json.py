@@ -27,7 +27,7 @@ class NextEntry(FrozenModel):
 
 
 class FindingsFile(BaseModel):
-    """The contents of findings.json. Other tools read it: keys are added, never changed."""
+    """The contents of findings.json. Other tools read it: keys may be added, never changed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null", populate_by_name=True)
 
@@ -37,19 +37,19 @@ class FindingsFile(BaseModel):
     trials: TrialCounts
     verdicts: tuple[Verdict, ...]
     next: tuple[NextEntry, ...]
-    """In the order in which to run them; files lie in `next/`."""
+    """In the order to run them; the files are in `next/`."""
     deferred: tuple[Deferred, ...]
     best: Best | None
     inferred: dict[str, str]
-    """What was not declared but inferred, and from what."""
+    """Source of everything that was inferred, not declared."""
     warnings: tuple[str, ...]
     provenance: Provenance
     history: History | None = None
-    """The rounds up to this study, and what became of what was predicted of each; None without an earlier one."""
+    """The rounds up to this study with their predictions; None for a first round."""
 
 
 def findings_file(report: ReportData) -> FindingsFile:
-    """The contents of findings.json for a report."""
+    """Return the contents of findings.json for a report."""
     return FindingsFile(
         study=report.spec.study,
         objective=report.spec.objective,
@@ -66,7 +66,7 @@ def findings_file(report: ReportData) -> FindingsFile:
 
 
 def render_json(report: ReportData) -> str:
-    """The report as findings.json: strict JSON in which numbers that are not finite are null."""
+    """Return the report as findings.json: strict JSON, in which numbers that are not finite are null."""
     plain = findings_file(report).model_dump(mode="json", by_alias=True)
     return encodable(json.dumps(_finite(plain), ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
 
@@ -83,13 +83,13 @@ def _finite(value: Any) -> Any:
 
 class _Schema(GenerateJsonSchema):
     def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
-        # A number without limits may have been NaN or infinite, which JSON cannot hold.
+        # An unlimited number may be NaN or infinite, which JSON writes as null.
         plain = super().float_schema(schema)
         return {"anyOf": [plain, {"type": "null"}]} if plain == {"type": "number"} else plain
 
 
 def findings_schema() -> dict[str, Any]:
-    """The JSON Schema of findings.json."""
+    """Return the JSON Schema of findings.json."""
     schema = FindingsFile.model_json_schema(by_alias=True, mode="serialization", schema_generator=_Schema)
     return {
         **schema,

@@ -9,73 +9,72 @@ from itertools import accumulate
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
 from advisor.report.formats.view import (
-    SEVERITY_WORDS,
-    checks_in_words,
+    SEVERITY_LABELS,
+    checks_summary,
     evidence_rows,
-    follows,
+    explanation,
     inferred,
+    merged_changes,
     sheet,
     steps,
-    together,
 )
 from advisor.report.model import ReportData
-from advisor.report.text import headline, rounds
-from advisor.report.text.spec_diff import DiffRow, diff_changes
+from advisor.report.text import headline, history
+from advisor.report.text.study_diff import DiffRow, diff_changes
 
-_SUMMARY = "How we know, later studies, all checks, the study"
+_FOLDED = "How we know, later studies, all checks, the study"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
 
+MAX_FINDINGS = 8
+"""Maximum findings above the fold, each on a line."""
 
-MOST_FINDINGS = 8
-"""Findings that are seen at once, each on a line."""
-
-MOST_CHARACTERS = 60_000
-"""Code hosts refuse a comment of 65,536 characters: what would go beyond this is left to the page."""
+MAX_CHARACTERS = 60_000
+"""Maximum length; code hosts refuse a comment of 65,536 characters."""
 
 
 def render_markdown(report: ReportData) -> str:
-    """CommonMark with pipe tables for a comment: the verdict, the next study, a line a finding, the rest folded away."""
-    shown = "\n".join(_shown(report))
-    room = MOST_CHARACTERS - len(shown)
+    """Return CommonMark with pipe tables: headline, next study and one line for each finding; the rest is folded."""
+    summary = "\n".join(_summary(report))
+    room = MAX_CHARACTERS - len(summary)
     parts = list(_folded(report))
     ends = list(accumulate(len(part) + 1 for part in parts))
-    kept = parts[: sum(end <= room for end in ends)]
-    if len(kept) < len(parts):
-        kept.append("The rest is in `report.html`.\n")
-    # Blank lines around the tags let Markdown work between them.
-    return "\n".join([shown, "", f"<details><summary>{_SUMMARY}</summary>", "", *kept, "</details>"]) + "\n"
+    fitting = parts[: sum(end <= room for end in ends)]
+    if len(fitting) < len(parts):
+        fitting.append("The rest is in `report.html`.\n")
+    # Blank lines around the tags enable Markdown between them.
+    return "\n".join([summary, "", f"<details><summary>{_FOLDED}</summary>", "", *fitting, "</details>"]) + "\n"
 
 
 def md(value: object) -> str:
-    """Text in which nothing is markup: no emphasis, link, tag, mention or list that a name could make."""
+    """Return text without markup: a name cannot form emphasis, a link, a tag, a mention or a list."""
     text = _SPECIAL.sub(r"\\\1", clean(value))
-    # A zero-width space keeps "@somebody" from calling somebody and "www." from becoming a link.
+    # A zero-width space prevents mentions and automatic links.
     text = re.sub(r"@(?=\w)", "@\u200b", text)
     text = re.sub(r"(?i)\b(https?|ftp):(?=//)|\bwww(?=\.)", lambda m: m.group() + "\u200b", text)
     return re.sub(r"^([-+=]|\d+(?=[.)](?:\s|$)))", lambda m: f"\\{m[0]}" if m[0] in "-+=" else f"{m[0]}\\", text)
 
 
-def _shown(report: ReportData) -> Iterator[str]:
-    """What is read at once: the verdict, the next study, and a line for each finding that stands by itself."""
+def _summary(report: ReportData) -> Iterator[str]:
+    """Yield the headline, the next study and one line for each cause."""
     yield f"## {md(headline.headline(report))}"
     yield ""
     yield f"{md(headline.best_sentence(report))} {md(headline.certainty(report))}".strip()
-    history = rounds.summary(report.history) if report.history is not None else ()
-    for line in (*history, *inferred(report), *report.warnings):
+    rounds = history.summary(report.history) if report.history is not None else ()
+    for line in (*rounds, *inferred(report), *report.warnings):
         yield ""
         yield md(sentence(line))
     yield ""
     yield from _next(report)
     yield "**Findings:** none." if not report.findings else "**Findings**"
     yield ""
-    for head, below in report.headed[:MOST_FINDINGS]:
+    for head, below in report.headed[:MAX_FINDINGS]:
         explains = f" (explains {count(len(below), 'more finding')})" if below else ""
-        said = f"{md(sentence(str(head.message)))} → {md(sentence(str(head.action)))}"
-        yield f"- **{SEVERITY_WORDS[head.severity]}:** {said} `{_code(head.rule)}`{explains}"
-    if (more := len(report.headed) - MOST_FINDINGS) > 0:
+        text = f"{md(sentence(str(head.message)))} → {md(sentence(str(head.action)))}"
+        yield f"- **{SEVERITY_LABELS[head.severity]}:** {text} `{_code(head.rule)}`{explains}"
+    if (more := len(report.headed) - MAX_FINDINGS) > 0:
         yield f"- {count(more, 'more finding')} below."
     yield ""
-    yield md(checks_in_words(report))
+    yield md(checks_summary(report))
 
 
 def _next(report: ReportData) -> Iterator[str]:
@@ -93,7 +92,7 @@ def _next(report: ReportData) -> Iterator[str]:
 
 
 def _folded(report: ReportData) -> Iterator[str]:
-    """What is opened by who asks for it, a part at a time: each finding, the later studies, the checks, the study."""
+    """Yield the folded parts: each finding, the later studies, the checks, the study."""
     for i, finding in enumerate(report.findings, 1):
         yield "\n".join(_finding(report, finding, i))
     for i, step in enumerate(steps(report)[1:], 2):
@@ -104,22 +103,21 @@ def _folded(report: ReportData) -> Iterator[str]:
 
 
 def _finding(report: ReportData, finding: Finding, i: int) -> Iterator[str]:
-    _, sure = confidence(finding.confidence)
-    yield f"### {i}. {SEVERITY_WORDS[finding.severity]}: {md(sentence(str(finding.message)))}"
+    yield f"### {i}. {SEVERITY_LABELS[finding.severity]}: {md(sentence(str(finding.message)))}"
     yield ""
-    if (why := follows(finding)) is not None:
+    if (why := explanation(finding)) is not None:
         yield md(sentence(why))
         yield ""
     yield f"**Do this:** {md(sentence(str(finding.action)))}"
     yield ""
     yield from _diff(diff_changes(report.spec, finding.changes))
-    for line in together(report, finding):
+    for line in merged_changes(report, finding):
         yield md(str(line))
         yield ""
-    if (put_off := report.reason_deferred(finding)) is not None:
-        yield f"Left to a later study: {md(sentence(put_off))}"
+    if (reason := report.reason_deferred(finding)) is not None:
+        yield f"Later: {md(sentence(reason))}"
         yield ""
-    yield f"{sure}; rule `{_code(finding.rule)}`; playbook: {md(finding.playbook)}"
+    yield f"{confidence(finding.confidence)[1]}; rule `{_code(finding.rule)}`; playbook: {md(finding.playbook)}"
     yield ""
     if rows := evidence_rows(finding):
         yield "| How we know | |"
@@ -127,14 +125,14 @@ def _finding(report: ReportData, finding: Finding, i: int) -> Iterator[str]:
         for what, value in rows:
             yield f"| {md(what)} | {md(value)} |"
         if (info := report.rule_by_id.get(finding.rule)) is not None and info.measured:
-            yield f"| Right so far | {md(info.measured)} |"
+            yield f"| Accuracy | {md(info.measured)} |"
         yield ""
 
 
 def _diff(rows: tuple[DiffRow, ...]) -> Iterator[str]:
     if not rows:
         return
-    # A fence that is longer than any run of backticks inside cannot be closed from inside.
+    # No run of backticks inside closes a longer fence.
     lines = []
     for row in rows:
         lines += [f"- {clean(row.name)}: {clean(row.before)}"] if row.before is not None else []

@@ -1,4 +1,4 @@
-"""The findings as SARIF 2.1.0, the form in which code hosts and editors take annotations: `findings.sarif`."""
+"""The findings as SARIF 2.1.0, which code hosts and editors read as annotations: `findings.sarif`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from advisor.model.change import SetField, SetSchedule
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import Finding
 from advisor.model.words import clean, encodable, sentence
-from advisor.report.formats.view import follows, together
+from advisor.report.formats.view import explanation, merged_changes
 from advisor.report.model import ReportData, RuleInfo
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 PLAYBOOK = "https://github.com/google-research/tuning_playbook"
 DOCS_URL = "ADVISOR_DOCS_URL"
-"""Environment variable: where the documentation is published; rules link to their pages there, else to the playbook."""
+"""Environment variable: address of the published documentation, for links from rules; otherwise they link to the playbook."""
 
 _LEVELS = {"critical": "error", "warning": "warning", "note": "note"}
 _NOT_CHECKED = {"broken": "error", "not-assessed": "note"}
@@ -32,30 +32,30 @@ _NOT_CHECKED = {"broken": "error", "not-assessed": "note"}
 
 @dataclass(frozen=True)
 class StudyFile:
-    """The study file that the analysis was given: what annotations point at."""
+    """The study file of the analysis, the target of annotations."""
 
     path: str
-    """As a URI, from the root of the repository that it is in, or whole where it is in none."""
+    """URI relative to the root of its repository, absolute outside one."""
     text: str
 
     @classmethod
     def read(cls, path: Path) -> StudyFile:
-        """The file as it is now; AdvisorError where it cannot be read."""
-        whole, here = path.resolve(), Path.cwd().resolve()
+        """Read the file. Raises AdvisorError if that fails."""
+        absolute, here = path.resolve(), Path.cwd().resolve()
         root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
-        inside = whole.is_relative_to(root)
+        inside = absolute.is_relative_to(root)
         try:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise AdvisorError(f"cannot read the study file {str(path)!r}: {error}") from None
-        return cls(quote(whole.relative_to(root).as_posix()) if inside else whole.as_uri(), text)
+        return cls(quote(absolute.relative_to(root).as_posix()) if inside else absolute.as_uri(), text)
 
 
 def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str:
-    """The findings, the most important first, as a SARIF log of one run. Same report, same bytes.
+    """Return the findings, the most important first, as a SARIF log of one run.
 
-    They are located in the study file, on the line of what they are about; without one in the study by its name alone. What could
-    not be checked, or broke, is a notification of the tool.
+    A finding is located on the line of its subject in the study file, or in the study by name. Checks that could not run or broke
+    are notifications of the tool.
     """
     known = {info.id: i for i, info in enumerate(report.rules)}
     driver = {
@@ -75,25 +75,25 @@ def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str
 
 
 def plain(text: str) -> str:
-    """A message in which nothing is a link or a placeholder, as a name could make one by `[x](…)` or `{0}`."""
+    """Return a message without links and placeholders: a name may contain `[x](…)` or `{0}`."""
     return re.sub(r"\{(?=\d)|\](?=\()", lambda m: m.group() + "\u200b", clean(text))
 
 
 def _rule(info: RuleInfo) -> dict[str, Any]:
     why = f"\n\nWhy it matters: {info.why}" if info.why else ""
     measured = f"\n\nMeasured: {info.measured}." if info.measured else ""
-    said = f"{info.summary}{why}{measured}\n\n`advisor explain {info.id}` prints its page. Playbook: “{info.playbook}”."
+    text = f"{info.summary}{why}{measured}\n\n`advisor explain {info.id}` prints its page. Playbook: “{info.playbook}”."
     return {
         "id": info.id,
         "shortDescription": {"text": info.summary},
-        "help": {"text": said.replace("`", ""), "markdown": said},
+        "help": {"text": text.replace("`", ""), "markdown": text},
         "helpUri": _page(info),
         "properties": {"tags": [info.goal], "playbook": info.playbook},
     }
 
 
 def _site() -> str | None:
-    """Where the documentation is published, without a slash at its end; AdvisorError where that is no web address."""
+    """Return the address of the documentation without a trailing slash. Raises AdvisorError if it is not a web address."""
     site = os.environ.get(DOCS_URL, "")
     if site and not re.fullmatch(r"https?://[!-;=?-~]+", site):
         raise AdvisorError(f"{DOCS_URL} must be a web address such as https://docs.example.org, not {site!r}")
@@ -103,13 +103,13 @@ def _site() -> str | None:
 def _page(info: RuleInfo) -> str:
     if (site := _site()) is not None:
         return f"{site}/rules/{quote(info.id)}/"
-    # As GitHub names the anchors of headings.
+    # GitHub's anchors of headings.
     anchor = re.sub(r"[^\w\- ]", "", info.playbook.lower()).replace(" ", "-")
     return f"{PLAYBOOK}#{quote(anchor)}"
 
 
 def _result(report: ReportData, finding: Finding, index: int | None, study_file: StudyFile | None) -> dict[str, Any]:
-    put_off, cause = report.reason_deferred(finding), finding.explained_by
+    deferred, cause = report.reason_deferred(finding), finding.explained_by
     about = {
         "confidence": finding.confidence,
         "goal": finding.goal,
@@ -117,28 +117,28 @@ def _result(report: ReportData, finding: Finding, index: int | None, study_file:
         "side": finding.side,
         "trials": list(finding.trials),
         "follows_from": cause.rule if cause is not None else None,
-        "deferred": put_off,
+        "deferred": deferred,
     }
     identity = (report.spec.study, finding.rule, finding.subject, finding.side)
     return {
         "ruleId": finding.rule,
         **({"ruleIndex": index} if index is not None else {}),
         "level": _LEVELS[finding.severity],
-        "message": {"text": plain(" ".join(_said(report, finding, put_off)))},
+        "message": {"text": plain(" ".join(_sentences(report, finding)))},
         "locations": [_location(report, finding, study_file)],
         "partialFingerprints": {"finding/v1": hashlib.sha256(json.dumps(identity).encode()).hexdigest()},
         "properties": {name: value for name, value in about.items() if value is not None},
     }
 
 
-def _said(report: ReportData, finding: Finding, put_off: str | None) -> Iterator[str]:
+def _sentences(report: ReportData, finding: Finding) -> Iterator[str]:
     yield sentence(str(finding.message))
     yield sentence(str(finding.action))
-    yield from map(str, together(report, finding))
-    if (why := follows(finding)) is not None:
-        yield sentence(why)
-    if put_off is not None:
-        yield f"Left to a later study: {sentence(put_off)}"
+    yield from map(str, merged_changes(report, finding))
+    if (cause := explanation(finding)) is not None:
+        yield sentence(cause)
+    if (reason := report.reason_deferred(finding)) is not None:
+        yield f"Later: {sentence(reason)}"
 
 
 def _location(report: ReportData, finding: Finding, study_file: StudyFile | None) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _location(report: ReportData, finding: Finding, study_file: StudyFile | None
 
 
 def _key(report: ReportData, finding: Finding) -> tuple[str, ...]:
-    """Where in a study file stands what the finding is about: its hyperparameter, or the first thing that it wants changed."""
+    """Return the key of the finding's subject in a study file: its hyperparameter, or the first field that it changes."""
     if finding.subject in report.spec.parameters:
         return ("parameters", str(finding.subject))
     if finding.subject == report.spec.objective.metric:
@@ -166,10 +166,10 @@ def _key(report: ReportData, finding: Finding) -> tuple[str, ...]:
 def _notifications(report: ReportData) -> Iterator[dict[str, Any]]:
     for status, level in _NOT_CHECKED.items():
         for verdict in report.with_status(status):
-            said = f"{verdict.rule}: {'broke' if status == 'broken' else 'could not be checked'}"
+            text = f"{verdict.rule}: {'broke' if status == 'broken' else 'could not be checked'}"
             reason = f": {verdict.reason}" if verdict.reason else ""
             yield {
                 "level": level,
-                "message": {"text": plain(sentence(said + reason))},
+                "message": {"text": plain(sentence(text + reason))},
                 "associatedRule": {"id": verdict.rule},
             }

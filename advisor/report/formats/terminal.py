@@ -1,4 +1,4 @@
-"""The report in a terminal: the verdict, what to do, and where to read on. Plain text in a pipe."""
+"""The report in a terminal: the headline, what to do, and the next studies. Plain text in a pipe."""
 
 from __future__ import annotations
 
@@ -10,109 +10,114 @@ from rich.text import Text
 
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
-from advisor.report.formats.view import SEVERITY_WORDS, checks_in_words, follows, inferred, steps, together
+from advisor.report.formats.view import SEVERITY_LABELS, checks_summary, explanation, inferred, merged_changes, steps
 from advisor.report.model import ReportData
-from advisor.report.text import headline, rounds
+from advisor.report.text import headline, history
 
-MOST_FINDINGS = 8
-"""Findings shown, with those that they explain; the page has them all."""
+MAX_FINDINGS = 8
+"""Maximum findings to show, each with the findings that it explains; the page has all."""
 
 _STYLES = {"critical": "bold red", "warning": "bold yellow", "note": "bold blue"}
 _SIGNS = {"critical": "■", "warning": "▲", "note": "●"}
-_ASCII = {"critical": "[!!]", "warning": "[!]", "note": "[i]"}
-
-
-def print_report(report: ReportData, console: Console) -> None:
-    """Print the report's main points. Names are printed as they are: neither control sequences nor markup in them work."""
-    say = _Printer(console)
-    say(headline.headline(report), "bold")
-    say(" ".join(part for part in (headline.best_sentence(report), headline.certainty(report)) if part))
-    for line in rounds.summary(report.history) if report.history is not None else ():
-        say(line)
-    for line in (*inferred(report), *report.warnings):
-        say(sentence(line), "dim")
-    for head, below in report.headed[:MOST_FINDINGS]:
-        _print_finding(say, report, head)
-        for finding in below:
-            _print_explained(say, finding)
-    if (more := sum(1 + len(below) for _, below in report.headed[MOST_FINDINGS:])) > 0:
-        say.gap()
-        say(f"{count(more, 'more finding')} in the report.")
-    say.gap()
-    say(checks_in_words(report), "dim")
-    _print_next(say, report)
+_ASCII_SIGNS = {"critical": "[!!]", "warning": "[!]", "note": "[i]"}
+_ASCII = str.maketrans({"…": "...", "–": "-", "→": "->", "−": "-", "“": '"', "”": '"'})
 
 
 def render_terminal(report: ReportData) -> str:
-    """The report's main points as plain text."""
+    """Return the main points as plain text."""
     text = StringIO()
     print_report(report, Console(file=text, force_terminal=False, color_system=None))
     return text.getvalue()
 
 
-class _Printer:
-    """Prints cleaned text, never markup."""
+def print_report(report: ReportData, console: Console) -> None:
+    """Print the main points. Control sequences and markup in names have no effect."""
+    out = Printer(console)
+    out(str(headline.headline(report)), "bold")
+    out(f"{headline.best_sentence(report)} {headline.certainty(report)}".strip())
+    for line in history.summary(report.history) if report.history is not None else ():
+        out(line)
+    for line in (*inferred(report), *report.warnings):
+        out(sentence(line), "dim")
+    for head, below in report.headed[:MAX_FINDINGS]:
+        _print_finding(out, report, head)
+        for finding in below:
+            _print_explained(out, finding)
+    if (more := sum(1 + len(below) for _, below in report.headed[MAX_FINDINGS:])) > 0:
+        out.gap()
+        out(f"{count(more, 'more finding')} in the report.")
+    out.gap()
+    out(checks_summary(report), "dim")
+    _print_next(out, report)
+
+
+class Printer:
+    """Prints cleaned text, never markup, in the encoding of the console."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        encoding = (console.encoding or "utf-8").lower()
-        self.plain = not encoding.startswith("utf")
+        self.ascii = not (console.encoding or "utf-8").lower().startswith("utf")
 
     def __call__(self, text: str, style: str = "", indent: int = 0) -> None:
-        self.line(Text(self.fit(text), style=style), indent)
+        """Print a line of text."""
+        self.line(Text(self.encodable(text), style=style), indent)
 
     def line(self, text: Text, indent: int = 0) -> None:
-        # In a pipe a line is a line: it is not broken where no screen is.
+        """Print a line that is encodable; only a terminal wraps it."""
         wrap = self.console.is_terminal
-        shown = Padding(text, (0, 0, 0, indent)) if wrap else Text(" " * indent) + text
-        self.console.print(shown, soft_wrap=not wrap, highlight=False, markup=False, emoji=False)
+        padded = Padding(text, (0, 0, 0, indent)) if wrap else Text(" " * indent) + text
+        self.console.print(padded, soft_wrap=not wrap, highlight=False, markup=False, emoji=False)
 
-    def fit(self, text: str) -> str:
-        """The text as the terminal can take it."""
-        cleaned = clean(text)
-        if not self.plain:
-            return cleaned
-        for fancy, simple in (("…", "..."), ("–", "-"), ("→", "->"), ("−", "-"), ("“", '"'), ("”", '"')):
-            cleaned = cleaned.replace(fancy, simple)
-        return cleaned.encode(self.console.encoding, "replace").decode(self.console.encoding)
+    def encodable(self, text: str) -> str:
+        """Return the text with characters that the console cannot encode replaced."""
+        text = clean(text)
+        return (
+            text.translate(_ASCII).encode(self.console.encoding, "replace").decode(self.console.encoding)
+            if self.ascii
+            else text
+        )
 
     def gap(self) -> None:
+        """Print an empty line."""
         self.console.print()
 
 
-def _print_finding(say: _Printer, report: ReportData, finding: Finding) -> None:
-    sign = (_ASCII if say.plain else _SIGNS)[finding.severity]
-    _, sure = confidence(finding.confidence)
-    say.gap()
-    head = Text(f"{sign} {SEVERITY_WORDS[finding.severity]}", style=_STYLES[finding.severity])
-    head.append("  " + say.fit(f"{sure.lower()}, {finding.rule}"), style="dim")
-    say.line(head)
-    say(sentence(str(finding.message)), indent=2)
-    say(("→ " if not say.plain else "-> ") + sentence(str(finding.action)), "green", indent=2)
-    for line in together(report, finding):
-        say(str(line), "dim", indent=2)
+def _sign(out: Printer, finding: Finding) -> str:
+    return (_ASCII_SIGNS if out.ascii else _SIGNS)[finding.severity]
+
+
+def _print_finding(out: Printer, report: ReportData, finding: Finding) -> None:
+    out.gap()
+    head = Text(f"{_sign(out, finding)} {SEVERITY_LABELS[finding.severity]}", style=_STYLES[finding.severity])
+    head.append("  " + out.encodable(f"{confidence(finding.confidence)[1].lower()}, {finding.rule}"), style="dim")
+    out.line(head)
+    out(sentence(str(finding.message)), indent=2)
+    out(f"→ {sentence(str(finding.action))}", "green", indent=2)
+    for line in merged_changes(report, finding):
+        out(str(line), "dim", indent=2)
     if (reason := report.reason_deferred(finding)) is not None:
-        say(f"Left to a later study: {sentence(reason)}", "dim", indent=2)
+        out(f"Later: {sentence(reason)}", "dim", indent=2)
 
 
-def _print_explained(say: _Printer, finding: Finding) -> None:
-    """A finding below its cause: what it says, and why it is no matter of its own."""
-    sign = (_ASCII if say.plain else _SIGNS)[finding.severity]
-    line = Text(f"{sign} ", style=_STYLES[finding.severity])
-    line.append(say.fit(sentence(str(finding.message))))
-    say.line(line, indent=4)
-    say(sentence(follows(finding) or ""), "dim", indent=6)
+def _print_explained(out: Printer, finding: Finding) -> None:
+    """Print a finding below its cause."""
+    line = Text(f"{_sign(out, finding)} ", style=_STYLES[finding.severity])
+    line.append(out.encodable(sentence(str(finding.message))))
+    out.line(line, indent=4)
+    out(sentence(explanation(finding) or ""), "dim", indent=6)
 
 
-def _print_next(say: _Printer, report: ReportData) -> None:
+def _print_next(out: Printer, report: ReportData) -> None:
     for i, step in enumerate(steps(report), 1):
-        say.gap()
-        say(f"Next study {i}: {sentence(step.study.spec.goal)}", "bold")
-        say(f"next/{step.study.file}", "dim", indent=2)
-        for line in rounds.expected(step.study.spec) if i == 1 else ():
-            say(f"predicted: {line}", "dim", indent=2)
-        for row in step.diff if i == 1 else ():
+        out.gap()
+        out(f"Next study {i}: {sentence(step.study.spec.goal)}", "bold")
+        out(f"next/{step.study.file}", "dim", indent=2)
+        if i > 1:
+            continue
+        for line in history.predictions(step.study.spec):
+            out(f"predicted: {line}", "dim", indent=2)
+        for row in step.diff:
             if row.before is not None:
-                say(f"- {clean(row.name)}: {row.before}", "red", indent=2)
+                out(f"- {clean(row.name)}: {row.before}", "red", indent=2)
             if row.after is not None:
-                say(f"+ {clean(row.name)}: {row.after}", "green", indent=2)
+                out(f"+ {clean(row.name)}: {row.after}", "green", indent=2)

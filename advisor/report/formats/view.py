@@ -1,4 +1,4 @@
-"""What the page shows, in the order in which it shows it: the template only lays it out."""
+"""The content of the page in its order; the templates only lay it out."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_figure
 from advisor.report.figures.curves import curve_figures
 from advisor.report.figures.histogram import histogram_figure
-from advisor.report.figures.sketch import sketch_figure
-from advisor.report.model import NextStudy, ReportData, TrialRow
-from advisor.report.text.spec_diff import DiffRow, advice, describe, diff_changes, diff_specs, reasons
+from advisor.report.figures.selected_trial import selected_trial_figure
+from advisor.report.model import NextStudy, ReportData, RuleInfo
+from advisor.report.plot_data.model import TrialRow
+from advisor.report.text.study_diff import DiffRow, advice, describe, diff_changes, diff_specs, reasons
 
-MOST_ROWS = 500
-"""Trials listed in the table."""
+MAX_ROWS = 500
+"""Maximum trials in the table, besides those that findings name."""
 
-NAMED = 10
-"""Trials of a finding that its card names, and that the table lists in any case."""
+MAX_NAMED = 10
+"""Maximum trials that a finding's card names."""
 
-SEVERITY_WORDS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
+SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
 
 @dataclass(frozen=True)
 class Card:
-    """A finding as it is shown."""
+    """A finding with everything that the page shows of it."""
 
     ident: str
     finding: Finding
@@ -41,23 +42,21 @@ class Card:
     figures: tuple[Figure, ...]
     rows: tuple[tuple[str, str], ...]
     diff: tuple[DiffRow, ...]
-    together: tuple[Message, ...]
-    """What the next study has instead, where other findings change the same, one sentence each."""
+    merged: tuple[Message, ...]
+    """Where the next study differs from `diff` because of other findings, one sentence each."""
     reasons: tuple[str, ...]
     advice: tuple[str, ...]
-    summary: str
-    why: str
+    rule: RuleInfo | None
     thresholds: tuple[tuple[str, str], ...]
-    measured: str | None
-    """How often the rule was right on labelled studies."""
-    put_off: str | None
+    deferred: str | None
+    """Why it is left to a later study; None if it is not."""
     head: str | None
-    """`ident` of the card of its first cause, below which it is shown; None for one that stands by itself."""
+    """`ident` of its cause, below which it is shown; None for a cause."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A next study as it is shown."""
+    """A next study and its differences from the one before."""
 
     ident: str
     study: NextStudy
@@ -65,7 +64,7 @@ class Step:
 
 
 def cards(report: ReportData) -> tuple[Card, ...]:
-    """The findings, the most important first, and each cause followed by what it explains."""
+    """Return the findings, the most important first, each cause followed by the findings that it explains."""
     idents = iter(f"finding-{i}" for i in range(1, len(report.findings) + 1))
     made: list[Card] = []
     for head, below in report.headed:
@@ -75,61 +74,58 @@ def cards(report: ReportData) -> tuple[Card, ...]:
 
 
 def _card(report: ReportData, finding: Finding, ident: str, head: str | None) -> Card:
-    key, words = confidence(finding.confidence)
-    info = report.rule_by_id.get(finding.rule)
-    diff, put_off = diff_changes(report.spec, finding.changes), report.reason_deferred(finding)
-    tips = tuple(a for a in advice(finding.changes) if a.rstrip(".") != str(finding.action).rstrip("."))
+    key, label = confidence(finding.confidence)
+    rule = report.rule_by_id.get(finding.rule)
+    action = str(finding.action).rstrip(".")
     return Card(
         ident=ident,
         finding=finding,
-        severity=SEVERITY_WORDS[finding.severity],
+        severity=SEVERITY_LABELS[finding.severity],
         confidence_key=key,
-        confidence=words,
+        confidence=label,
         figures=tuple(_evidence_figures(report, finding)),
         rows=evidence_rows(finding),
-        diff=diff,
-        together=together(report, finding),
-        reasons=tuple(r for r in reasons(finding.changes) if r.rstrip(".") != clean(str(finding.action)).rstrip(".")),
-        advice=tips,
-        summary=info.summary if info else "",
-        why=info.why if info else "",
-        thresholds=tuple((k, _threshold(v)) for k, v in info.thresholds.items()) if info else (),
-        measured=info.measured if info else None,
-        put_off=put_off,
+        diff=diff_changes(report.spec, finding.changes),
+        merged=merged_changes(report, finding),
+        reasons=tuple(t for t in reasons(finding.changes) if t.rstrip(".") != clean(action)),
+        advice=tuple(t for t in advice(finding.changes) if t.rstrip(".") != action),
+        rule=rule,
+        thresholds=tuple((k, _threshold(v)) for k, v in rule.thresholds.items()) if rule else (),
+        deferred=report.reason_deferred(finding),
         head=head,
     )
 
 
 def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
-    """(what, value) of the numbers that a finding stands on."""
-    given = (e.rows for e in finding.evidence if isinstance(e, FigureEvidence))
-    return tuple((what, str(value)) for rows in given for what, value in rows)
+    """Return (label, value) of the numbers behind a finding."""
+    tables = (e.rows for e in finding.evidence if isinstance(e, FigureEvidence))
+    return tuple((label, str(value)) for rows in tables for label, value in rows)
 
 
-def together(report: ReportData, finding: Finding) -> tuple[Message, ...]:
-    """What the next study has instead of what the finding alone asks for, one sentence each; none for one that is put off."""
+def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
+    """Return the differences between a finding's changes and the next study, one sentence each; none for a deferred finding."""
     if report.reason_deferred(finding) is not None:
         return ()
-    asked = {row.name: row.after for row in diff_changes(report.spec, finding.changes)}
+    proposed = {row.name: row.after for row in diff_changes(report.spec, finding.changes)}
     rows = [row for step in steps(report)[:1] for row in step.diff]
     return tuple(
         say("Together with other findings, the next study has {name} {after}.", name=Name(row.name), after=row.after)
         for row in rows
-        if row.after is not None and asked.get(row.name, row.after) != row.after
+        if row.after is not None and proposed.get(row.name, row.after) != row.after
     )
 
 
 def todo(made: tuple[Card, ...]) -> list[Card]:
-    """What is to be done now: not what is put off, nor what asks for another value of what its cause changes already."""
-    now = [c for c in made if c.put_off is None]
+    """Return the findings to act on now: not deferred, and not changing only what their cause changes already."""
+    now = [c for c in made if c.deferred is None]
     changed = {c.ident: {row.name for row in c.diff} for c in now}
     return [c for c in now if not (c.diff and c.head in changed and changed[c.ident] <= changed[c.head])]
 
 
-def follows(finding: Finding) -> str | None:
-    """Why the finding is not a matter of its own; None for a cause, and for what stands by itself."""
-    said = finding.explained_by
-    return None if said is None else f"Follows from {said.rule}: {said.because[0].lower()}{said.because[1:]}"
+def explanation(finding: Finding) -> str | None:
+    """Return why the finding follows from another one; None for a cause."""
+    cause = finding.explained_by
+    return None if cause is None else f"Follows from {cause.rule}: {cause.because[0].lower()}{cause.because[1:]}"
 
 
 def _threshold(value: Any) -> str:
@@ -141,27 +137,27 @@ def _evidence_figures(report: ReportData, finding: Finding) -> Iterator[Figure]:
         if isinstance(evidence, AxisEvidence):
             yield axis_figure(report, evidence)
         elif isinstance(evidence, CurveEvidence):
-            yield from curve_figures(report, evidence, late=_looks_at_the_end(report, finding, evidence))
+            yield from curve_figures(report, evidence, late=_about_the_end(report, finding, evidence))
         elif isinstance(evidence, HistogramEvidence):
             drawn = histogram_figure(evidence)
             if drawn is not None:
                 yield drawn
 
 
-def _looks_at_the_end(report: ReportData, finding: Finding, evidence: CurveEvidence) -> bool:
-    """Whether what is to be seen lies where the objective hardly changes any more: how it starts would squeeze that into a line."""
+def _about_the_end(report: ReportData, finding: Finding, evidence: CurveEvidence) -> bool:
+    """Whether the curves matter at their end, which their start would flatten."""
     objective = evidence.metrics == (report.spec.objective.metric,)
     return objective and not evidence.marks and finding.goal in ("steps", "efficiency")
 
 
 def steps(report: ReportData) -> tuple[Step, ...]:
-    """The next studies, each against the one before it."""
+    """Return the next studies, each compared to the one before it."""
     specs = [_as_run(report), *(n.spec for n in report.next_studies)]
     return tuple(Step(f"next-{i}", n, diff_specs(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1))
 
 
 def _as_run(report: ReportData) -> StudySpec:
-    """The study's spec with what it did where it did not say: the next study says it, which is no change."""
+    """Return the study's spec with undeclared fields as they were run, so that stating them is no change."""
     spec, counts = report.spec, report.counts
     ended = max(counts.total - counts.running - counts.no_data, 1)
     following = report.next_studies[0].spec if report.next_studies else spec
@@ -173,51 +169,40 @@ def _as_run(report: ReportData) -> StudySpec:
 
 
 def ranked(report: ReportData) -> list[tuple[int, TrialRow]]:
-    """(index, trial) of all trials, the best first, then those that failed."""
-    sign = 1 if report.spec.objective.direction == "minimize" else -1
-    return sorted(
-        enumerate(report.figures.trials),
-        key=lambda item: (not item[1].feasible, sign * (item[1].best or 0.0) if item[1].feasible else 0.0, item[0]),
-    )
+    """Return (index, trial) of all trials, the best first, those without a result last."""
+    rows = report.ranked
+    known = {i for i, _ in rows}
+    return [*rows, *((i, t) for i, t in enumerate(report.figures.trials) if i not in known)]
 
 
 def table(report: ReportData) -> tuple[tuple[int, TrialRow], ...]:
-    """(index, trial) of the trials to list, as ranked; trials that findings name are always in."""
+    """Return (index, trial) of the trials to list, the best first, including all that cards name."""
     rows = ranked(report)
-    # As many as a card names: a finding may be shown by thousands of trials.
-    named = {t for f in report.findings for t in f.trials[:NAMED]}
-    return (*rows[:MOST_ROWS], *(r for r in rows[MOST_ROWS:] if r[1].id in named))
+    named = {t for f in report.findings for t in f.trials[:MAX_NAMED]}
+    return (*rows[:MAX_ROWS], *(r for r in rows[MAX_ROWS:] if r[1].id in named))
 
 
-def picked(report: ReportData) -> dict[str, Any] | None:
-    """What the page needs to show the curves of any trial; None where no trial logged one."""
-    drawn = report.figures.sketches
-    if not drawn:
+def selected_trial(report: ReportData) -> dict[str, Any] | None:
+    """Return the axes, legend and notes of the selected trial's curves; None if no trial logged one."""
+    curves = report.figures.compact_curves
+    if not curves:
         return None
     rows = report.figures.by_id
     names = [clean(rows[t].name) for t in report.figures.best_trials]
-    parts = f"Drawn are the least and the largest value in each of {drawn[0].columns} equal parts of the axis of steps"
-    said = [f"{parts}, so that no spike is lost."]
-    if any(s.beyond for s in drawn):
-        said.append("Values beyond the vertical axis are cut off.")
-    left_out = sum(c is None for c in drawn[0].curves)
-    if left_out:
-        said.append(f"The page holds the curves of the best {len(rows) - left_out:,} of {len(rows):,} trials.")
-    return {
-        "figures": [sketch_figure(s) for s in drawn],
-        "legend": [
-            Key("k-picked", "this trial"),
-            *(Key(f"k-crv s{i}", shorten(n, 28), n) for i, n in enumerate(names)),
-        ],
-        "said": said,
-    }
+    notes = [f"Each of the {curves[0].columns} columns shows its minimum and maximum, so spikes stay visible."]
+    if any(c.beyond for c in curves):
+        notes.append("Values outside the vertical axis are clipped.")
+    if omitted := sum(c is None for c in curves[0].curves):
+        notes.append(f"The page holds the curves of the best {len(rows) - omitted:,} of {len(rows):,} trials.")
+    legend = [Key("k-selected", "this trial"), *(Key(f"k-crv s{i}", shorten(n, 28), n) for i, n in enumerate(names))]
+    return {"figures": [selected_trial_figure(c) for c in curves], "legend": legend, "notes": notes}
 
 
 def sheet(report: ReportData) -> tuple[tuple[str, str], ...]:
-    """The study sheet: (what, value), without what is not known."""
+    """Return (label, value) of the study sheet, without unknown values."""
     spec, made = report.spec, report.provenance
     best = report.best
-    said: list[tuple[str, str | None]] = [
+    rows: list[tuple[str, str | None]] = [
         ("Study", clean(spec.study)),
         ("Goal", clean(spec.goal) or None),
         ("Round", str(spec.round)),
@@ -227,19 +212,19 @@ def sheet(report: ReportData) -> tuple[tuple[str, str], ...]:
         ("Best value", f"{number(best.value)} ({clean(best.name)}{_at(report)})" if best else "none"),
         ("Training steps", f"{spec.max_train_steps:,}" if spec.max_train_steps else None),
         ("Evaluated every", f"{spec.evaluate_every:,} steps" if spec.evaluate_every else None),
-        ("Run", _period(made.started, made.ended)),
+        ("Period", _period(made.started, made.ended)),
         ("Logged values", f"{made.points:,}"),
-        *((f"Best trial's {what}", clean(value)) for what, value in made.reproduce),
+        *((f"Best trial's {label}", clean(value)) for label, value in made.reproduce),
         ("Command", clean(made.command) if made.command else None),
     ]
-    return tuple((what, value) for what, value in said if value is not None)
+    return tuple((label, value) for label, value in rows if value is not None)
 
 
 def _trial_counts(report: ReportData) -> str:
     counts = report.counts
-    names = {"complete": "complete", "diverged": "diverged", "infeasible": "infeasible", "stopped": "stopped early"}
-    names |= {"no_data": "without data", "running": "running"}
-    parts = [f"{n:,} {word}" for status, word in names.items() if (n := getattr(counts, status))]
+    labels = {"complete": "complete", "diverged": "diverged", "infeasible": "infeasible", "stopped": "stopped early"}
+    labels |= {"no_data": "without data", "running": "running"}
+    parts = [f"{n:,} {label}" for status, label in labels.items() if (n := getattr(counts, status))]
     return f"{counts.total:,}" + (f" ({', '.join(parts)})" if parts else "")
 
 
@@ -265,7 +250,7 @@ def _period(started: float | None, ended: float | None) -> str | None:
 
 
 def space(report: ReportData) -> tuple[tuple[str, str, str, str, str], ...]:
-    """(name, role, domain, best trial's value, where that is known from) of every hyperparameter, searched ones first."""
+    """Return (name, role, domain, best trial's value, source) of every hyperparameter, searched ones first."""
     best = report.best.params if report.best is not None else {}
     items = sorted(report.spec.parameters.items(), key=lambda item: not item[1].searched)
     return tuple(
@@ -275,7 +260,7 @@ def space(report: ReportData) -> tuple[tuple[str, str, str, str, str], ...]:
 
 
 def inferred(report: ReportData) -> tuple[str, ...]:
-    """What was not declared but inferred about the objective, one sentence each."""
+    """Return what was inferred about the objective, one sentence each."""
     known = {
         "objective": f"Objective: {clean(report.spec.objective.metric)}",
         "direction": f"Direction: {report.spec.objective.direction}",
@@ -291,12 +276,12 @@ def _from(reason: str) -> str:
 
 
 def by_status(report: ReportData) -> dict[str, tuple[Verdict, ...]]:
-    """The verdicts by status; a status without one is empty."""
+    """Return the verdicts by status."""
     return {s: tuple(report.with_status(s)) for s in ("fired", "quiet", "not-assessed", "broken")}
 
 
-def checks_in_words(report: ReportData) -> str:
-    """What became of the checks that found nothing: `31 checks passed, 15 could not run.`"""
+def checks_summary(report: ReportData) -> str:
+    """Return the counts of checks without a finding: `31 checks passed, 15 could not run.`"""
     statuses = by_status(report)
     parts = [count(len(statuses["quiet"]), "check") + " passed"]
     if missing := len(statuses["not-assessed"]):

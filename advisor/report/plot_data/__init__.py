@@ -1,1 +1,1 @@
-"""Data of the plots, computed before anything is drawn."""
+"""The data of the report's figures, and the axis limits that fit it."""

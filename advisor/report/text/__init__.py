@@ -1,1 +1,1 @@
-"""Sentences of the report."""
+"""The report's own sentences."""

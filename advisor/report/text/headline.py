@@ -1,173 +1,160 @@
-"""The verdict in one sentence, and what is known of the best value: true of every study, also of one without a single result."""
+"""The headline of a report, the sentences on its best value, and its key figures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from advisor.model.finding import Finding, Goal
+from advisor.model.finding import Finding
+from advisor.model.message import Item, Message, Name, Objective, as_sentence, say
 from advisor.model.spec_yaml import share
-from advisor.model.words import capital, clean, count, listed, number, setting, shorten, spelled
+from advisor.model.words import capital, count, number, setting, shorten, spelled
 from advisor.report.model import ReportData
-from advisor.report.text.spec_diff import describe
+from advisor.report.plot_data.model import TrialRow
+from advisor.report.text.study_diff import describe
 
-_ABOUT: dict[Goal, str] = {
-    "pipeline": "the training pipeline",
-    "stability": "unstable training",
-    "infeasible": "settings that cannot be trained",
-    "boundary": "the searched ranges",
-    "sampling": "how the space is sampled",
-    "steps": "the length of training",
-    "regularisation": "overfitting",
-    "efficiency": "how much each trial tells",
-    "exploitation": "how to use the result",
-}
+_PARAMETERS = 4
+"""Maximum hyperparameters in the sentence on the best trial."""
 
 
-def headline(report: ReportData) -> str:
-    """The verdict on the study, one sentence."""
+def headline(report: ReportData) -> Message:
+    """Return what to do first and why, or why there is nothing to do."""
     counts = report.counts
     if counts.total == 0:
-        return "This study has no trials yet."
+        return say("This study has no trials yet.")
     if counts.total == counts.running + counts.no_data:
-        if counts.running == 0:
-            return f"{capital(_of_all(counts.total, 'logged a value of the objective', none=True))}."
-        return "No trial has ended yet, so there is nothing to judge."
-    critical = [f for f in report.heads if f.severity == "critical"]
+        none = f"None of the {counts.total:,} trials logged" if counts.total > 1 else "The only trial did not log"
+        return say("No trial has ended yet.") if counts.running else say("{none} the objective.", none=none)
+    urgent = [f for f in report.heads if f.severity != "note"]
     if counts.feasible == 0:
-        return "No trial gave a result to judge" + (f": {_topics(critical)} must be mended first." if critical else ".")
-    if critical:
-        verb = "Fix" if len(critical) > 1 else "Fix one problem"
-        what = f" {spelled(len(critical), 'problem')}" if len(critical) > 1 else ""
-        return f"{verb}{what} before running more trials: {_topics(critical)}."
-    warnings = [f for f in report.heads if f.severity == "warning"]
-    if warnings:
-        words = spelled(len(warnings), "finding is", "findings are")
-        return f"Nothing has to be fixed first, and {words} worth acting on: {_topics(warnings)}."
-    return _quiet(report)
+        action = say(" {action}", action=as_sentence(urgent[0].action)) if urgent else ""
+        return say("No trial produced a usable result.{action}", action=action)
+    if not urgent:
+        return say("{text}", text=_quiet(report))
+    first, *others = urgent
+    rest = _others(others) if others else as_sentence(first.message)
+    return say("{action} {rest}", action=as_sentence(first.action), rest=rest)
+
+
+def _others(findings: list[Finding]) -> str:
+    """Return how many further findings need action: `Then fix one more problem and act on two more findings.`"""
+    critical = sum(f.severity == "critical" for f in findings)
+    warnings = len(findings) - critical
+    parts = [f"fix {spelled(critical, 'more problem')}"] if critical else []
+    parts += [f"act on {spelled(warnings, 'more finding')}"] if warnings else []
+    return f"Then {' and '.join(parts)}."
 
 
 def _quiet(report: ReportData) -> str:
-    passed = sum(1 for _ in report.with_status("quiet"))
-    ran = passed + sum(1 for _ in report.with_status("fired"))
-    unknown = len(report.verdicts) - ran
-    notes = len(report.heads)
+    passed, fired = (sum(1 for _ in report.with_status(s)) for s in ("quiet", "fired"))
+    notes, unknown = len(report.heads), len(report.verdicts) - passed - fired
     if report.counts.feasible == 1 and not notes:
-        return "One trial has a result: too few to judge a search by."
-    by = f"No problem was found by the {spelled(ran, 'check')} that could run"
-    if notes:
-        worth = f"{spelled(notes, 'remark is', 'remarks are')} worth a look: {_topics(report.heads)}"
-        return f"{by}, and {worth}" + (f"; {count(unknown, 'check')} could not run." if unknown else ".")
-    if passed == 0:
-        return "Nothing could be checked with what this study logged." if report.verdicts else "Nothing was checked."
-    return by + (f"; {unknown} could not." if unknown else ".")
+        return "Only one trial has a result, which is too few to judge a search."
+    if not passed and not notes:
+        return "No check had enough data." if report.verdicts else "No check ran."
+    text = f"No problem found in {spelled(passed + fired, 'check')}"
+    text += f"; {count(unknown, 'check')} could not run." if unknown else "."
+    return f"{text} Consider {spelled(notes, 'note')}." if notes else text
 
 
-def _of_all(total: int, did: str, *, none: bool) -> str:
-    return f"none of the {total} trials {did}" if total > 1 and none else f"the one trial has not {did}"
-
-
-def _topics(findings: Sequence[Finding]) -> str:
-    """What findings are about, the most important first: `unstable training and the range of learning_rate`."""
-    topics: list[str] = []
-    for goal in dict.fromkeys(f.goal for f in findings):
-        subjects = list(dict.fromkeys(f.subject for f in findings if f.goal == goal and f.subject))
-        named = goal == "boundary" and bool(subjects)
-        names = listed([shorten(clean(s), 30) for s in subjects], 2)
-        topics.append(f"the {'range' if len(subjects) == 1 else 'ranges'} of {names}" if named else _ABOUT[goal])
-    return listed(topics)
-
-
-def best_sentence(report: ReportData) -> str:
-    """The best value and where it was found; what failed."""
+def best_sentence(report: ReportData) -> Message:
+    """Return the best value and its hyperparameters, and how many trials failed."""
     best, counts = report.best, report.counts
-    metric = shorten(clean(report.spec.objective.metric), 60)
-    failed = _failed(report)
+    metric, failed = Name(report.spec.objective.metric), _failed(report)
     if best is None:
-        return f"There is no value of {metric} to compare. {failed}".strip()
-    where = ", ".join(f"{shorten(clean(n), 30)} {shorten(setting(v, 3), 30)}" for n, v in list(best.params.items())[:4])
-    where += f" and {len(best.params) - 4} more" if len(best.params) > 4 else ""
-    of = "the only trial with a result" if counts.feasible == 1 else f"{count(counts.feasible, 'trial')} with a result"
-    start = f"The best {metric} is {number(best.value)}"
-    start += f", in {of}" if counts.feasible == 1 else f", the {_extreme(report)} of {of}"
-    return f"{start}{', at ' + where if where else ''}. {failed}".strip()
+        return say("No trial has a value of {metric}.{failed}", metric=metric, failed=failed)
+    rank = "lowest" if report.minimize else "highest"
+    source = f"the {rank} of {counts.feasible:,} trials with a result"
+    return say(
+        "The best {metric} is {value}, {source}{settings}.{failed}",
+        metric=metric,
+        value=Objective(best.value),
+        source="from the only trial with a result" if counts.feasible == 1 else source,
+        settings=_settings(report),
+        failed=failed,
+    )
 
 
-def _extreme(report: ReportData) -> str:
-    return "lowest" if report.spec.objective.direction == "minimize" else "highest"
+def _settings(report: ReportData) -> Item:
+    assert report.best is not None
+    params = list(report.best.params.items())
+    parts: list[Item] = []
+    for name, value in params[:_PARAMETERS]:
+        value_text = shorten(setting(value, 3), 30)
+        parts.append(say("{start}{name} {value}", start=", " if parts else ", at ", name=Name(name), value=value_text))
+    if len(params) > _PARAMETERS:
+        parts.append(f" and {len(params) - _PARAMETERS} more")
+    return Message(tuple(parts))
 
 
 def _failed(report: ReportData) -> str:
     counts = report.counts
     parts = []
-    # Not "failed": a rule may count trials among the failed that did end with a result, which learned nothing.
+    # Not "failed": a rule may count a trial as failed that ended with a result but learned nothing.
     if counts.failed and counts.failed == counts.total:
-        parts.append("the one trial failed" if counts.total == 1 else f"all {counts.total:,} trials failed")
+        parts.append("the only trial failed" if counts.total == 1 else f"all {counts.total:,} trials failed")
     elif counts.failed:
         parts.append(f"{counts.failed:,} of {counts.total:,} trials ended without a usable result")
     if counts.running:
-        parts.append(f"{spelled(counts.running, 'trial is', 'trials are')} still running")
+        parts.append(spelled(counts.running, "trial is still running", "trials are still running"))
     if counts.no_data:
         parts.append(f"{spelled(counts.no_data, 'trial')} logged no objective")
-    return capital(", ".join(parts)) + "." if parts else ""
+    return f" {capital(', '.join(parts))}." if parts else ""
 
 
-def certainty(report: ReportData) -> str:
-    """How sure the best value is: what repeats say, else how close the next trials come."""
+def certainty(report: ReportData) -> Message:
+    """Return how certain the best value is, by repeats or by its lead."""
     best, spread = report.best, report.spread
     if best is None:
-        return ""
-    values = _ranked_values(report)
+        return Message(())
+    values = [t.best for _, t in report.ranked if t.best is not None]
     lead = abs(values[1] - values[0]) if len(values) > 1 else None
-    if spread is not None:
-        noise = (
-            f"Repeating a setting moves the result by {number(spread.deviation, 2)} "
-            f"(standard deviation, {spread.trials} trials in {count(spread.settings, 'setting')})"
-        )
-        if lead is None:
-            return noise + "."
-        luck = ", less than that: which of them is better may be luck" if lead < spread.deviation else ""
-        return f"{noise}; the best trial leads the next by {number(lead, 2)}{luck}."
-    if lead is None:
-        return "One trial says nothing about how much of its result is luck."
-    return (
-        f"It leads the next trial by {number(lead, 2)}; no setting was repeated with another seed, "
-        "so how much of that is luck is not known."
+    if spread is None and lead is None:
+        return say("One trial cannot show how much of its result is chance.")
+    if spread is None:
+        return say("It leads the next trial by {lead}; without repeats, that may be chance.", lead=number(lead, 2))
+    repeats = say(
+        "Repeats of a setting vary by {deviation} (standard deviation of {trials} trials in {settings}).",
+        deviation=number(spread.deviation, 2),
+        trials=spread.trials,
+        settings=count(spread.settings, "setting"),
     )
-
-
-def _ranked_values(report: ReportData) -> list[float]:
-    values = [t.best for t in report.figures.trials if t.feasible and t.best is not None]
-    return sorted(values, reverse=report.spec.objective.direction == "maximize")
+    if lead is None:
+        return repeats
+    chance = ", which is less: their order may be chance" if lead < spread.deviation else ""
+    return say(
+        "{repeats} The best trial leads by {lead}{chance}.", repeats=repeats, lead=number(lead, 2), chance=chance
+    )
 
 
 def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
-    """(what, value, note) of the five figures under the verdict."""
-    counts, best = report.counts, report.best
-    values = _ranked_values(report)
-    if report.spread is not None:
-        note = f"repeats vary by {number(report.spread.deviation, 2)}"
-    elif len(values) > 1:
-        note = f"next best {number(values[1])}"
-    else:
-        note = "nothing to compare with" if best else "no trial with a result"
+    """Return (label, value, note) of the five figures under the headline."""
     searched = len(report.spec.searched)
-    checks = len(report.verdicts)
-    passed, found = (sum(v.status == s for v in report.verdicts) for s in ("quiet", "fired"))
+    passed, fired = (sum(v.status == s for v in report.verdicts) for s in ("quiet", "fired"))
     return (
-        (f"Best {shorten(clean(report.spec.objective.metric), 36)}", number(best.value if best else None), note),
-        (
-            "Trials",
-            f"{counts.total - counts.earlier:,}" + (f" + {counts.earlier:,}" if counts.earlier else ""),
-            f"{counts.earlier:,} of earlier rounds"
-            if counts.earlier
-            else f"{counts.failed:,} without a result"
-            if counts.failed
-            else f"{counts.feasible:,} with a result",
-        ),
+        _best_figure(report),
+        _trials_figure(report),
         ("Hyperparameters searched", f"{searched}", _space_note(report, searched)),
         _best_step_figure(report),
-        ("Checks run", f"{passed + found} of {checks}", f"{passed} passed, {found} did not"),
+        ("Checks run", f"{passed + fired} of {len(report.verdicts)}", f"{passed} passed, {fired} did not"),
     )
+
+
+def _best_figure(report: ReportData) -> tuple[str, str, str]:
+    best, ranked = report.best, report.ranked
+    if report.spread is not None:
+        note = f"repeats vary by {number(report.spread.deviation, 2)}"
+    elif len(ranked) > 1:
+        note = f"next best {number(ranked[1][1].best)}"
+    else:
+        note = "the only result" if best else "no trial with a result"
+    return f"Best {shorten(report.spec.objective.metric, 36)}", number(best.value if best else None), note
+
+
+def _trials_figure(report: ReportData) -> tuple[str, str, str]:
+    counts = report.counts
+    own = f"{counts.total - counts.earlier:,}"
+    if counts.earlier:
+        return "Trials", f"{own} + {counts.earlier:,}", f"{counts.earlier:,} from earlier rounds"
+    failed = f"{counts.failed:,} without a result"
+    return "Trials", own, failed if counts.failed else f"{counts.feasible:,} with a result"
 
 
 def _space_note(report: ReportData, searched: int) -> str:
@@ -183,15 +170,17 @@ def _space_note(report: ReportData, searched: int) -> str:
 def _best_step_figure(report: ReportData) -> tuple[str, str, str]:
     positions = best_positions(report)
     if not positions:
-        return ("Best step", number(None), "unknown")
-    middle = sorted(positions)[len(positions) // 2]
-    if len(positions) > 1:
-        return ("Best step, median trial", share(middle), "of its training")
-    return ("Best step", share(middle), "of the training")
+        return "Best step", number(None), "unknown"
+    median = share(sorted(positions)[len(positions) // 2])
+    return ("Best step, median trial" if len(positions) > 1 else "Best step"), median, "of its training"
 
 
 def best_positions(report: ReportData) -> list[float]:
-    """Where in their training the usable trials are best, 0 to 1; trials with one evaluation say nothing."""
-    rows = [t for t in report.figures.trials if t.feasible and t.best_step is not None and t.last_step]
-    several = [t for t in rows if t.evaluations > 1]
-    return [t.best_step / t.last_step for t in several if t.best_step is not None and t.last_step]
+    """Return the position of each usable trial's best step in its training, 0 to 1, if it has several evaluations."""
+    return [p for t in report.figures.trials if (p := _best_position(t)) is not None]
+
+
+def _best_position(row: TrialRow) -> float | None:
+    if not row.feasible or row.best_step is None or not row.last_step or row.evaluations < 2:
+        return None
+    return row.best_step / row.last_step

@@ -1,4 +1,4 @@
-"""Studies and findings made by hand: every kind of evidence and of change, and names that nobody should trust."""
+"""Synthetic studies and findings with every kind of evidence and of change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import AddParameter, Advise, FixParameter, SetField, SetRange, SetSchedule
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence, Line, Mark
-from advisor.model.finding import Finding, Verdict
+from advisor.model.finding import Explanation, Finding, Verdict
 from advisor.model.space import Value
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.study import CurveBlock, Status, Study, Trial
@@ -274,3 +274,14 @@ def make_report(study: Study, verdicts: Sequence[Verdict] | None = None, rules: 
     judged = make_verdicts(study) if verdicts is None else tuple(verdicts)
     following: Plan = plan(study, judged)
     return build_report(study, judged, following.specs, following.deferred, rules=rules, command=COMMAND)
+
+
+def explained_report() -> Report:
+    """The usual report, with its last finding explained by its first."""
+    study = make_study()
+    *others, last = (v for v in make_verdicts(study) if v.status == "fired")
+    because = Explanation(
+        rule="stability-spikes", subject="train/grad_norm", because="Spikes drown what it does.", waits=True
+    )
+    effect = last.findings[0].model_copy(update={"explained_by": because})
+    return make_report(study, (last.model_copy(update={"findings": (effect,)}), *others))

@@ -1,4 +1,4 @@
-"""The server of a report that is made anew: what it answers, and whom."""
+"""The server of the live report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def get(
     return answer.status, answer.read().decode(), answer.headers
 
 
-def test_it_serves_the_latest_report_and_says_what_changed(live: LiveReport) -> None:
+def test_it_serves_the_latest_report_and_its_changes(live: LiveReport) -> None:
     live.show("<p>one</p>", "10:00:00")
     assert get(live, "/report.html?1")[:2] == (200, "<p>one</p>")
     live.show("<p>two ü</p>", "10:00:10", ["2 new trials"])
@@ -39,7 +39,7 @@ def test_it_serves_the_latest_report_and_says_what_changed(live: LiveReport) -> 
     assert json.loads(get(live, "/state")[1]) == {**state, "error": "no such experiment"}
 
 
-def test_its_frame_may_ask_this_server_and_nobody_else(live: LiveReport) -> None:
+def test_its_frame_may_only_request_this_server(live: LiveReport) -> None:
     status, page, headers = get(live, "/")
     policy = headers["Content-Security-Policy"]
     assert status == 200
@@ -58,7 +58,7 @@ def test_it_listens_on_loopback_alone_and_answers_to_no_other_name(live: LiveRep
     assert get(live, "/", method="POST")[0] == 501
 
 
-def test_a_port_that_is_taken_is_an_error_and_a_closed_server_lets_go_of_it() -> None:
+def test_a_taken_port_is_an_error_and_a_closed_server_frees_it() -> None:
     with LiveReport() as first:
         port = int(first.url.rsplit(":", 1)[1].rstrip("/"))
         with pytest.raises(OSError, match="in use"):

@@ -1,4 +1,4 @@
-"""What `save` leaves behind: whole files, nobody else's removed."""
+"""Saving a report: complete files, and no file of others removed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def tree(folder: Path) -> set[str]:
     return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")}
 
 
-def test_it_writes_the_page_the_findings_and_the_studies(report: Report, tmp_path: Path) -> None:
+def test_save_writes_the_page_the_findings_and_the_studies(report: Report, tmp_path: Path) -> None:
     report.save(tmp_path / "new" / "folder")
     written = {f"next/{n.file}" for n in report.next_studies}
     assert tree(tmp_path / "new" / "folder") == {"report.html", "findings.json", "findings.sarif", *written}
@@ -28,7 +28,7 @@ def test_it_writes_the_page_the_findings_and_the_studies(report: Report, tmp_pat
         assert load(tmp_path / "new" / "folder" / "next" / study.file) == study.spec
 
 
-def test_studies_of_an_earlier_analysis_go_and_those_of_the_user_stay(report: Report, tmp_path: Path) -> None:
+def test_unedited_studies_of_an_earlier_analysis_are_removed(report: Report, tmp_path: Path) -> None:
     report.save(tmp_path)
     (tmp_path / "next" / "mine.yaml").write_text("study: mine\n")
     edited = tmp_path / "next" / report.next_studies[2].file
@@ -39,7 +39,7 @@ def test_studies_of_an_earlier_analysis_go_and_those_of_the_user_stay(report: Re
     assert tree(tmp_path) == {"report.html", "findings.json", "findings.sarif", *kept}
 
 
-def test_a_list_of_files_that_leads_elsewhere_is_not_followed(report: Report, tmp_path: Path) -> None:
+def test_a_manifest_with_paths_outside_is_ignored(report: Report, tmp_path: Path) -> None:
     outside = tmp_path / "outside.yaml"
     outside.write_text("precious")
     out = tmp_path / "out"
@@ -71,7 +71,7 @@ def test_a_read_only_folder_is_one_clear_line(report: Report) -> None:
         report.save("/proc/self")
 
 
-def test_nothing_half_written_is_left_when_a_file_cannot_be_replaced(report: Report, tmp_path: Path) -> None:
+def test_no_temporary_file_is_left_if_a_file_cannot_be_replaced(report: Report, tmp_path: Path) -> None:
     (tmp_path / "findings.json").mkdir()
     with pytest.raises(AdvisorError):
         report.save(tmp_path)

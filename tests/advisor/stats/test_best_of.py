@@ -55,3 +55,32 @@ def test_halving_of_odd_costs(costs: list[float]) -> None:
     assert np.isfinite(halves.loss)
     assert 0 <= halves.chance_above(1e-3) <= 1
     assert 0.25 <= halves.fade <= 1
+
+
+def test_quantiles_of_the_best_are_those_of_endless_resampling() -> None:
+    rng = np.random.default_rng(1)
+    costs = np.append(rng.exponential(size=30), np.nan)
+    levels = np.array([0.05, 0.5, 0.95])
+    drawn = np.where(np.isnan(costs), np.inf, costs)[rng.integers(31, size=(200_000, 4))].min(axis=1)
+    share = [np.mean(drawn <= q) for q in best_of.quantiles_of_best(costs, 4, levels)]
+    below = [np.mean(drawn < q) for q in best_of.quantiles_of_best(costs, 4, levels)]
+    assert all(b <= level + 0.005 and level - 0.005 <= s for b, s, level in zip(below, share, levels, strict=True))
+
+
+def test_chance_of_an_empty_part_is_that_of_all_draws() -> None:
+    owner = [0, 0, 0, 1, 1, 2, 2, 2, 2]
+    for k in range(10):
+        draws = [{owner[i] for i in chosen} for chosen in combinations(range(9), k)]
+        expected = np.mean([len(d) < 3 for d in draws])
+        assert best_of.chance_of_an_empty_part([3, 2, 4], k) == pytest.approx(expected)
+
+
+def test_an_empty_part_is_called_significant_no_more_often_than_stated() -> None:
+    rng = np.random.default_rng(0)
+    ones = [best_of.chance_of_an_empty_part([8] * 5, k) for k in range(41)]
+    p = []
+    for _ in range(400):
+        owner = rng.permutation(np.repeat(np.arange(5), 8))
+        worst = max(int(np.argmax(owner == i)) for i in range(5))
+        p.append(ones[worst])
+    assert np.mean(np.array(p) <= 0.05) <= 0.08

@@ -6,18 +6,16 @@ import re
 
 import pytest
 
-from advisor.model.words import (
-    sentence,
-)
+from advisor.model.words import sentence
 from advisor.report import Report
 from advisor.report.formats import markdown
 from advisor.report.formats.markdown import md
 from tests.templates.hostile import CORPUS, hostile_report
 
 
-def test_markdown_says_what_the_page_says(report: Report) -> None:
+def test_markdown_has_the_contents_of_the_page(report: Report) -> None:
     text = report.to_markdown()
-    assert text.startswith("## Fix two problems before running more trials")
+    assert text.startswith("## Clip the gradient norm at 1.62, its 90th percentile")
     for finding in report.findings:
         assert md(finding.message) in text
         assert md(finding.action) in text
@@ -25,11 +23,11 @@ def test_markdown_says_what_the_page_says(report: Report) -> None:
     assert "- `input-bound`: no trial logged how long it waits for data." in text
 
 
-def test_a_comment_shows_a_screen_and_folds_the_rest_away(report: Report) -> None:
+def test_a_comment_shows_one_screen_and_folds_the_rest(report: Report) -> None:
     shown, _, folded = report.to_markdown().partition("<details>")
     assert len(shown.splitlines()) < 40
     for head in report.heads:
-        assert f"{md(sentence(head.message))} → {md(sentence(head.action))}" in shown
+        assert f"{md(sentence(str(head.message)))} → {md(sentence(str(head.action)))}" in shown
     assert "2 checks passed, 1 could not run, 1 broke" in shown
     assert folded.count("</details>") == 1
     assert folded.rstrip().endswith("</details>")
@@ -38,7 +36,7 @@ def test_a_comment_shows_a_screen_and_folds_the_rest_away(report: Report) -> Non
 def test_a_comment_is_never_too_long_for_a_code_host(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = report.to_markdown()
     room = len(whole) * 2 // 3
-    monkeypatch.setattr(markdown, "MOST_CHARACTERS", room)
+    monkeypatch.setattr(markdown, "MAX_CHARACTERS", room)
     text = report.to_markdown()
     assert room / 3 < len(text) < room + 200
     assert "The rest is in `report.html`." in text
@@ -64,8 +62,5 @@ def test_a_hostile_study_has_no_tag_in_its_markdown() -> None:
 
 
 @pytest.mark.parametrize(("text", "safe"), [("- x", "\\- x"), ("1. x", "1\\. x"), ("0.5 x", "0.5 x"), ("a_b", "a\\_b")])
-def test_lists_are_not_begun_by_accident(text: str, safe: str) -> None:
+def test_text_never_starts_a_list(text: str, safe: str) -> None:
     assert md(text) == safe
-
-
-# --- terminal -------------------------------------------------------------------------------------------------------------------

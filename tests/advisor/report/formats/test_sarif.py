@@ -1,4 +1,4 @@
-"""findings.sarif: valid by the standard's own schema, located in the study file, inert whatever the names are."""
+"""findings.sarif: valid by the schema of the standard, located in the study file, harmless for any name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def valid(text: str) -> dict[str, Any]:
     return dict(run)
 
 
-def test_the_schema_rejects_what_is_no_sarif(report: Report) -> None:
+def test_the_schema_rejects_invalid_sarif(report: Report) -> None:
     log = json.loads(render_sarif(report))
     log["runs"][0]["results"][0]["level"] = "critical"
     with pytest.raises(jsonschema.ValidationError):
@@ -50,8 +50,8 @@ def test_each_finding_is_a_result_with_level_confidence_and_rule(report: Report)
         assert result["level"] == {"critical": "error", "warning": "warning", "note": "note"}[finding.severity]
         assert result["properties"]["confidence"] == finding.confidence
         assert result["message"]["text"].startswith(str(finding.message).rstrip(".")[:40])
-        put_off = report.reason_deferred(finding)
-        assert ("Left to a later study" in result["message"]["text"]) == (put_off is not None)
+        deferred = report.reason_deferred(finding)
+        assert ("Later: " in result["message"]["text"]) == (deferred is not None)
         assert "ruleIndex" not in result or rules[result["ruleIndex"]]["id"] == finding.rule
         (location,) = result["locations"]
         assert "physicalLocation" not in location
@@ -62,7 +62,7 @@ def test_each_finding_is_a_result_with_level_confidence_and_rule(report: Report)
     assert len(set(fingerprints)) == len({(f.rule, f.subject, f.side) for f in report.findings})
 
 
-def test_a_rule_says_what_it_is_and_where_to_read_on(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_has_a_description_and_a_link(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
     rule, *_ = valid(render_sarif(report))["tool"]["driver"]["rules"]
     assert rule["id"] == "space-boundary"
     assert "advisor explain space-boundary" in rule["help"]["text"]
@@ -75,10 +75,10 @@ def test_a_rule_says_what_it_is_and_where_to_read_on(report: Report, monkeypatch
         render_sarif(report)
 
 
-def test_what_was_not_checked_is_said(report: Report) -> None:
-    said = valid(render_sarif(report))["invocations"][0]["toolExecutionNotifications"]
+def test_checks_that_did_not_run_are_notifications(report: Report) -> None:
+    messages = valid(render_sarif(report))["invocations"][0]["toolExecutionNotifications"]
     missing = [v.rule for s in ("broken", "not-assessed") for v in report.with_status(s)]
-    assert [n["associatedRule"]["id"] for n in said] == missing != []
+    assert [n["associatedRule"]["id"] for n in messages] == missing != []
 
 
 def test_a_finding_points_at_its_line_of_the_study_file(report: Report) -> None:
@@ -119,10 +119,10 @@ def test_a_study_file_is_named_from_the_root_of_its_repository(tmp_path: Path, m
 
 def test_hostile_names_are_neither_links_nor_placeholders_nor_control_sequences() -> None:
     run = valid(render_sarif(hostile_report()))
-    said = [r["message"]["text"] for r in run["results"]]
-    said += [n["message"]["text"] for n in run["invocations"][0]["toolExecutionNotifications"]]
-    assert len(said) > 60
-    for text in said:
+    messages = [r["message"]["text"] for r in run["results"]]
+    messages += [n["message"]["text"] for n in run["invocations"][0]["toolExecutionNotifications"]]
+    assert len(messages) > 60
+    for text in messages:
         assert not re.search(r"\]\(|\{\d|[\x00-\x1f\x7f\u202a-\u202e]", text)
     assert plain("[x](javascript:alert(1)) {0}") == "[x]\u200b(javascript:alert(1)) {\u200b0}"
 
@@ -131,9 +131,7 @@ def test_the_same_study_gives_the_same_bytes() -> None:
     assert render_sarif(make_report(make_study(30))) == render_sarif(make_report(make_study(30)))
 
 
-def test_the_command_writes_it_beside_the_findings(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_writes_it(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow.tracking import MlflowClient
     from mlflow_studies import log_study
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from advisor.report import Report
 from advisor.report.formats.terminal import print_report
+from tests.advisor.report.studies import explained_report
 from tests.templates.hostile import hostile_report
 
 
@@ -22,9 +23,9 @@ def printed(report: Report, *, terminal: bool = False, encoding: str = "utf-8") 
     return raw.getvalue().decode(encoding)
 
 
-def test_the_terminal_says_the_main_points(report: Report) -> None:
+def test_the_terminal_shows_the_main_points(report: Report) -> None:
     text = printed(report)
-    assert text.startswith("Fix two problems before running more trials")
+    assert text.startswith("Clip the gradient norm at 1.62")
     for finding in report.findings:
         assert str(finding.message) in text
         assert str(finding.action) in text
@@ -50,3 +51,15 @@ def test_no_name_controls_the_terminal(terminal: bool) -> None:
         assert "\x1b" not in text
         assert "[bold red]markup[/bold red]" in text
         assert ":smile:" in text
+
+
+def test_an_explained_finding_is_below_its_cause() -> None:
+    made = explained_report()
+    console = Console(file=io.StringIO(), width=400)
+    print_report(made, console)
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.strip() for line in console.file.getvalue().splitlines()]
+    at = lines.index("Follows from stability-spikes: spikes drown what it does.")
+    assert "warmup_steps explains 0 to 3 %" in lines[at - 1]
+    assert lines[at - 2].startswith("→ Clip the gradient norm")
+    assert "Follows from stability-spikes: spikes drown what it does." in made.to_markdown()

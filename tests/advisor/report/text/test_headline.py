@@ -1,28 +1,27 @@
-"""The verdict's sentence is true of every study."""
+"""The headline and the sentences below it."""
 
 from __future__ import annotations
 
 import pytest
 
 from advisor.model.finding import Finding, Verdict
+from advisor.model.message import Name, say
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.study import Status
 from advisor.report.text.headline import best_sentence, certainty, headline, key_figures
 from tests.advisor.report.studies import make_report, make_study
 
 
-def finding(severity: str, goal: str, subject: str | None = None) -> Verdict:
-    made = Finding.model_validate(
-        {
-            "rule": f"r-{severity}-{goal}-{subject}",
-            "goal": goal,
-            "severity": severity,
-            "confidence": 0.8,
-            "subject": subject,
-            "message": "m",
-            "action": "a",
-            "playbook": "p",
-        }
+def fired(severity: str, goal: str, subject: str = "lr") -> Verdict:
+    made = Finding(
+        rule=f"r-{severity}-{goal}-{subject}",
+        goal=goal,
+        severity=severity,
+        confidence=0.8,
+        subject=subject,
+        message=say("The best trials lie at the top of {name}", name=Name(subject)),
+        action=say("Search higher {name}", name=Name(subject)),
+        playbook="p",
     )
     return Verdict(rule=made.rule, status="fired", findings=(made,))
 
@@ -32,73 +31,74 @@ UNKNOWN = Verdict(rule="u", status="not-assessed", reason="no data")
 
 
 @pytest.mark.parametrize(
-    ("statuses", "said"),
+    ("statuses", "expected"),
     [
         ([], "This study has no trials yet."),
-        (["running"], "No trial has ended yet, so there is nothing to judge."),
-        (["no_data"], "The one trial has not logged a value of the objective."),
-        (["no_data"] * 3, "None of the 3 trials logged a value of the objective."),
-        (["infeasible"] * 3, "No trial gave a result to judge."),
-        (["complete"], "One trial has a result: too few to judge a search by."),
+        (["running"], "No trial has ended yet."),
+        (["no_data"], "The only trial did not log the objective."),
+        (["no_data"] * 3, "None of the 3 trials logged the objective."),
+        (["infeasible"] * 3, "No trial produced a usable result."),
+        (["complete"], "Only one trial has a result, which is too few to judge a search."),
     ],
 )
-def test_without_findings_by_what_the_trials_gave(statuses: list[Status], said: str) -> None:
+def test_without_findings_it_follows_from_the_trials(statuses: list[Status], expected: str) -> None:
     study = make_study(len(statuses), statuses=dict(enumerate(statuses)), dense=False)
-    assert headline(make_report(study, ())) == said
+    assert headline(make_report(study, ())) == expected
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "said"),
+    ("verdicts", "expected"),
     [
-        ([], "Nothing was checked."),
-        ([UNKNOWN], "Nothing could be checked with what this study logged."),
-        ([QUIET], "No problem was found by the one check that could run."),
-        ([QUIET, QUIET, UNKNOWN], "No problem was found by the two checks that could run; 1 could not."),
+        ([], "No check ran."),
+        ([UNKNOWN], "No check had enough data."),
+        ([QUIET], "No problem found in one check."),
+        ([QUIET, QUIET, UNKNOWN], "No problem found in two checks; 1 check could not run."),
+        ([fired("note", "steps")], "No problem found in one check. Consider one note."),
+        ([fired("warning", "steps")], "Search higher lr. The best trials lie at the top of lr."),
         (
-            [finding("note", "steps")],
-            "No problem was found by the one check that could run, and one remark is worth a look: the length of training.",
+            [fired("warning", "steps"), fired("critical", "boundary", "wd"), fired("note", "sampling")],
+            "Search higher wd. Then act on one more finding.",
         ),
         (
-            [finding("warning", "steps")],
-            "Nothing has to be fixed first, and one finding is worth acting on: the length of training.",
-        ),
-        ([finding("critical", "boundary", "lr")], "Fix one problem before running more trials: the range of lr."),
-        (
-            [
-                finding("critical", "boundary", "lr"),
-                finding("critical", "boundary", "wd"),
-                finding("critical", "stability"),
-            ],
-            "Fix three problems before running more trials: unstable training and the ranges of lr and wd.",
+            [*(fired("critical", "boundary", n) for n in ("lr", "wd", "b")), fired("warning", "steps")],
+            "Search higher b. Then fix two more problems and act on one more finding.",
         ),
     ],
 )
-def test_with_results_by_what_was_found(verdicts: list[Verdict], said: str) -> None:
-    assert headline(make_report(make_study(12, dense=False), verdicts)) == said
+def test_with_results_it_is_the_first_action(verdicts: list[Verdict], expected: str) -> None:
+    assert headline(make_report(make_study(12, dense=False), verdicts)) == expected
+
+
+def test_without_a_result_it_is_what_to_fix() -> None:
+    study = make_study(3, dense=False, statuses=dict.fromkeys(range(3), "infeasible"))
+    report = make_report(study, [fired("critical", "stability")])
+    assert headline(report) == "No trial produced a usable result. Search higher lr."
+
+
+def test_names_are_marked_up_in_the_headline() -> None:
+    page = make_report(make_study(12, dense=False), [fired("warning", "steps", "<lr>")]).to_html()
+    assert "<h1>Search higher <code>&lt;lr&gt;</code>." in page
 
 
 def test_failures_are_counted() -> None:
     study = make_study(4, dense=False, statuses={0: "infeasible", 1: "complete", 2: "complete", 3: "running"})
-    assert best_sentence(make_report(study, ())).endswith(
-        "1 of 4 trials ended without a usable result, one trial is still running."
-    )
+    sentence = str(best_sentence(make_report(study, ())))
+    assert sentence.endswith("1 of 4 trials ended without a usable result, one trial is still running.")
     every = make_study(4, dense=False, statuses=dict.fromkeys(range(4), "diverged"))
     assert "All 4 trials failed." in best_sentence(make_report(every, ()))
 
 
-def test_how_sure_it_is_says_where_luck_is_unknown() -> None:
-    assert "how much of that is luck is not known" in certainty(make_report(make_study(9, dense=False), ()))
-    repeated = make_study(9, dense=False, repeats=3, statuses={0: "complete"})
-    report = make_report(repeated, ())
+def test_certainty_depends_on_repeats() -> None:
+    assert "without repeats, that may be chance" in certainty(make_report(make_study(9, dense=False), ()))
+    report = make_report(make_study(9, dense=False, repeats=3, statuses={0: "complete"}), ())
     assert "4 trials in 1 setting" in certainty(report)
-    close = report.model_copy(update={"spread": report.spread.model_copy(update={"deviation": 1e6})})
-    assert "may be luck" in certainty(close)
-    assert "may be luck" not in certainty(
-        report.model_copy(update={"spread": report.spread.model_copy(update={"deviation": 1e-12})})
-    )
+    assert report.spread is not None
+    for deviation, chance in ((1e6, True), (1e-12, False)):
+        spread = report.spread.model_copy(update={"deviation": deviation})
+        assert ("may be chance" in certainty(report.model_copy(update={"spread": spread}))) == chance
 
 
-def test_nothing_varied_and_nothing_known_still_gives_five_figures() -> None:
+@pytest.mark.parametrize("trials", [0, 1, 3])
+def test_there_are_always_five_key_figures(trials: int) -> None:
     spec = StudySpec(study="s", objective=Objective(metric="loss", direction="minimize"))
-    for trials in (0, 1, 3):
-        assert len(key_figures(make_report(make_study(trials, spec=spec, dense=False), ()))) == 5
+    assert len(key_figures(make_report(make_study(trials, spec=spec, dense=False), ()))) == 5

@@ -1,4 +1,4 @@
-"""Scales from data to the picture, their ticks, and limits that one wild value cannot stretch."""
+"""Axis limits that outliers cannot stretch, scales from values to pixels, and their ticks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Scale:
     """Logarithmic in 1 - value."""
 
     def __call__(self, value: float) -> float:
-        """The pixel of a value; beyond the ends it is that of the end. Values that cannot stand on the scale raise ValueError."""
+        """Return the pixel of a value, clipped to the ends. Raises ValueError for a value without a place on the scale."""
         part = (self._turn(value) - self._turn(self.low)) / (self._turn(self.high) - self._turn(self.low))
         return self.start + min(max(part, 0.0), 1.0) * (self.end - self.start)
 
@@ -38,20 +38,20 @@ class Scale:
         return math.isfinite(value) and self.low <= value <= self.high
 
     def takes(self, value: float) -> bool:
-        """Whether the value can stand on the scale at all."""
+        """Whether the value has a place on the scale, inside its ends or not."""
         return math.isfinite(value) and (value > 0 or not self.log) and (value < 1 or not self.reverse)
 
-    def ticks(self, most: int = 6) -> list[tuple[float, str]]:
-        """(value, label) of at most about `most` round values within the scale."""
+    def ticks(self, count: int = 6) -> list[tuple[float, str]]:
+        """Return (value, label) of about `count` round values or fewer within the scale."""
         if self.reverse:
-            below = [round(1 - v, 12) for v in reversed(_log_ticks(1 - self.high, 1 - self.low, most))]
+            below = [round(1 - v, 12) for v in reversed(_log_ticks(1 - self.high, 1 - self.low, count))]
             return [(v, f"{v:.12g}") for v in below]
-        values = _log_ticks(self.low, self.high, most) if self.log else _linear_ticks(self.low, self.high, most)
+        values = _log_ticks(self.low, self.high, count) if self.log else _linear_ticks(self.low, self.high, count)
         return [(v, label) for v, label in zip(values, _labels(values, log=self.log), strict=True)]
 
 
-def _linear_ticks(low: float, high: float, most: int) -> list[float]:
-    step = (high - low) / max(most, 1)
+def _linear_ticks(low: float, high: float, count: int) -> list[float]:
+    step = (high - low) / max(count, 1)
     size = 10.0 ** math.floor(math.log10(step))
     step = next(size * m for m in (1, 2, 5, 10) if size * m >= step * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -59,18 +59,18 @@ def _linear_ticks(low: float, high: float, most: int) -> list[float]:
     return [round(i * step, decimals) + 0.0 for i in range(first, last + 1)]
 
 
-def _log_ticks(low: float, high: float, most: int) -> list[float]:
+def _log_ticks(low: float, high: float, count: int) -> list[float]:
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     decades = last - first + 1
     if decades >= 3:
-        stride = math.ceil(decades / most)
+        stride = math.ceil(decades / count)
         return [10.0**e for e in range(first, last + 1, stride)]
     for steps in ((1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
         values = [m * 10.0**e for e in range(first - 1, last + 1) for m in steps]
         inside = [v for v in values if low * (1 - 1e-9) <= v <= high * (1 + 1e-9)]
-        if 3 <= len(inside) <= most + 2:
+        if 3 <= len(inside) <= count + 2:
             return inside
-    return [v for v in _linear_ticks(low, high, most) if v > 0]
+    return [v for v in _linear_ticks(low, high, count) if v > 0]
 
 
 def _labels(values: Sequence[float], *, log: bool) -> list[str]:
@@ -87,7 +87,7 @@ def _labels(values: Sequence[float], *, log: bool) -> list[str]:
 
 
 def tick_label(value: float) -> str:
-    """A round value as shortly as it can be read: 1e-4, 0.003, 20, 1,000, 1e6."""
+    """Return the shortest readable form of a round value: 1e-4, 0.003, 20, 1,000, 1e6."""
     size = abs(value)
     if value and (size < 0.999e-3 or size >= 1e5):
         mantissa, _, exponent = f"{value:.1e}".partition("e")
@@ -100,7 +100,7 @@ def tick_label(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an axis shows of its values."""
+    """The ends of an axis and its kind."""
 
     low: float
     high: float
@@ -108,21 +108,21 @@ class Limits:
     reverse: bool = False
 
     def scale(self, start: float, end: float) -> Scale:
-        """The scale over these limits."""
+        """Return the scale from these limits to pixels."""
         return Scale(self.low, self.high, start, end, self.log, self.reverse)
 
     def beyond(self, values: FloatArray) -> int:
-        """How many finite values lie outside."""
+        """Return the number of finite values outside."""
         finite = values[np.isfinite(values)]
         return int(((finite < self.low) | (finite > self.high)).sum())
 
 
-_WIDE = 30
-"""Ratio of large to small values from which positive values stand on a log scale."""
+LOG_RATIO = 30
+"""Minimum ratio of large to small positive values for a log scale."""
 
 
 def padded(low: float, high: float, *, log: bool, reverse: bool = False, by: float = 0.04) -> Limits:
-    """Limits with some room at both ends; a range without extent gets one."""
+    """Return limits with the share `by` of the span added at both ends; a span of zero is widened."""
     if reverse and high < 1:
         turned = padded(1 - high, 1 - low, log=True, by=by)
         return Limits(1 - turned.high, 1 - turned.low, log=False, reverse=True)
@@ -135,7 +135,7 @@ def padded(low: float, high: float, *, log: bool, reverse: bool = False, by: flo
 
 
 def spanning(values: Sequence[float], scale: SpaceScale, *, by: float = 0.04) -> Limits:
-    """Limits that take in all values that can stand on the scale, with some room at both ends."""
+    """Return limits that include all values with a place on the scale, and some room at both ends."""
     on = np.array([v for v in values if math.isfinite(v)])
     on = on[np.isfinite(to_scale(on, scale))]
     if not len(on):
@@ -144,19 +144,18 @@ def spanning(values: Sequence[float], scale: SpaceScale, *, by: float = 0.04) ->
 
 
 def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
-    """Limits for final values of many trials (n,): the good end is always shown, bad outliers are not.
+    """Return limits for the final values of trials (n,) that always include the best value and exclude bad outliers.
 
-    A value is an outlier beyond three interquartile ranges from the quartile on the bad side, as in a box plot's far fence; ten
-    where there are fewer than 20 trials.
+    An outlier lies over three interquartile ranges from the quartile on the bad side (ten if there are fewer than 20 trials).
     """
     finite = values[np.abs(values) < HUGE]
     if len(finite) == 0:
         return Limits(0.0, 1.0, False)
-    log = bool(finite.min() > 0 and np.quantile(finite, 0.9) >= _WIDE * finite.min())
+    log = bool(finite.min() > 0 and np.quantile(finite, 0.9) >= LOG_RATIO * finite.min())
     turned = np.log10(finite) if log else finite
     turned = turned if minimize else -turned
     best, q1, q3, worst = np.quantile(turned, [0, 0.25, 0.75, 1])
-    # The quartiles of a few trials are rough, so that only what is very far out counts there.
+    # The quartiles of a few trials are rough, so only extreme values count as outliers.
     fence = q3 + (3 if len(finite) >= 20 else 10) * max(q3 - q1, (q3 - best) / 4)
     if worst > fence and len(finite) > 4:
         worst = turned[turned <= fence].max()
@@ -166,28 +165,38 @@ def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
 
 
 def reaching(limits: Limits, values: Sequence[float]) -> Limits:
-    """The limits, moved outwards to take in values that must be seen."""
-    seen = [v for v in values if abs(v) < HUGE and (v > 0 or not limits.log)]
-    return replace(limits, low=min([limits.low, *seen]), high=max([limits.high, *seen]))
+    """Return the limits, widened to include values that must be visible."""
+    visible = [v for v in values if abs(v) < HUGE and (v > 0 or not limits.log)]
+    return replace(limits, low=min([limits.low, *visible]), high=max([limits.high, *visible]))
+
+
+def with_near(limits: Limits, values: Sequence[float]) -> Limits:
+    """Return the limits, widened to include marked values, unless these are so far away that the data would look flat."""
+    low, high = limits.low, limits.high
+    for value in filter(math.isfinite, values):
+        span = high - low
+        near_log = value > 0 and low / 10 <= value <= high * 10
+        if near_log if limits.log else low - span <= value <= high + span:
+            low, high = min(low, value), max(high, value)
+    return Limits(low, high, limits.log)
 
 
 def curve_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()) -> Limits:
-    """Limits for curves: all of the steady ones but for values far out, whatever the others do.
+    """Return limits that include the values of steady curves except outliers; `others` do not count.
 
-    steady, others: values of each curve (n,). Far out is beyond one and a half times the span of the middle 96 %, or on a log
-    scale two decades. With no steady
-    curve the others are taken, of which only the middle 80 % counts, since they may have diverged.
+    steady, others: values of each curve (n,). An outlier lies more than 1.5 times the span of the middle 96 % away, or two
+    decades on a log scale. Without a steady curve, the middle 80 % of the others counts, since they may have diverged.
     """
     chosen, tail = (steady, 0.02) if any((np.abs(v) < HUGE).any() for v in steady) else (others, 0.1)
     finite = np.concatenate([v[np.abs(v) < HUGE] for v in chosen] or [np.empty(0)])
     if len(finite) == 0:
         return Limits(0.0, 1.0, False)
-    # Of two values, the higher lies at the lower end of this.
+    # With two values, these quantiles come in reverse order.
     low, high = sorted((np.quantile(finite, tail, method="higher"), np.quantile(finite, 1 - tail, method="lower")))
-    log = bool(finite.min() > 0 and finite.max() >= _WIDE * low)
+    log = bool(finite.min() > 0 and finite.max() >= LOG_RATIO * low)
     turned = np.log10(finite) if log else finite
     low, high = (float(np.log10(v)) if log else float(v) for v in (low, high))
-    # On a log scale two decades more are room enough for spikes without flattening the rest.
+    # On a log scale, two more decades leave room for spikes without flattening the rest.
     reach = max(1.5 * (high - low), 2.0) if log else 1.5 * (high - low) or np.inf
     shown = turned[(turned >= low - reach) & (turned <= high + reach)]
     bottom, top = float(shown.min()), float(shown.max())

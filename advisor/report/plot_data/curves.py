@@ -1,4 +1,4 @@
-"""Curves reduced to what a screen can show, without losing a spike, and histograms of what they hold."""
+"""Curves reduced to the resolution of a screen without losing spikes, and histograms of their values."""
 
 from __future__ import annotations
 
@@ -9,71 +9,70 @@ import numpy as np
 from advisor.computed.stability import clipping
 from advisor.model.space import FloatArray, IntArray
 from advisor.model.study import Signal, Study, Trial
-from advisor.report.model import CurveSet, NormHistogram, TrialCurve
+from advisor.report.plot_data.model import CurveSet, NormHistogram, TrialCurve
 
 COLUMNS = 400
-"""Columns of the screen that a curve is reduced to."""
+"""Number of pixel columns that a curve is reduced to."""
 
-_LOG_FROM = 1000
-"""Last step over first step from which the axis of steps may be logarithmic."""
+_MIN_LOG_RATIO = 1000
+"""Minimum ratio of the last to the first step for a logarithmic step axis."""
 
-_LARGEST_GAP = 0.2
-"""Share of a logarithmic axis that may lie empty between two logged steps; with more the axis is linear."""
+_MAX_GAP = 0.2
+"""Maximum share of a logarithmic step axis without a logged step."""
 
 
 def reduce_curve(
     steps: IntArray, values: FloatArray, columns: IntArray
 ) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
-    """First, least, largest and last point of each column, in the order of the curve; all arrays of shape (n,).
+    """Return the first, minimum, maximum and last point of each column, in order; all arrays have shape (n,).
 
-    A value that is not finite is kept as None once per column, so that the gap stays visible.
+    One value of a column that is not finite is kept as None, so that the gap stays visible.
     """
     if len(steps) == 0:
         return (), ()
     starts = np.flatnonzero(np.diff(columns, prepend=columns[0] - 1))
     ends = np.append(starts[1:], len(steps))
     finite = np.isfinite(values)
-    least = np.where(finite, values, np.inf)
-    largest = np.where(finite, values, -np.inf)
+    low = np.where(finite, values, np.inf)
+    high = np.where(finite, values, -np.inf)
     keep: set[int] = set()
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         keep.update((start, end - 1))
         if end - start > 2:
-            keep.add(start + int(np.argmin(least[start:end])))
-            keep.add(start + int(np.argmax(largest[start:end])))
+            keep.add(start + int(np.argmin(low[start:end])))
+            keep.add(start + int(np.argmax(high[start:end])))
             gaps = np.flatnonzero(~finite[start:end])
             keep.update((start + int(gaps[0]),) if len(gaps) else ())
     order = sorted(keep)
-    kept = [float(values[i]) for i in order]
-    return tuple(int(steps[i]) for i in order), tuple(v if math.isfinite(v) else None for v in kept)
+    return tuple(steps[order].tolist()), tuple(v if math.isfinite(v) else None for v in values[order].tolist())
 
 
 def curve_set(study: Study, metric: str, signal: Signal | None, trials: list[Trial]) -> CurveSet | None:
-    """The metric of these trials for a plot; None if none of them logged it."""
+    """Return the metric of these trials for a plot; None if none of them logged it."""
     logged = [(t, *with_extremes(study, t, metric)) for t in trials]
     logged = [(t, steps, values) for t, steps, values in logged if len(steps)]
     if not logged:
         return None
     every = np.unique(np.concatenate([steps for _, steps, _ in logged]))
     last, first = int(every[-1]), int(every[every > 0][0]) if every[-1] > 0 else 1
-    log = last >= _LOG_FROM * first and _largest_gap(every[every > 0]) <= _LARGEST_GAP
+    log = last >= _MIN_LOG_RATIO * first and _largest_gap(every[every > 0]) <= _MAX_GAP
     curves = []
     for trial, steps, values in logged:
         part = np.log(np.maximum(steps, first) / first) / math.log(last / first) if log else steps / max(last, 1)
-        kept_steps, kept_values = reduce_curve(steps, values, (part * COLUMNS).astype(np.int64))
-        curves.append(TrialCurve(trial=trial.id, steps=kept_steps, values=kept_values))
+        reduced = reduce_curve(steps, values, (part * COLUMNS).astype(np.int64))
+        curves.append(TrialCurve(trial=trial.id, steps=reduced[0], values=reduced[1]))
     name = "objective" if metric == study.spec.objective.metric else signal
     return CurveSet(metric=metric, signal=name, scale="log" if log else "linear", curves=tuple(curves))
 
 
 def _largest_gap(steps: IntArray) -> float:
-    """The widest gap between two steps (n,), all positive, as a share of a logarithmic axis over them."""
+    """Return the widest gap between positive steps (n,) as a share of a logarithmic axis over them."""
     logs = np.log(steps)
     return float(np.diff(logs).max() / (logs[-1] - logs[0]))
 
 
 def with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, FloatArray]:
-    """A curve with the extremes of its windows, where windows were logged, at the steps of their means."""
+    """Return (steps, values) of a curve, with the extremes of its windows at the steps of their means if windows were logged."""
     curve = study.metric(trial, metric)
     parts = [curve] + [c for suffix in (".min", ".max") if len(c := study.metric(trial, metric + suffix))]
     if len(parts) == 1:
@@ -84,7 +83,7 @@ def with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, Fl
 
 
 def norm_histogram(study: Study, trials: list[Trial], bins: int = 40) -> NormHistogram | None:
-    """The gradient norms of these trials with their 90th percentile; None if they logged none."""
+    """Return the histogram of the gradient norms of these trials; None if they logged none."""
     logged = [c.values for t in trials if len(c := study.curve(t, "grad_norm"))]
     if not logged:
         return None
@@ -111,7 +110,7 @@ def norm_histogram(study: Study, trials: list[Trial], bins: int = 40) -> NormHis
 
 
 def _clip(study: Study, trials: list[Trial]) -> dict[str, float]:
-    """Where all of the trials clip and how much of their updates, as far as that is known and the same."""
+    """Return the clipping threshold and the share of clipped updates, if known and the same for all trials."""
     limits = {clipping.threshold(t) for t in trials}
     if len(limits) != 1 or not all(map(math.isfinite, limits)):
         return {}

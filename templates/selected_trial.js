@@ -1,11 +1,11 @@
-// The curves of one trial beside those of the best: picked in the table, in a plot, by name, or one rank up or down.
-const aside = $("#picked");
-const sketched = aside ? $$("svg[role=img]", aside) : [];
+// The curves of one trial next to the best ones: selected in the table, in a plot, by name, or one rank up or down.
+const aside = $("#selected");
+const svgs = aside ? $$("svg[role=img]", aside) : [];
 const order = data.order || rows.map((row) => Number(row.dataset.t));
 let opener = null;
 
-const sketch = (svg, n, index, kind) => {
-  const { of, columns } = data.sketches[n];
+const drawCurve = (svg, n, index, kind) => {
+  const { of, columns } = data.curves[n];
   const text = of[index];
   if (!text) return;
   const [[left, right], [bottom, top]] = ["x", "y"].map((axis) => svg.dataset[axis].split(" ").slice(3).map(Number));
@@ -17,7 +17,7 @@ const sketch = (svg, n, index, kind) => {
     if (level < 0) return;
     const x = left + ((Math.floor(i / each) + (each > 1 ? 0.25 + 0.5 * (i % each) : 0.5)) / columns) * (right - left);
     const y = bottom + (level / (data.levels.length - 1)) * (top - bottom);
-    // What lies beyond the axis is no plateau at its end.
+    // Values outside the axis are not drawn as a plateau at its end.
     if (level === before && (level === 0 || level === data.levels.length - 1)) on = false;
     before = level;
     d += `${on ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}${on ? "" : "h0"}`;
@@ -27,7 +27,7 @@ const sketch = (svg, n, index, kind) => {
   for (const [k, v] of Object.entries({ class: `crv ${kind}`, d, "data-t": index })) path.setAttribute(k, v);
   svg.append(path);
 };
-sketched.forEach((svg, n) => data.best.forEach((index, i) => sketch(svg, n, index, `s${i}`)));
+svgs.forEach((svg, n) => data.best.forEach((index, i) => drawCurve(svg, n, index, `s${i}`)));
 
 const link = (index) => {
   const listed = rowOf.get(index) && $("a", rowOf.get(index));
@@ -35,65 +35,65 @@ const link = (index) => {
 };
 
 const missing = (n, index) => {
-  const { metric, of } = data.sketches[n];
+  const { metric, of } = data.curves[n];
   if (of[index]) return [];
-  return [of[index] === "" ? `It logged no ${metric}.` : `Its ${metric} is not on this page${link(index) ? "; its run has it" : ""}.`];
+  return [of[index] === "" ? `It logged no ${metric}.` : `Its ${metric} is not on this page${link(index) ? ", but in its run" : ""}.`];
 };
 
 const close = () => {
-  if (picked === null) return;
+  if (selected === null) return;
   aside.hidden = true;
-  picked = null;
+  selected = null;
   for (const button of $$(".pick[aria-pressed=true]")) button.setAttribute("aria-pressed", "false");
   leave();
   if (opener && aside.contains(document.activeElement)) opener.focus();
   opener = null;
 };
 
-const pick = (index) => {
+const select = (index) => {
   if (!aside || index === undefined || !(rowOf.has(index) || data.trials[index])) return;
-  if (picked === null) opener = document.activeElement;
-  picked = index;
+  if (selected === null) opener = document.activeElement;
+  selected = index;
   const [name, best, ...params] = trial(index);
   const rank = order.indexOf(index);
   const to = link(index), head = document.createElement(to ? "a" : "bdi");
   head.textContent = name;
   if (to) Object.assign(head, { href: to, target: "_blank", rel: "noopener" });
-  $("#picked-name").replaceChildren(head);
-  const said = [`${data.metric}: ${best}`, ...params.map((value, i) => `${data.params[i]}: ${value}`)].join(", ");
-  const lacks = sketched.flatMap((_, n) => missing(n, index)).join(" ");
-  $("#picked-said").textContent = `${said}. ${lacks}`;
-  $("#picked-better").disabled = rank <= 0;
-  $("#picked-worse").disabled = rank === order.length - 1;
-  sketched.forEach((svg, n) => {
-    $(".picked", svg)?.remove();
-    sketch(svg, n, index, "picked");
+  $("#selected-name").replaceChildren(head);
+  const values = [`${data.metric}: ${best}`, ...params.map((value, i) => `${data.params[i]}: ${value}`)].join(", ");
+  const lacks = svgs.flatMap((_, n) => missing(n, index)).join(" ");
+  $("#selected-values").textContent = `${values}. ${lacks}`;
+  $("#selected-better").disabled = rank <= 0;
+  $("#selected-worse").disabled = rank === order.length - 1;
+  svgs.forEach((svg, n) => {
+    $(".selected", svg)?.remove();
+    drawCurve(svg, n, index, "selected");
   });
   for (const plot of plots) if (aside.contains(plot.svg)) plot.forget();
   for (const button of $$(".pick")) button.setAttribute("aria-pressed", String(Number(button.closest("tr").dataset.t) === index));
   aside.hidden = false;
   tip.hidden = true;
   mark(index);
-  live.textContent = `Curves of ${name}, at the end of the page; Escape closes them. ${said}. ${lacks}`;
+  live.textContent = `Curves of ${name} at the end of the page; Escape closes them. ${values}. ${lacks}`;
 };
 
 if (aside) {
-  const step = (by) => pick(order[order.indexOf(picked) + by]);
-  $("#picked-better").addEventListener("click", () => step(-1));
-  $("#picked-worse").addEventListener("click", () => step(1));
-  $("#picked-close").addEventListener("click", close);
-  $("#pick-any").addEventListener("click", () => { pick(order[0]); $("#picked-find").focus(); });
-  const find = $("#picked-find");
+  const step = (by) => select(order[order.indexOf(selected) + by]);
+  $("#selected-better").addEventListener("click", () => step(-1));
+  $("#selected-worse").addEventListener("click", () => step(1));
+  $("#selected-close").addEventListener("click", close);
+  $("#select-any").addEventListener("click", () => { select(order[0]); $("#selected-find").focus(); });
+  const find = $("#selected-find");
   find.addEventListener("change", () => {
     const asked = find.value.trim().toLowerCase();
     const named = (test) => order.find((index) => test(trial(index)[0].toLowerCase()));
     const found = asked && (named((name) => name === asked) ?? named((name) => name.includes(asked)));
-    if (asked && found === undefined) live.textContent = $("#picked-said").textContent = `No trial has ${find.value} in its name.`;
-    else if (asked) pick(found);
+    if (asked && found === undefined) live.textContent = $("#selected-values").textContent = `No trial name contains ${find.value}.`;
+    else if (asked) select(found);
   });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") close(); });
 
-  // One stop of the tabulator for all rows; the arrow keys go from row to row.
+  // One tab stop for all rows; arrow keys move between rows.
   rows.forEach((row, i) => {
     const button = document.createElement("button");
     button.type = "button";
@@ -102,7 +102,7 @@ if (aside) {
     button.setAttribute("aria-pressed", "false");
     button.tabIndex = i ? -1 : 0;
     row.cells[0].prepend(button);
-    row.addEventListener("click", (event) => { if (!event.target.closest("a")) pick(Number(row.dataset.t)); });
+    row.addEventListener("click", (event) => { if (!event.target.closest("a")) select(Number(row.dataset.t)); });
   });
   body.addEventListener("keydown", (event) => {
     const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];

@@ -1,4 +1,4 @@
-"""A reduced curve keeps what a screen would show of the whole one."""
+"""A reduced curve looks like the whole one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.report.plot_data.reduce import COLUMNS, curve_set, norm_histogram, reduce_curve
+from advisor.report.plot_data.curves import COLUMNS, curve_set, norm_histogram, reduce_curve
 from tests.advisor.report.studies import block, make_study
 
 values = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=1, max_size=300)
@@ -63,7 +63,7 @@ def test_the_histogram_marks_the_90th_percentile() -> None:
     assert norm_histogram(make_study(8, dense=False), list(study.trials)) is None
 
 
-def test_the_axis_of_steps_is_logarithmic_only_where_that_shows_more() -> None:
+def test_the_step_axis_is_logarithmic_only_without_large_gaps() -> None:
     study = make_study(1, statuses={0: "complete"})
 
     def scale(steps: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""What a change does to a study, line by line."""
+"""The differences between two studies, line by line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.model.words import capital, clean, setting, trimmed
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """One line of a study file, before and after; None where it is not there."""
+    """One line of a study file before and after; None if it is missing there."""
 
     name: str
     before: str | None
@@ -26,7 +26,7 @@ _FIELDS = ("trials", "max_train_steps", "final_train_steps", "evaluate_every", "
 
 
 def describe(parameter: Parameter) -> str:
-    """A hyperparameter's domain in a few words: `1e-4 … 1, log`."""
+    """Return a hyperparameter's domain in a few words: `1e-4 … 1, log`."""
     if parameter.role == "fixed":
         text = f"fixed at {setting(parameter.value)}"
     elif parameter.formula is not None:
@@ -42,38 +42,33 @@ def describe(parameter: Parameter) -> str:
 
 
 def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
-    """What differs between two studies in what they run: the space, the steps, the schedule; not names and reasons."""
-    rows = []
-    names = [*old.parameters, *(n for n in new.parameters if n not in old.parameters)]
-    for name in names:
-        before, after = old.parameters.get(name), new.parameters.get(name)
-        texts = [None if p is None else describe(p) for p in (before, after)]
-        if (
-            before is not None
-            and after is not None
-            and before.role != after.role
-            and "fixed" not in (before.role, after.role)
-        ):
-            texts = [f"{text}, {p.role}" for text, p in zip(texts, (before, after), strict=True)]
-        if texts[0] != texts[1]:
-            rows.append(DiffRow(name, texts[0], texts[1], None if after is None else after.why))
-    for field in _FIELDS:
-        was, now = getattr(old, field), getattr(new, field)
-        if was != now:
-            rows.append(DiffRow(field, None if was is None else f"{was:,}", None if now is None else f"{now:,}"))
-    schedules = [
-        None if s is None else ", ".join(f"{clean(k)}: {setting(v)}" for k, v in s.items())
-        for s in (old.schedule, new.schedule)
+    """Return the differences in what two studies run: space, steps and schedule, without names and reasons."""
+    rows = [
+        _parameter_row(n, old.parameters.get(n), new.parameters.get(n))
+        for n in dict.fromkeys([*old.parameters, *new.parameters])
     ]
-    if schedules[0] != schedules[1]:
-        rows.append(DiffRow("schedule", schedules[0], schedules[1]))
+    for field in _FIELDS:
+        before, after = (None if v is None else f"{v:,}" for v in (getattr(old, field), getattr(new, field)))
+        rows.append(DiffRow(field, before, after))
+    rows.append(DiffRow("schedule", _schedule(old), _schedule(new)))
     rows += [DiffRow("forbidden", None, _region(r), r.why) for r in new.forbidden if r not in old.forbidden]
     rows += [DiffRow("forbidden", _region(r), None) for r in old.forbidden if r not in new.forbidden]
-    return tuple(rows)
+    return tuple(row for row in rows if row.before != row.after)
+
+
+def _parameter_row(name: str, old: Parameter | None, new: Parameter | None) -> DiffRow:
+    before, after = (None if p is None else describe(p) for p in (old, new))
+    if old is not None and new is not None and old.role != new.role and "fixed" not in (old.role, new.role):
+        before, after = f"{before}, {old.role}", f"{after}, {new.role}"
+    return DiffRow(name, before, after, None if new is None else new.why)
+
+
+def _schedule(spec: StudySpec) -> str | None:
+    return None if spec.schedule is None else ", ".join(f"{clean(k)}: {setting(v)}" for k, v in spec.schedule.items())
 
 
 def _region(region: Region) -> str:
-    """A forbidden region in a few words: `lr ≥ 0.1 and width ≥ 200`."""
+    """Return a forbidden region in a few words: `lr ≥ 0.1 and width ≥ 200`."""
     parts = []
     for name, bounds in region.where.items():
         ends = [f"≥ {trimmed(bounds.low)}"] if bounds.low is not None else []
@@ -84,21 +79,20 @@ def _region(region: Region) -> str:
 
 
 def diff_changes(spec: StudySpec, changes: Iterable[Change]) -> tuple[DiffRow, ...]:
-    """What a finding's changes, made one after the other, do to a study; one that does not fit it is shown as it is asked for."""
-    now, odd = spec, []
+    """Return the differences after applying changes in order; a change that does not fit the study is shown as proposed."""
+    changed, invalid = spec, []
     for change in changes:
         try:
-            now = StudySpec.model_validate(change.apply(now).model_dump())
+            changed = StudySpec.model_validate(change.apply(changed).model_dump())
         except ValidationError:
-            odd.append(_asked(change))
-    return (*diff_specs(spec, now), *(row for row in odd if row is not None))
+            invalid.append(_proposed(change))
+    return (*diff_specs(spec, changed), *(row for row in invalid if row is not None))
 
 
-def _asked(change: Change) -> DiffRow | None:
+def _proposed(change: Change) -> DiffRow | None:
     if isinstance(change, SetRange):
-        return DiffRow(
-            change.parameter, None, f"{trimmed(change.low)} … {trimmed(change.high)}, {change.scale}", change.why
-        )
+        domain = f"{trimmed(change.low)} … {trimmed(change.high)}, {change.scale}"
+        return DiffRow(change.parameter, None, domain, change.why)
     if isinstance(change, FixParameter):
         return DiffRow(change.parameter, None, f"fixed at {setting(change.value)}", change.why)
     if isinstance(change, AddParameter):
@@ -107,11 +101,11 @@ def _asked(change: Change) -> DiffRow | None:
 
 
 def reasons(changes: Iterable[Change]) -> tuple[str, ...]:
-    """Why the changes are made, each reason once."""
-    given = [c.parameter.why if isinstance(c, AddParameter) else getattr(c, "why", None) for c in changes]
-    return tuple(dict.fromkeys(capital(clean(w)) for w in given if w))
+    """Return the reasons of the changes, each once."""
+    texts = [c.parameter.why if isinstance(c, AddParameter) else getattr(c, "why", None) for c in changes]
+    return tuple(dict.fromkeys(capital(clean(t)) for t in texts if t))
 
 
 def advice(changes: Iterable[Change]) -> tuple[str, ...]:
-    """What the changes ask for that a study file cannot hold."""
+    """Return the changes that a study file cannot express."""
     return tuple(dict.fromkeys(c.text for c in changes if isinstance(c, Advise)))

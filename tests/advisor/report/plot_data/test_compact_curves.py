@@ -1,4 +1,4 @@
-"""Every trial's curves on the page: small, with every spike, and saying what they are not."""
+"""Encoded curves of every trial: few characters, every spike kept."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ import numpy as np
 import pytest
 
 from advisor.model.study import Study
-from advisor.report.plot_data import sketch
-from advisor.report.plot_data.plotted import Sketches
+from advisor.report.plot_data import compact_curves
+from advisor.report.plot_data.model import CompactCurves
 from tests.advisor.report.studies import block, make_report, make_study
 
 
-def one(values: list[float], *, others: int = 0, steps: list[int] | None = None) -> tuple[Study, Sketches]:
-    """A study whose first trial has these values of the objective, and the sketches of it."""
+def one(values: list[float], *, others: int = 0, steps: list[int] | None = None) -> tuple[Study, CompactCurves]:
+    """A study whose first trial has these values of the objective, and its encoded curves."""
     made = make_study(1 + others, dense=False, statuses=dict.fromkeys(range(1 + others), "complete"))
     at = list(range(1, len(values) + 1)) if steps is None else steps
     metric = made.spec.objective.metric
     rest = [made.metrics[metric].curve(i) for i in range(1, 1 + others)]
     curves = block([(at, values), *((c.steps.tolist(), c.values.tolist()) for c in rest)])
     study = dataclasses.replace(made, metrics={metric: curves})
-    return study, sketch.sketches(study, ())[0]
+    return study, compact_curves.compact_curves(study, ())[0]
 
 
-def read(drawn: Sketches, trial: int = 0) -> list[list[float]]:
+def read(drawn: CompactCurves, trial: int = 0) -> list[list[float]]:
     """The values of each column, as the page reads them; NaN for a gap, no value where nothing was logged."""
     text = drawn.curves[trial] or ""
     each, low, high = int(text[0]), *(math.log(v) if drawn.log else v for v in (drawn.low, drawn.high))
     columns: list[list[float]] = [[] for _ in range(drawn.columns)]
     for i, sign in enumerate(text[1:]):
-        at = low + sketch.LEVELS.find(sign) / (len(sketch.LEVELS) - 1) * (high - low)
-        if sign != sketch.NOTHING:
-            columns[i // each].append(math.nan if sign == sketch.GAP else math.exp(at) if drawn.log else at)
+        at = low + compact_curves.LEVELS.find(sign) / (len(compact_curves.LEVELS) - 1) * (high - low)
+        if sign != compact_curves.EMPTY:
+            columns[i // each].append(math.nan if sign == compact_curves.GAP else math.exp(at) if drawn.log else at)
     return columns
 
 
-def test_each_column_has_its_least_and_largest_value_in_their_order() -> None:
+def test_each_column_has_its_minimum_and_maximum_in_order() -> None:
     rng = np.random.default_rng(0)
     values = rng.uniform(1.0, 2.0, 1000)
     _, drawn = one(values.tolist())
@@ -48,42 +48,47 @@ def test_each_column_has_its_least_and_largest_value_in_their_order() -> None:
         assert shown == pytest.approx([inside[first], inside[second]], abs=0.51 * (drawn.high - drawn.low) / 83)
 
 
-def test_gaps_stay_gaps_and_what_was_not_logged_is_left_open() -> None:
+def test_gaps_and_empty_columns_stay_empty() -> None:
     _, drawn = one([1.0, 1.2, math.nan, math.inf, 1.1], steps=[1, 250, 500, 750, 1000])
     found = read(drawn)
     assert [len(column) for column in found].count(1) == 5
     assert [math.isnan(v) for column in found for v in column] == [False, False, True, True, False]
 
 
-def test_values_beyond_the_axis_run_along_its_edge() -> None:
+def test_values_outside_the_axis_are_clipped() -> None:
     _, drawn = one([1.0, 0.5, 0.4, 0.3, 1e12, 0.2, 0.2, 0.2], others=30)
     assert drawn.beyond
     assert max(v for column in read(drawn) for v in column) == pytest.approx(drawn.high)
 
 
-def test_every_character_goes_through_html_and_json_as_it_is() -> None:
-    signs = sketch.LEVELS + sketch.GAP + sketch.NOTHING
+def test_no_character_is_escaped_in_html_or_json() -> None:
+    signs = compact_curves.LEVELS + compact_curves.GAP + compact_curves.EMPTY
     assert len(set(signs)) == len(signs)
     assert not set(signs) & set("<>&'\"\\")
     assert all(" " <= c <= "~" for c in signs)
 
 
 @pytest.mark.parametrize("trials", [1, 12, 200, 1000])
-def test_few_trials_have_finer_curves_and_many_fit_all_the_same(trials: int) -> None:
-    drawn = sketch.sketches(make_study(trials, dense=False), ())
-    assert sketch.FEWEST <= drawn[0].columns <= sketch.MOST
-    assert sum(len(c or "") for s in drawn for c in s.curves) <= max(sketch.CHARACTERS, 61 * 2 * trials)
+def test_the_resolution_depends_on_the_number_of_trials(trials: int) -> None:
+    drawn = compact_curves.compact_curves(make_study(trials, dense=False), ())
+    assert compact_curves.MIN_COLUMNS <= drawn[0].columns <= compact_curves.MAX_COLUMNS
+    assert sum(len(c or "") for s in drawn for c in s.curves) <= max(compact_curves.MAX_CHARACTERS, 61 * 2 * trials)
 
 
-def test_of_too_many_trials_the_best_are_kept_and_how_many_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sketch, "MOST_TRIALS", 20)
+def test_of_too_many_trials_the_best_have_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compact_curves, "MAX_TRIALS", 20)
     study = make_study(30, dense=False)
-    drawn = sketch.sketches(study, ())[0]
+    drawn = compact_curves.compact_curves(study, ())[0]
     assert [i for i, c in enumerate(drawn.curves) if c is not None] == sorted(t.index for t in study.ranked()[:20])
     assert "The page holds the curves of the best 20 of 30 trials." in make_report(study, ()).to_html()
 
 
-def test_the_objective_comes_with_its_twin_on_the_training_data() -> None:
-    assert [s.metric for s in make_report(make_study(12), ()).figures.sketches] == ["validation/error", "train/loss"]
-    assert [s.metric for s in make_report(make_study(12, dense=False), ()).figures.sketches] == ["validation/error"]
-    assert make_report(make_study(0), ()).figures.sketches == ()
+def test_the_objective_comes_with_its_counterpart_on_the_training_data() -> None:
+    assert [s.metric for s in make_report(make_study(12), ()).figures.compact_curves] == [
+        "validation/error",
+        "train/loss",
+    ]
+    assert [s.metric for s in make_report(make_study(12, dense=False), ()).figures.compact_curves] == [
+        "validation/error"
+    ]
+    assert make_report(make_study(0), ()).figures.compact_curves == ()

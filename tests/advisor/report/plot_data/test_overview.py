@@ -1,8 +1,6 @@
-"""What the pictures of a whole study hold, against what can be counted by hand."""
+"""The data of the figures about a whole study."""
 
 from __future__ import annotations
-
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -11,32 +9,13 @@ from advisor.model.evidence import CurveEvidence, Mark
 from advisor.model.finding import Finding, Verdict
 from advisor.model.spec import Parameter
 from advisor.model.study import Study
-from advisor.report.plot_data import gather
-from advisor.stats.best_of import chance_of_an_empty_part, quantiles_of_best
+from advisor.report.plot_data import overview
 from tests.advisor.report.studies import make_report, make_study
 from tests.studies import make_study as logged_study
 
 
-def test_quantiles_of_the_best_are_those_of_endless_resampling() -> None:
-    rng = np.random.default_rng(1)
-    costs = np.append(rng.exponential(size=30), np.nan)
-    levels = np.array([0.05, 0.5, 0.95])
-    drawn = np.where(np.isnan(costs), np.inf, costs)[rng.integers(31, size=(200_000, 4))].min(axis=1)
-    share = [np.mean(drawn <= q) for q in quantiles_of_best(costs, 4, levels)]
-    below = [np.mean(drawn < q) for q in quantiles_of_best(costs, 4, levels)]
-    assert all(b <= level + 0.005 and level - 0.005 <= s for b, s, level in zip(below, share, levels, strict=True))
-
-
-def test_chance_of_an_empty_part_is_that_of_all_draws() -> None:
-    owner = [0, 0, 0, 1, 1, 2, 2, 2, 2]
-    for k in range(10):
-        draws = [{owner[i] for i in chosen} for chosen in combinations(range(9), k)]
-        expected = np.mean([len(d) < 3 for d in draws])
-        assert chance_of_an_empty_part([3, 2, 4], k) == pytest.approx(expected)
-
-
-def test_the_best_of_all_trials_gains_with_their_number(study: Study) -> None:
-    found = gather.best_of(study)
+def test_more_trials_have_a_better_best(study: Study) -> None:
+    found = overview.best_of(study)
     assert found is not None
     assert found.sizes == (1, 2, 4, 8, 16, 32, 64, 128, 200)
     medians = [row[2] for row in found.quantiles]
@@ -44,8 +23,8 @@ def test_the_best_of_all_trials_gains_with_their_number(study: Study) -> None:
     assert found.quantiles[-1][0] == min(study.costs[study.feasible])
 
 
-def test_slices_hold_every_trial_once_and_name_the_best_in_each(study: Study) -> None:
-    found = {i.parameter: i for i in gather.isolations(study)}
+def test_slices_contain_every_trial_once_and_its_best(study: Study) -> None:
+    found = {i.parameter: i for i in overview.isolations(study)}
     assert next(iter(found)) == "optimizer"  # scientific ones first
     assert set(found) == set(study.searched)
     by_id = {t.id: t for t in study.trials}
@@ -59,23 +38,12 @@ def test_slices_hold_every_trial_once_and_name_the_best_in_each(study: Study) ->
     assert [s.label for s in found["optimizer"].slices] == ["adamw", "nadam", "sgd"]
 
 
-def test_luck_is_called_more_than_luck_no_more_often_than_said() -> None:
-    rng = np.random.default_rng(0)
-    ones = [chance_of_an_empty_part([8] * 5, k) for k in range(41)]
-    p = []
-    for _ in range(400):
-        owner = rng.permutation(np.repeat(np.arange(5), 8))
-        worst = max(int(np.argmax(owner == i)) for i in range(5))
-        p.append(ones[worst])
-    assert np.mean(np.array(p) <= 0.05) <= 0.08
-
-
 def test_importance_finds_what_matters_and_which_act_together() -> None:
     rng = np.random.default_rng(0)
     params = [{"lr": float(a), "wd": float(b), "idle": float(c)} for a, b, c in rng.random((48, 3))]
     cost = [(p["lr"] - p["wd"]) ** 2 + 0.002 * rng.normal() for p in params]
     space = {n: Parameter(type="float", low=0.0, high=1.0) for n in ("lr", "wd", "idle")}
-    found = gather.importances(logged_study(params, {"val/loss": cost}, space=space))
+    found = overview.importances(logged_study(params, {"val/loss": cost}, space=space))
     assert found is not None
     assert {s.parameters[0] for s in found.each[:2]} == {"lr", "wd"}
     assert set(found.pairs[0].parameters) == {"lr", "wd"}
@@ -105,30 +73,33 @@ def test_a_close_up_has_every_point_around_the_spike(study: Study) -> None:
         playbook="p",
         evidence=(evidence,),
     )
-    (close,) = gather.close_ups(study, [Verdict(rule="stability-spikes", status="fired", findings=(finding,))])
+    (close,) = overview.close_ups(study, [Verdict(rule="stability-spikes", status="fired", findings=(finding,))])
     assert close.values[close.steps.index(step)] == curve.values[peak]
-    assert list(close.steps) == curve.steps[max(peak - gather.AROUND, 0) : peak + gather.AROUND + 1].tolist()
+    assert (
+        list(close.steps)
+        == curve.steps[max(peak - overview.CLOSE_UP_POINTS, 0) : peak + overview.CLOSE_UP_POINTS + 1].tolist()
+    )
 
 
-def test_throughput_is_shown_for_two_sizes_and_not_for_one() -> None:
+def test_throughput_needs_two_batch_sizes() -> None:
     sizes = [32, 32, 64, 64, 128, 128]
     params = [{"batch_size": s, "lr": 0.1 * s / 32 + 0.001 * i} for i, s in enumerate(sizes)]
     rng = np.random.default_rng(0)
     rate = [list(s * 30 * np.exp(rng.normal(0, 0.02, 60))) for s in sizes]
     curves = {"val/loss": [[1.0, 0.5, 0.2]] * 6, "train/examples_per_s": rate}
     study = logged_study(params, curves)
-    shown = gather.speeds(study)
+    shown = overview.speeds(study)
     assert [s.batch_size for s in shown] == [32, 64, 128]
     for s in shown:
         assert s.low is not None
         assert s.high is not None
         assert s.low < s.examples_per_s < s.high
         assert s.examples_per_s == pytest.approx(s.batch_size * 30, rel=0.05)
-    assert gather.speeds(logged_study(params[:2], {k: v[:2] for k, v in curves.items()})) == ()
+    assert overview.speeds(logged_study(params[:2], {k: v[:2] for k, v in curves.items()})) == ()
 
 
-def test_the_trials_just_above_are_those_next_above(study: Study) -> None:
-    above = gather.just_above(study)
+def test_trials_just_above_have_the_next_higher_rates(study: Study) -> None:
+    above = overview.just_above(study)
     assert above is not None
     best = study.ranked()[0]
     assert above.best == best.params["learning_rate"]
@@ -137,7 +108,7 @@ def test_the_trials_just_above_are_those_next_above(study: Study) -> None:
     assert list(above.rates) == rates[: len(above.rates)]
 
 
-def test_tiny_and_failed_studies_have_what_they_can() -> None:
+def test_tiny_and_failed_studies_have_a_report() -> None:
     for trials in (0, 1, 3):
         make_report(make_study(trials), ())
     failed = make_report(make_study(12, statuses=dict.fromkeys(range(12), "diverged")), ())

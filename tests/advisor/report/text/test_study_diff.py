@@ -1,8 +1,8 @@
-"""What a change does to a study, line by line."""
+"""Differences between two studies, line by line."""
 
 from advisor.model.change import Forbid
 from advisor.model.spec import Bounds, Objective, Parameter, Region, StudySpec
-from advisor.report.text.spec_diff import diff_changes, diff_specs
+from advisor.report.text.study_diff import diff_changes, diff_specs
 
 SPEC = StudySpec(
     study="s",
@@ -22,6 +22,6 @@ def test_a_forbidden_corner_is_a_line():
     )
 
 
-def test_one_that_is_allowed_again_is_a_line_too():
+def test_a_corner_that_is_allowed_again_is_a_line():
     (row,) = diff_specs(Forbid(region=CORNER).apply(SPEC), SPEC)
     assert (row.before, row.after) == ("lr ≥ 0.1 and width ≥ 200", None)

@@ -1,0 +1,77 @@
+"""The output of `advisor history`: the rounds of each lineage, and how often predictions came true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from advisor.history import History, HitRate, Round
+from advisor.model.words import clean, count, number, sentence, shorten
+from advisor.report.formats.markdown import md
+from advisor.report.text.history import JUDGEMENTS, hit_rate, row
+
+_HEADS = ("round", "study", "trials", "best", "best so far")
+_NONE = "No study of this store continues another one. Run a study of next/ with `advisor run`, then analyze it."
+
+
+def render_plain(histories: Sequence[History], rates: Sequence[HitRate], lineages: int) -> Iterator[str]:
+    """Yield the lines for a terminal."""
+    if not histories:
+        yield _NONE
+    for history in histories:
+        yield clean(_title(history))
+        rows = [_HEADS, *(tuple(shorten(cell, 48) for cell in row(r)) for r in history.rounds)]
+        widths = [max(len(cells[i]) for cells in rows) for i in range(len(_HEADS))]
+        for cells in rows:
+            yield "  " + "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip()
+        for indent, line in (part for r in history.rounds for part in _details(r)):
+            yield "  " * (1 + indent) + clean(line)
+        yield from (f"  {clean(sentence(line))}" for line in _remarks(history))
+        yield ""
+    if rates:
+        yield f"{_rates_title(lineages)}:"
+        yield from (f"  {clean(hit_rate(r))}" for r in rates)
+
+
+def render_markdown(histories: Sequence[History], rates: Sequence[HitRate], lineages: int) -> Iterator[str]:
+    """Yield the lines as Markdown."""
+    if not histories:
+        yield md(_NONE)
+    for history in histories:
+        yield f"## {md(_title(history))}"
+        yield ""
+        yield f"| {' | '.join(_HEADS)} |"
+        yield "|---|---|---|---|---|"
+        yield from (f"| {' | '.join(md(cell) for cell in row(r))} |" for r in history.rounds)
+        yield ""
+        details = [line for r in history.rounds for _, line in _details(r)]
+        yield from (f"- {md(line)}" for line in (*details, *_remarks(history)))
+        yield ""
+    if rates:
+        yield f"## {_rates_title(lineages)}"
+        yield ""
+        yield from (f"- {md(hit_rate(r))}" for r in rates)
+
+
+def _rates_title(lineages: int) -> str:
+    return f"How often predictions came true, over {count(lineages, 'lineage')}"
+
+
+def _title(history: History) -> str:
+    first, last, objective = history.rounds[0], history.rounds[-1], history.objective
+    progress = f"{number(first.best)} at first, {number(last.incumbent)} now"
+    return f"{first.study}: {count(len(history.rounds), 'round')}, {objective.direction} {objective.metric}: {progress}"
+
+
+def _remarks(history: History) -> tuple[str, ...]:
+    return (*history.said, *((history.stop,) if history.stop else ()))
+
+
+def _details(round: Round) -> Iterator[tuple[int, str]]:
+    """Yield (indent, line) of what a round changed and why, and of its predictions."""
+    if not round.changed and not round.outcomes:
+        return
+    yield 0, f"Round {round.number}" + (f", {round.goal}" if round.goal else "")
+    yield from ((1, line) for line in round.changed)
+    yield from ((1, f"because: {line}") for line in round.why)
+    for o in round.outcomes:
+        yield 1, f"{JUDGEMENTS[o.judged]}: {o.predicted} [{o.prediction.rule}]; {o.observed}"

@@ -1,0 +1,138 @@
+"""The training and validation curve of every trial, encoded with few characters for the page's script to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from advisor.model.space import FloatArray, IntArray, to_scale
+from advisor.model.study import Signal, Study
+from advisor.report.plot_data.model import CompactCurves, CurveSet
+from advisor.report.plot_data.scale import Limits, curve_limits, padded
+
+LEVELS = "()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
+"""The characters of heights, from the bottom to the top of the axis; neither HTML nor JSON escapes them."""
+EMPTY, GAP = " ", "!"
+"""The characters of columns without a logged value, and without a finite one."""
+
+MAX_CHARACTERS = 24_000
+"""Maximum characters of all curves of a study together, unless that leaves a curve fewer than MIN_COLUMNS."""
+MIN_COLUMNS, MAX_COLUMNS = 30, 125
+
+MAX_TRIALS = 5_000
+"""Maximum trials with curves, the best ones first."""
+
+_MIN_LOG_RATIO = 4
+"""Minimum ratio of the largest to the smallest positive value for a logarithmic axis."""
+
+_TRAINING: tuple[Signal, ...] = ("train_objective", "train_loss", "train_eval_loss", "valid_loss")
+"""Signals to show next to the objective: the first one that was logged."""
+
+
+def compact_curves(study: Study, curves: Sequence[CurveSet]) -> tuple[CompactCurves, ...]:
+    """Return the objective of every trial, and its counterpart on the training data; `curves` give the scale of their steps."""
+    trials = _best_trials(study)
+    objective = study.spec.objective.metric
+    others = [m for s in _TRAINING if (m := study.signals.get(s)) not in (None, objective)]
+    metrics = [m for m in (objective, *others[:1]) if m is not None and m in study.metrics]
+    columns = MAX_CHARACTERS // max(2 * len(trials) * len(metrics), 1)
+    columns = min(max(columns, MIN_COLUMNS), MAX_COLUMNS)
+    log = {s.metric: s.scale == "log" for s in curves}
+    made = (_of_metric(study, m, trials, columns, log=log.get(m, False)) for m in metrics)
+    return tuple(c for c in made if c is not None)
+
+
+def _best_trials(study: Study) -> set[int]:
+    """Return the indices of at most MAX_TRIALS trials: the best, then those that failed."""
+    ranked = [t.index for t in study.ranked()]
+    return set(list(dict.fromkeys([*ranked, *(t.index for t in study.trials)]))[:MAX_TRIALS])
+
+
+def _of_metric(study: Study, metric: str, shown: set[int], columns: int, *, log: bool) -> CompactCurves | None:
+    trials, steps, values = _points(study, metric)
+    if not len(steps):
+        return None
+    first, last = (int(steps[steps > 0].min(initial=1)) if log else 0), max(int(steps.max()), 1)
+    part = np.log(np.maximum(steps, first) / first) / np.log(max(last / first, 2)) if log else steps / last
+    column = np.clip((part * columns).astype(np.int64), 0, columns - 1)
+    limits = _limits(study, metric)
+    heights = _extremes(trials * columns + column, values, limits, (len(study.trials), columns))
+    return CompactCurves(
+        metric=metric,
+        columns=columns,
+        first_step=first,
+        last_step=max(last, first + 1),
+        log_steps=log,
+        low=limits.low,
+        high=limits.high,
+        log=limits.log,
+        curves=tuple(_encode(row) if i in shown else None for i, row in enumerate(heights)),
+        beyond=limits.beyond(values) > 0,
+    )
+
+
+def _points(study: Study, metric: str) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return (trial, step, value) of every logged point including the extremes of windows, sorted by trial and step."""
+    blocks = [b for suffix in ("", ".min", ".max") if (b := study.metrics.get(metric + suffix)) is not None]
+    trials = np.concatenate([np.repeat(np.arange(len(study.trials)), np.diff(b.offsets)) for b in blocks])
+    steps, values = (np.concatenate([getattr(b, name) for b in blocks]) for name in ("steps", "values"))
+    if len(blocks) > 1:
+        order = np.lexsort((steps, trials))
+        trials, steps, values = trials[order], steps[order], values[order]
+    return trials, steps, values
+
+
+def _limits(study: Study, metric: str) -> Limits:
+    """Return limits that fit the curves of trials with a result, without the first quarter, which would flatten the rest.
+
+    Values to minimize get a logarithmic axis if the worst would flatten the best.
+    """
+    curves = [(study.feasible[t.index], study.metric(t, metric).values) for t in study.trials]
+    steady = [v[len(v) // 4 :] for fine, v in curves if fine]
+    limits = curve_limits(steady, [v for _, v in curves])
+    maximize = study.spec.objective.direction == "maximize"
+    if limits.log or (maximize and metric in (study.spec.objective.metric, study.signals.get("train_objective"))):
+        return limits
+    visible = np.concatenate([v[(v >= limits.low) & (v <= limits.high)] for v in steady] or [np.empty(0)])
+    low, high = visible.min(initial=np.inf), visible.max(initial=0.0)
+    return padded(float(low), float(high), log=True) if 0 < _MIN_LOG_RATIO * low < high else limits
+
+
+def _extremes(key: IntArray, values: FloatArray, limits: Limits, shape: tuple[int, int]) -> IntArray:
+    """Return the levels (trials, columns, 2) of the minimum and maximum of each column, in the order in which they were logged.
+
+    key: (n,), trial * columns + column of each point, not decreasing; values: (n,). A level of -1 is a column without a point,
+    -2 one without a finite point.
+    """
+    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    group = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(key))))
+    finite = np.isfinite(values)
+    place = np.arange(len(key))
+    ends = []
+    for signed in (np.where(finite, values, np.inf), np.where(finite, -values, np.inf)):
+        smallest = np.minimum.reduceat(signed, starts)
+        ends.append(np.minimum.reduceat(np.where(signed == smallest[group], place, len(key)), starts))
+    heights = np.full((shape[0] * shape[1], 2), -1, dtype=np.int64)
+    for side, at in enumerate((np.minimum(*ends), np.maximum(*ends))):
+        heights[key[starts], side] = np.where(np.logical_or.reduceat(finite, starts), _levels(limits, values[at]), -2)
+    return heights.reshape(*shape, 2)
+
+
+def _levels(limits: Limits, values: FloatArray) -> IntArray:
+    """Return the level of each value (n,), clipped to the ends of the axis."""
+    low, high, at = (
+        to_scale(v, "log" if limits.log else "linear") for v in (np.array(limits.low), np.array(limits.high), values)
+    )
+    part = np.nan_to_num((at - low) / (high - low), nan=0.0, posinf=1.0, neginf=0.0)
+    return np.round(np.clip(part, 0, 1) * (len(LEVELS) - 1)).astype(np.int64)
+
+
+_CODES = np.frombuffer((GAP + EMPTY + LEVELS).encode(), dtype=np.uint8)
+
+
+def _encode(heights: IntArray) -> str:
+    """Return levels (columns, 2) as text: their number per column, then those of each column; empty without a logged value."""
+    one = bool((heights[:, 0] == heights[:, 1]).all())
+    text = _CODES[(heights[:, :1] if one else heights).ravel() + 2].tobytes().decode().rstrip(EMPTY)
+    return f"{1 if one else 2}{text}" if text else ""

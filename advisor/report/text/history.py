@@ -1,0 +1,65 @@
+"""The rounds of a study in words, for the report and for `advisor history`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from advisor.history import History, HitRate, Outcome, Round, describe_prediction
+from advisor.model.message import Percent
+from advisor.model.spec import StudySpec
+from advisor.model.words import count, listed, number
+
+ICONS = {"kept": "passed", "not kept": "broken", "cannot tell": "unknown"}
+"""Icon of each judgement."""
+
+JUDGEMENTS = {"kept": "came true", "not kept": "did not", "cannot tell": "undecided"}
+
+
+def summary(history: History) -> tuple[str, ...]:
+    """Return sentences on the latest round: its trials and its predictions."""
+    latest = history.rounds[-1]
+    lines = []
+    if len(history.rounds) > 1 or history.counted:
+        more = f", and {history.counted:,} from earlier rounds that lie in this space" if history.counted else ""
+        lines.append(f"Round {latest.number}: {count(latest.trials, 'trial')}{more}.")
+    if latest.outcomes:
+        lines.append(f"Predictions for this round: {_tally(latest.outcomes)}.")
+    return (*lines, *((history.stop,) if history.stop else ()))
+
+
+def predictions(spec: StudySpec) -> tuple[str, ...]:
+    """Return the predictions for a next study, each once."""
+    return tuple(dict.fromkeys(describe_prediction(p, spec.objective) for p in spec.predictions))
+
+
+def _tally(outcomes: Sequence[Outcome]) -> str:
+    """Return how many predictions came true: `2 of 3 came true (not: curve-saturated), 1 undecided (space-boundary)`."""
+    by_judgement = {j: [o.prediction.rule for o in outcomes if o.judged == j] for j in JUDGEMENTS}
+    true, false, unknown = by_judgement.values()
+    parts = []
+    if true or false:
+        wrong = f" (not: {listed(false)})" if false else ""
+        parts.append(f"{len(true)} of {len(true) + len(false)} came true{wrong}")
+    if unknown:
+        parts.append(f"{len(unknown)} undecided ({listed(unknown)})")
+    return ", ".join(parts)
+
+
+def hit_rate(rate: HitRate) -> str:
+    """Return `space-boundary: 3 of 4 came true (75 %, predicted 91 %); 1 undecided`."""
+    judged = rate.kept + rate.not_kept
+    parts = []
+    if judged and rate.rate is not None:
+        stated = f", predicted {Percent(rate.stated)}" if rate.stated is not None else ""
+        parts.append(f"{rate.kept} of {judged} came true ({Percent(rate.rate)}{stated})")
+    if rate.cannot_tell:
+        parts.append(f"{rate.cannot_tell} undecided")
+    return f"{rate.rule}: {'; '.join(parts)}"
+
+
+def row(round: Round) -> tuple[str, str, str, str, str]:
+    """Return (number, study, trials, best, best so far) of a round."""
+    failed = f", {round.trials - round.feasible:,} without a result" if round.feasible < round.trials else ""
+    counted = f"; {round.counted:,} count in this study" if round.counted else ""
+    trials = f"{round.trials:,}{failed}{counted}"
+    return str(round.number), round.study, trials, number(round.best), number(round.incumbent)
