@@ -103,7 +103,7 @@ docs-site: $(VENV)/.docs
 
 # Each version in an environment of its own; what is done is kept in build/compatibility and not done again.
 compat: $(BIN)/python
-	$(BIN)/python benchmarks/compatibility.py
+	$(BIN)/python benchmarks/reliability/compatibility.py
 
 check: lint types contracts
 

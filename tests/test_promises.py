@@ -7,7 +7,7 @@ from promise import ALL
 
 pytestmark = pytest.mark.xdist_group("promises")  # they share the counts
 STUDIES = 10 if ALL else 5
-"""Of each family, with seeds of their own; `benchmarks/promises.py` judges many more."""
+"""Of each family, with seeds of their own; `benchmarks/quality/promises.py` judges many more."""
 SIGNIFICANT = 0.005
 
 

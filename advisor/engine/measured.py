@@ -1,4 +1,4 @@
-"""How often each rule was right on labelled studies: `rules/measured.csv`, which `benchmarks/diagnosis.py --write` makes."""
+"""Accuracy of each rule on labelled studies: `rules/measured.csv`, written by `benchmarks/quality/diagnosis.py --write`."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from advisor.model.words import confidence, number, sentence
 from advisor.report import Report
 from advisor.report.formats import view
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "benchmarks" / "quality"))
 from cases import RECORDED, Case, load_cases
 
 

@@ -1,6 +1,6 @@
 """The training that `faults.py` and the fault tests run: small, with the hook, and with a second record of what it logged.
 
-    python benchmarks/fault_training.py URI FOLDER --steps 2000
+    python benchmarks/reliability/fault_training.py URI FOLDER --steps 2000
 
 FOLDER/tee gets every frame that goes to the spool, as soon as the disk has it; FOLDER/report.json what the training saw.
 """

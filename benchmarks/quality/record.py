@@ -1,8 +1,8 @@
 """Makes the recorded studies: trains them, two at a time, and writes what they logged as tables beside this script.
 
-    python benchmarks/record.py                        all of them, some 15 minutes on two cores
-    python benchmarks/record.py --only lr-range-low    those whose names begin so; the others stay as they are
-    python benchmarks/record.py --labels               only the labels anew, after a change of `recordings/causes.py`
+    python benchmarks/quality/record.py                        all of them, some 15 minutes on two cores
+    python benchmarks/quality/record.py --only lr-range-low    those whose names begin so; the others stay as they are
+    python benchmarks/quality/record.py --labels               only the labels anew, after a change of `recordings/causes.py`
 
 The result, `recordings/data/`, is part of the project: `diagnosis.py` and the tests read it without training anything.
 """
@@ -13,14 +13,11 @@ import argparse
 import atexit
 import json
 import shutil
-import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np
 import pyarrow as pa

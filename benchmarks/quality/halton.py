@@ -1,6 +1,6 @@
 """How evenly the trials of a study lie in its space, beside AlgoPerf's Halton sequences and random points.
 
-    ADVISOR_BENCHMARK=... python benchmarks/halton.py
+    ADVISOR_BENCHMARK=... python benchmarks/quality/halton.py
 
 The measure is the centred discrepancy (0 is even): of the whole space, and on average over its single axes and its pairs of axes,
 because few hyperparameters matter. AlgoPerf's sequences are read from `halton_reference/sequences.json` in the folder
@@ -26,7 +26,7 @@ from advisor.model.space import FloatArray
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.planning.sampling.halton import sample
 
-FOLDER = Path(os.environ.get("ADVISOR_BENCHMARK", Path(__file__).resolve().parents[2] / "shared" / "benchmark"))
+FOLDER = Path(os.environ.get("ADVISOR_BENCHMARK", Path(__file__).resolve().parents[3] / "shared" / "benchmark"))
 SEEDS = 100
 VIEWS = ("all axes", "pairs", "single axes")
 

@@ -1,11 +1,11 @@
 """Scores the rules on labelled studies: recall, false alarms, not assessed; per rule, each group of near-identical cases as one.
 
-    python benchmarks/diagnosis.py                                       every rule that has cases, high-confidence labels
-    python benchmarks/diagnosis.py --rules curve-overfitting --misses    one rule, and what it said where it was wrong
-    python benchmarks/diagnosis.py --part dev                            without the third of the cases that is held out
-    python benchmarks/diagnosis.py --peers                               other tools on the same curves, beside the rules
-    python benchmarks/diagnosis.py --sources recordings                  only our own recorded studies: a minute
-    python benchmarks/diagnosis.py --write                               also into `rules/measured.csv`, which the pages quote
+    python benchmarks/quality/diagnosis.py                                       every rule that has cases, high-confidence labels
+    python benchmarks/quality/diagnosis.py --rules curve-overfitting --misses    one rule, and what it said where it was wrong
+    python benchmarks/quality/diagnosis.py --part dev                            without the third of the cases that is held out
+    python benchmarks/quality/diagnosis.py --peers                               other tools on the same curves, beside the rules
+    python benchmarks/quality/diagnosis.py --sources recordings                  only our own recorded studies: a minute
+    python benchmarks/quality/diagnosis.py --write                               also write `rules/measured.csv`, which the pages quote
 
 Two folders of labelled studies are read where they are there: other people's real studies (`ADVISOR_BENCHMARK` names the folder;
 not part of the project) and our own recordings (`recordings/data`, made by `record.py`). The result is a Markdown table.
@@ -29,9 +29,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import groupby
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import peers
 from cases import REAL, SOURCES, Case, load_cases

@@ -1,9 +1,9 @@
 """What the hook costs, beside what others cost: host time that each adds to a training step.
 
-    python benchmarks/overhead.py --threads 1
-    python benchmarks/overhead.py --device cuda
-    python benchmarks/overhead.py --models gpt2,resnet50
-    python benchmarks/overhead.py --threads 1 --cpu-time  # on a machine that others use, too
+    python benchmarks/speed/overhead.py --threads 1
+    python benchmarks/speed/overhead.py --device cuda
+    python benchmarks/speed/overhead.py --models gpt2,resnet50
+    python benchmarks/speed/overhead.py --threads 1 --cpu-time  # on a machine that others use, too
 
 All train the same model with the same optimizer in the same loop, in turns: a block of bare steps, then a block of logged ones, and
 so on through all loggers, so that what else the machine does falls on all alike. Each logged block is compared with the bare one

@@ -1,6 +1,6 @@
 """How long a training waits for our hook to be imported, and a person for the help: medians over new processes.
 
-python benchmarks/imports.py [--times 9]
+python benchmarks/speed/imports.py [--times 9]
 
 What Python, torch and MLflow themselves take is measured in the same processes and told apart. Time of the processor says what
 is ours; time by the clock is what is waited for where nothing else runs.

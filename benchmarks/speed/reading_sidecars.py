@@ -1,6 +1,6 @@
 """How long reading an experiment through a tracking server takes with sidecars, without them, and by MLflow's client in a loop.
 
-    python benchmarks/reading_sidecars.py [--runs 100] [--metrics 6] [--steps 500]
+    python benchmarks/speed/reading_sidecars.py [--runs 100] [--metrics 6] [--steps 500]
 
 The runs are delivered by the hook's own shipper to a real `mlflow server` on SQLite, which serves their artifacts, too. Both ways
 are taken in turns, three times, and the quicker of each is shown; the loop reads some of the runs once and is scaled. Up to 500
@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-from fault_servers import TrackingServer
 from mlflow import MlflowClient
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "reliability"))
+from fault_servers import TrackingServer
 from reading import SOME, plain_loop
 
 from advisor import contract

@@ -1,6 +1,6 @@
 """What `kill -9` leaves of `analyze`, `import`, `sync` and `run`: each is killed at a random moment, looked at, and repeated.
 
-    python benchmarks/kills.py [--kills 100] [--minutes M] [--seed 0] [--only COMMAND...]
+    python benchmarks/reliability/kills.py [--kills 100] [--minutes M] [--seed 0] [--only COMMAND...]
 
 Every second kill comes at a time, the others at an operation: a file opened for writing, renamed or removed, a database opened, a
 request sent, a process begun; both are drawn evenly over a run that nobody kills. *Half-written* counts files under their own

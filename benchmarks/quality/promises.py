@@ -1,8 +1,8 @@
 """How often each rule raises a false alarm, beside what it promises: over simulated studies in which nothing is wrong.
 
-    python benchmarks/promises.py                        60 studies of each family, a minute or two
-    python benchmarks/promises.py --full                 400 of each
-    python benchmarks/promises.py --rules stability-spikes --studies 1000 --jobs 2
+    python benchmarks/quality/promises.py                        60 studies of each family, a minute or two
+    python benchmarks/quality/promises.py --full                 400 of each
+    python benchmarks/quality/promises.py --rules stability-spikes --studies 1000 --jobs 2
 
 A line a rule and family, with the 95 % interval (Clopper and Pearson); rules whose promise no family asks for are named at the end.
 Rates are of all studies; `judged` are those of which a rule did not say that data are missing. A line is marked where so many
@@ -12,15 +12,11 @@ alarms would come in one of a hundred cases or fewer if the promise held.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np
 from nulls import FAMILIES, Null

@@ -1,6 +1,6 @@
 """How long reading one experiment takes: by our SQL, through a tracking server, and by MLflow's client in a plain loop.
 
-python benchmarks/reading.py [--runs 1000] [--metrics 6] [--points 500]
+python benchmarks/speed/reading.py [--runs 1000] [--metrics 6] [--points 500]
 
 The slow ways are measured on some of the runs and scaled to all, which flatters the plain loop on SQLite: its cost grows faster
 than the number of runs.
@@ -13,14 +13,11 @@ import importlib.util
 import os
 import platform
 import resource
-import socket
 import sqlite3
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
@@ -28,7 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fault_servers import MariaDB, Postgres
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "reliability"))
+from fault_servers import MariaDB, Postgres, TrackingServer
 
 from advisor.interop.importers.importing import open_writer
 from advisor.interop.importers.mlflow_runs import NewRun
@@ -286,37 +285,14 @@ SERVERS: tuple[tuple[str, Callable[[], str], Callable[[str], AbstractContextMana
 
 @contextmanager
 def server(uri: str) -> Iterator[str]:
-    """A tracking server on the store as it is when nothing else is asked for, with four processes, and its address."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--backend-store-uri",
-        uri,
-        "--port",
-        str(port),
-    ]
-    command += ["--default-artifact-root", str(Path(tempfile.gettempdir()))]
-    settings = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **settings}
-    )
-    address = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(600):
-            try:
-                urllib.request.urlopen(address + "/health", timeout=1).read()
-                break
-            except OSError:
-                time.sleep(0.1)
-        yield address
-    finally:
-        process.terminate()
-        process.wait(30)
+    """Start a tracking server on the store, with MLflow's default of four processes, and yield its address."""
+    with tempfile.TemporaryDirectory() as folder:
+        started = TrackingServer(uri, Path(folder), workers=None)
+        try:
+            started.start()
+            yield started.uri
+        finally:
+            started.kill()
 
 
 if __name__ == "__main__":

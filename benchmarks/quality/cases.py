@@ -51,7 +51,7 @@ class Source:
 
 REAL = Source(
     "real studies",
-    Path(os.environ.get("ADVISOR_BENCHMARK", Path(__file__).resolve().parents[2] / "shared" / "benchmark")),
+    Path(os.environ.get("ADVISOR_BENCHMARK", Path(__file__).resolve().parents[3] / "shared" / "benchmark")),
     facts=(
         ("n_valid", "n_valid"),
         ("n_train", "n_train"),

@@ -1,8 +1,8 @@
 """What `advisor analyze` takes from a cold start to the report on disk: time, processor time, memory, and the report's size.
 
-    python benchmarks/end_to_end.py                         100, 1,000 and 10,000 runs x 6 metrics x 500 points
-    python benchmarks/end_to_end.py --runs 1000 --keep DIR  keeps the stores, and takes those that are there already
-    python benchmarks/end_to_end.py --server                through a tracking server on the store
+    python benchmarks/speed/end_to_end.py                         100, 1,000 and 10,000 runs x 6 metrics x 500 points
+    python benchmarks/speed/end_to_end.py --runs 1000 --keep DIR  keeps the stores, and takes those that are there already
+    python benchmarks/speed/end_to_end.py --server                through a tracking server on the store
 
 The runs are those of `engine.py`. Each analysis is a process of its own: the first with an empty cache, the next with what it left
 there, the last with ten runs more. Cold means a new process; the store may be in the system's memory already. The 10,000 runs

@@ -1,6 +1,6 @@
 """A million steps through the hook, the spool and the shipper into an SQLite store: what it takes up, along the way and in the end.
 
-    python benchmarks/endurance.py [--steps 1000000]
+    python benchmarks/speed/endurance.py [--steps 1000000]
 
 The training itself is next to nothing, a parameter that an optimizer steps on: steps come as fast as they can, faster than any real
 training makes them. Resident memory is that of the training process, PyTorch's own included, and that of the process that carries

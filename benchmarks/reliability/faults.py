@@ -1,6 +1,6 @@
 """What arrives when the store, the disk, the network or a process fails: points logged against points found.
 
-    python benchmarks/faults.py [--steps 3000] [--backend sqlite postgresql] [--only FAULT...]
+    python benchmarks/reliability/faults.py [--steps 3000] [--backend sqlite postgresql] [--only FAULT...]
 
 Each line is a real training with the hook, a real `mlflow server` process with a real database behind it, and one fault between or
 in them. *Logged* is what the training put into its spool, as a second record of it says, by the windows of the contract; *found* is

@@ -1,7 +1,7 @@
 """Stores for `../compatibility.py`: written by one version of MLflow with plain calls, read and upgraded by another.
 
-python benchmarks/versions/stores.py write STORE       with the MLflow of this environment
-python benchmarks/versions/stores.py check STORE...    prints what does not hold, as JSON
+python benchmarks/reliability/versions/stores.py write STORE       with the MLflow of this environment
+python benchmarks/reliability/versions/stores.py check STORE...    prints what does not hold, as JSON
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which versions of MLflow, Python, PyTorch and the frameworks work: installs each combination and uses it from end to end.
 
-    python benchmarks/compatibility.py                      everything that --keep does not hold yet: some two hours
-    python benchmarks/compatibility.py --cells 'mlflow-2*'  some of it
-    python benchmarks/compatibility.py --table              only the table of what --keep holds
+    python benchmarks/reliability/compatibility.py                      everything that --keep does not hold yet: some two hours
+    python benchmarks/reliability/compatibility.py --cells 'mlflow-2*'  some of it
+    python benchmarks/reliability/compatibility.py --table              only the table of what --keep holds
 
 A cell `mlflow-...`, `python-...` or `torch-...` is a virtual environment with the project's wheel: a study is run with the hook
 into SQLite and analysed; for each MLflow the same through its own `mlflow server`, from its environment and from that of the newest
@@ -28,7 +28,7 @@ from versions import checks
 from versions.checks import outcome
 from versions.places import Failed, Place, build, install, served, versions
 
-CHECKOUT = Path(__file__).parents[1]
+CHECKOUT = Path(__file__).parents[2]
 PYTHON, MLFLOW, TORCH = "3.11", "3.17.2", "2.13.0"
 """What a cell has if it is not about it."""
 MLFLOWS = (

@@ -40,16 +40,17 @@ def until(condition: Callable[[], object], seconds: float, what: str) -> None:
 
 
 class TrackingServer:
-    """`mlflow server` on a database; artifacts go through it."""
+    """`mlflow server` on a database, with artifacts in `folder`. workers: None for MLflow's default, four processes."""
 
-    def __init__(self, database: str, folder: Path) -> None:
-        self._database, self._folder, self.port = database, folder, free_port()
+    def __init__(self, database: str, folder: Path, workers: int | None = 1) -> None:
+        self._database, self._folder, self._workers, self.port = database, folder, workers, free_port()
         self.uri = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", self._database, "--workers", "1"]
+        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", self._database]
         command += ["--host", "127.0.0.1", "--port", str(self.port)]
+        command += ["--workers", str(self._workers)] if self._workers else []
         command += ["--artifacts-destination", str(self._folder / "artifacts")]
         environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
         with open(self._folder / "server.log", "ab") as log:

@@ -1,7 +1,7 @@
 """What `advisor survey` takes in processes of this machine and on a Ray cluster, and whether the files are the same.
 
-    python benchmarks/many_experiments.py                       60 experiments of 12 runs x 6 metrics x 500 points, 2 at a time
-    python benchmarks/many_experiments.py --experiments 300 --jobs 8 --rounds 3
+    python benchmarks/speed/many_experiments.py        60 experiments of 12 runs x 6 metrics x 500 points, 2 at a time
+    python benchmarks/speed/many_experiments.py --experiments 300 --jobs 8 --rounds 3
 
 The runs are those of `engine.py`. Each analysis is a process of its own and keeps nothing for the next. The cluster has as many
 processors as there are jobs, on this machine, and is there already, as a user's is. Both take turns, for what else the machine

@@ -1,7 +1,7 @@
 """Figures of the house: its size, its rooms and how far a rule reaches.
 
-    python benchmarks/house.py                 this checkout
-    python benchmarks/house.py FOLDER …        other checkouts beside it, oldest first
+    python benchmarks/quality/house.py                 this checkout
+    python benchmarks/quality/house.py FOLDER …        other checkouts beside it, oldest first
 
 Counted are tracked source files. Product: advisor, adapters, rules and templates. A rule's lines: its own file and its private
 helpers. A rule reaches the modules of shared computations and statistics that it imports, directly or through others.
@@ -172,7 +172,7 @@ FIGURES: Mapping[str, Callable[[House], object]] = {
 
 def main() -> None:
     """Print the table."""
-    houses = [House(Path(folder)) for folder in sys.argv[1:]] + [House(Path(__file__).resolve().parents[1])]
+    houses = [House(Path(folder)) for folder in sys.argv[1:]] + [House(Path(__file__).resolve().parents[2])]
     print("| figure |" + "".join(f" {house.root.name} |" for house in houses))
     print("|---|" + "---|" * len(houses))
     for name, figure in FIGURES.items():

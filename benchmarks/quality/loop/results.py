@@ -13,7 +13,7 @@ from pathlib import Path
 
 from loop.task import Outcome, Setting, Task
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LOOP = "this loop"
 
 

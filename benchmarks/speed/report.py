@@ -1,7 +1,7 @@
 """How large a report is, how long it takes to make, and when it has settled in a browser.
 
-    python benchmarks/report.py                         200, 1,000 and 5,000 trials, every rule
-    python benchmarks/report.py --trials 200 --keep out keeps the pages
+    python benchmarks/speed/report.py                         200, 1,000 and 5,000 trials, every rule
+    python benchmarks/speed/report.py --trials 200 --keep out keeps the pages
 
 The studies are those of `engine.py`: trials x 6 curves x 500 points. Settled is the time from the navigation until the page was
 painted after its load event; everything open, until it was painted with all details opened. Medians of five; needs Playwright and
