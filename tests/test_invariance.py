@@ -65,7 +65,7 @@ def _of_family(number: int) -> tuple[Experiment, dict[str, Any]]:
 
 
 STUDIES: dict[str, Callable[[], tuple[Experiment, dict[str, Any]]]] = {
-    **{name: case.given for name, case in _recorded().items()},
+    **{name: case.assemble_arguments for name, case in _recorded().items()},
     **{f"simulated: {family.name}": lambda i=i: _of_family(i) for i, family in enumerate(nulls.FAMILIES)},  # type: ignore[misc]
 }
 

@@ -1,7 +1,7 @@
-"""Reads labelled cases and makes a `Study` of each, through the same door as any experiment: an `Experiment`, assembled.
+"""Reads labelled cases and assembles a `Study` for each from an `Experiment`, as for any experiment.
 
-Two folders hold them, in one form: real studies of other people, which are not part of the project (`ADVISOR_BENCHMARK` says where
-they are), and our own recordings, which are.
+Two folders hold cases in the same format: other people's real studies, which are not part of the project (`ADVISOR_BENCHMARK` names
+the folder), and our own recordings, which are.
 """
 
 from __future__ import annotations
@@ -36,16 +36,15 @@ _RUN_STATUS: Mapping[str, RunStatus] = {
 
 @dataclass(frozen=True)
 class Source:
-    """A folder of labelled cases: `cases.jsonl`, and a folder a data set with `trials.parquet` and `curves.parquet`."""
+    """A folder of labelled cases: `cases.jsonl`, and for each data set a folder with `trials.parquet` and `curves.parquet`."""
 
     name: str
     folder: Path
     facts: tuple[tuple[str, str], ...] | None = None
-    """Which notes on a trial are facts, and their names in `advisor.contract`; None: all are, under the contract's names."""
+    """Keys of a trial's `extra` that are facts, with their names in `advisor.contract`; None: all keys, named as in the contract."""
 
     @property
-    def there(self) -> bool:
-        """Whether the folder holds cases."""
+    def exists(self) -> bool:
         return (self.folder / "cases.jsonl").is_file()
 
 
@@ -59,22 +58,22 @@ REAL = Source(
         ("planned_steps", "max_train_steps"),
     ),
 )
-"""Other people's studies, labelled by hand and by computing on the whole of their data; may be absent."""
+"""Other people's studies, labelled by hand or computed from all of their data; may be missing."""
 RECORDED = Source("recordings", Path(__file__).resolve().parent / "recordings" / "data")
-"""Our own small trainings with one cause switched on or off each, see `record.py`."""
+"""Our own small trainings, each with one cause switched on or off; see `record.py`."""
 SOURCES = (REAL, RECORDED)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One labelled question; fields as in the README of the folder of real studies."""
+    """One labelled question. The README in the folder of real studies describes the fields of `raw`."""
 
     source: Source
     raw: Mapping[str, Any]
 
     @property
     def view(self) -> str:
-        """What of the data the case shows, and as what: cases of the same view have the same study."""
+        """Key of the data that the case shows: cases with equal keys have the same study."""
         return json.dumps([self.source.name, *(self.raw[name] for name in _VIEW)])
 
     @property
@@ -99,20 +98,19 @@ class Case:
 
     @property
     def held_out(self) -> bool:
-        """A fixed third of the groups that thresholds are never looked at with."""
+        """Whether the case belongs to the fixed third of the groups that thresholds are never tuned on."""
         return int(hashlib.sha256(self.group.encode()).hexdigest(), 16) % 3 == 0
 
-    def given(self) -> tuple[Experiment, dict[str, Any]]:
-        """What the study that the case shows is assembled from: the experiment, and the further arguments."""
+    def assemble_arguments(self) -> tuple[Experiment, dict[str, Any]]:
+        """Return the experiment and the keyword arguments of `assemble` that make the study."""
         raw = self.raw
         experiment = _experiment(self.source, raw)
         spec = _spec(raw, experiment) if raw["space"] else None
         return experiment, {"spec": spec, "objective": raw["objective"], "direction": _direction(raw)}
 
     def study(self) -> Study:
-        """The study that the case shows."""
-        experiment, how = self.given()
-        return assemble(experiment, **how)
+        experiment, arguments = self.assemble_arguments()
+        return assemble(experiment, **arguments)
 
 
 _NOTHING: dict[str, Any] = {"accept": []} | dict.fromkeys(
@@ -126,18 +124,18 @@ def _direction(raw: Mapping[str, Any]) -> Direction:
 
 
 def load_cases(sources: Sequence[Source] = SOURCES) -> list[Case]:
-    """All cases of those folders that are there, in the order of the files."""
+    """Return all cases of the folders that exist, in the order of the files."""
     return [
         Case(source, raw)
         for source in sources
-        if source.there
+        if source.exists
         for line in (source.folder / "cases.jsonl").read_text(encoding="utf-8").splitlines()
         for raw in _cases(json.loads(line))
     ]
 
 
 def _cases(line: dict[str, Any]) -> list[dict[str, Any]]:
-    """The cases of a line: itself, or one for each of its labels; fields that are left out are null."""
+    """Return the cases of a line: one for each of its labels, or the line itself. Missing fields are None."""
     labels = line.pop("labels", [{}])
     return [_NOTHING | line | label for label in labels]
 
@@ -149,7 +147,7 @@ def _tables(folder: Path) -> tuple[list[dict[str, Any]], Any]:
 
 @lru_cache(maxsize=128)
 def _curves(folder: Path, study: str) -> dict[str, dict[str, Any]]:
-    """Columns of a study's points by metric."""
+    """Return the columns of a study's points by metric."""
     table = _tables(folder)[1]
     table = table.filter(pc.equal(table["study"], study))
     result = {}
@@ -197,10 +195,11 @@ def _run(trial: Mapping[str, Any], source: Source, raw: Mapping[str, Any]) -> Ru
     extra = json.loads(trial["extra"] or "{}")
     facts = {name: name for name in extra} if source.facts is None else dict(source.facts)
     tags = {contract.TAG_PREFIX + facts[k]: str(v) for k, v in extra.items() if k in facts and v is not None}
-    cut = raw["until_step"] is not None
-    if cut:
+
+    truncated = raw["until_step"] is not None
+    if truncated:
         tags.pop(contract.TAG_MAX_TRAIN_STEPS, None)
-    tags[contract.TAG_STATUS] = "complete" if cut else trial["status"]
+    tags[contract.TAG_STATUS] = "complete" if truncated else trial["status"]
     seed = trial["seed"]
     if seed is not None and not (isinstance(seed, float) and math.isnan(seed)):
         tags[contract.TAG_SEED] = str(int(seed))
@@ -226,7 +225,7 @@ def _points(folder: Path, raw: Mapping[str, Any], index: Mapping[tuple[str, str]
 
 
 def _derived(derived: Mapping[str, Any], rows: list[dict[str, Any]], points: Mapping[str, Points]) -> Points:
-    """The learning-rate curve that the source states but did not log: constant, or linear warmup and cosine to zero."""
+    """Return the learning rates that the source states but did not log: constant, or linear warmup and cosine decay to zero."""
     grid = next(iter(points.values()))
     rates = np.empty(len(grid.steps))
     for i, row in enumerate(rows):

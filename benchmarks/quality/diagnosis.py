@@ -1,19 +1,20 @@
-"""Scores the rules on labelled studies: recall, false alarms, not assessed; per rule, each group of near-identical cases as one.
+"""Scores the rules on labelled studies: recall, false-alarm rate and share not assessed of each rule.
 
-    python benchmarks/quality/diagnosis.py                                       every rule that has cases, high-confidence labels
-    python benchmarks/quality/diagnosis.py --rules curve-overfitting --misses    one rule, and what it said where it was wrong
-    python benchmarks/quality/diagnosis.py --part dev                            without the third of the cases that is held out
-    python benchmarks/quality/diagnosis.py --peers                               other tools on the same curves, beside the rules
-    python benchmarks/quality/diagnosis.py --sources recordings                  only our own recorded studies: a minute
-    python benchmarks/quality/diagnosis.py --write                               also write `rules/measured.csv`, which the pages quote
+    python benchmarks/quality/diagnosis.py                                     every rule that has cases, high-confidence labels
+    python benchmarks/quality/diagnosis.py --rules curve-overfitting --misses  one rule, with its message for each wrong answer
+    python benchmarks/quality/diagnosis.py --part dev                          without the third of the cases that is held out
+    python benchmarks/quality/diagnosis.py --peers                             the rules beside other tools on the same curves
+    python benchmarks/quality/diagnosis.py --sources recordings                only our own recorded studies; takes a minute
+    python benchmarks/quality/diagnosis.py --write                             also write `rules/measured.csv`, which the pages quote
 
-Two folders of labelled studies are read where they are there: other people's real studies (`ADVISOR_BENCHMARK` names the folder;
-not part of the project) and our own recordings (`recordings/data`, made by `record.py`). The result is a Markdown table.
+There are two folders of labelled studies, and each is read if it exists: other people's real studies, which are not part of the
+project (`ADVISOR_BENCHMARK` names the folder), and our own recordings (`recordings/data`, written by `record.py`). The result is a
+Markdown table. Near-identical cases form a group, and each group has weight one.
 
-A positive case counts as detected where the rule (with the labelled subject and side, if the label has them) or one of the rules
-that the label accepts instead fires. A negative case counts as a false alarm where the rule fires (on the labelled subject).
-Not assessed is the share of cases in which the rule lacked data; on a positive case that is a miss as well. `--part` splits the
-cases into the two thirds that thresholds may be looked at with ("dev") and a held-out third.
+A positive case counts as detected if the rule fires on the labelled subject and side, or if a rule fires that the label accepts
+instead. A negative case counts as a false alarm if the rule fires on the labelled subject. A case counts as not assessed if the rule
+lacked data; a positive one is then a miss as well. `--part dev` selects the two thirds of the cases that thresholds may be tuned on,
+`--part held-out` the other third.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ import math
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 
 import peers
@@ -44,22 +46,21 @@ from advisor.model.finding import Verdict
 
 @dataclass(frozen=True)
 class Answer:
-    """What was said on a case."""
+    """A rule's answer to a case."""
 
     case: Case
     fired: bool
-    """As the label means it: on its subject and side, or by a rule that it accepts instead."""
+    """Whether the rule fired on the labelled subject and side, or an accepted rule fired."""
     missing: bool
-    """The rule could not tell."""
-    said: str
+    """Whether the rule lacked data."""
+    message: str
     broken: bool = False
     trials: int = 0
-    """How many the study has."""
+    """Number of trials of the study."""
     peers: peers.Answers = field(default_factory=dict)
 
     @property
     def wrong(self) -> bool:
-        """Whether the label says otherwise."""
         return self.fired != self.case.fires
 
 
@@ -75,12 +76,12 @@ class Score:
 
     @property
     def recall(self) -> float:
-        """Share of the positives that were detected; NaN without any."""
+        """Share of the positives that were detected; NaN if there are none."""
         return self.detected / self.positives if self.positives else math.nan
 
     @property
     def false_alarm_rate(self) -> float:
-        """Share of the negatives on which the rule fired; NaN without any."""
+        """Share of the negatives on which the rule fired; NaN if there are none."""
         return self.false_alarms / self.negatives if self.negatives else math.nan
 
     @property
@@ -90,28 +91,27 @@ class Score:
 
 
 def answer(case: Case, verdicts: Sequence[Verdict]) -> Answer:
-    """What the verdicts say on a case."""
     by_rule = {v.rule: v for v in verdicts}
     own = by_rule[case.rule]
     subject, side = case.raw["subject"], case.raw["side"]
     fired = any(
-        (subject is None or f.subject in (None, _named(subject)))
+        (subject is None or f.subject in (None, _subject_name(subject)))
         and (side is None or not case.fires or f.side in (None, side))
         for f in own.findings
     )
     if case.fires and not fired:
         fired = any(by_rule[r].status == "fired" for r in case.raw["accept"] if r in by_rule)
-    said = own.reason or "; ".join(str(f.message) for f in own.findings) or own.status
-    return Answer(case, fired, own.status in ("not-assessed", "broken"), said, own.status == "broken")
+    message = own.reason or "; ".join(str(f.message) for f in own.findings) or own.status
+    return Answer(case, fired, own.status in ("not-assessed", "broken"), message, own.status == "broken")
 
 
-def _named(subject: str | list[str]) -> str:
-    """A labelled subject as a finding names it: of a pair, both in alphabetical order."""
+def _subject_name(subject: str | list[str]) -> str:
+    """Return a labelled subject as findings name it: a pair in alphabetical order."""
     return subject if isinstance(subject, str) else " × ".join(sorted(subject))
 
 
 def ask(view: Sequence[Case], *, with_peers: bool = False) -> list[Answer]:
-    """The answers to cases of one view, whose study is read and judged once."""
+    """Answer the cases of one view; its study is read and judged once."""
     study = view[0].study()
     wanted = {name for case in view for name in (case.rule, *case.raw["accept"])}
     verdicts = judge(study, [r for r in _rules() if r.rule_id() in wanted])
@@ -119,8 +119,8 @@ def ask(view: Sequence[Case], *, with_peers: bool = False) -> list[Answer]:
     if not with_peers:
         return answers
     questions = {case.rule for case in view} & set(peers.QUESTIONS)
-    said = peers.ask(study, questions) if questions else {}
-    return [replace(a, peers=said.get(a.case.rule, {})) for a in answers]
+    by_rule = peers.ask(study, questions) if questions else {}
+    return [replace(a, peers=by_rule.get(a.case.rule, {})) for a in answers]
 
 
 @lru_cache(maxsize=1)
@@ -129,7 +129,7 @@ def _rules() -> Sequence[Rule]:
 
 
 def views(cases: Iterable[Case]) -> list[list[Case]]:
-    """The cases by what they show, neighbours reading the same tables."""
+    """Group the cases that show the same data. Groups that read the same tables are neighbours."""
     ordered = sorted(cases, key=lambda c: (c.source.name, c.raw["dataset"], c.raw["studies"], c.view))
     return [list(same) for _, same in groupby(ordered, key=lambda c: c.view)]
 
@@ -137,47 +137,24 @@ def views(cases: Iterable[Case]) -> list[list[Case]]:
 def ask_all(
     cases: Iterable[Case], *, processes: int, with_peers: bool = False, on_view: Callable[[int], None]
 ) -> list[Answer]:
-    """The answers to all cases; `on_view` is told of how many cases each step was."""
-    answers = []
-    asked = views(cases)
-    with ProcessPoolExecutor(processes) if processes > 1 else _InThisProcess() as pool:
-        for said in pool.map(_Ask(with_peers), asked, chunksize=max(1, min(8, len(asked) // (4 * processes)))):
-            on_view(len(said))
-            answers += said
+    """Answer all cases, in this process if `processes` is 1; call `on_view` with the number of cases of each step."""
+    answers: list[Answer] = []
+    groups, ask_group = views(cases), partial(ask, with_peers=with_peers)
+    with ProcessPoolExecutor(processes) if processes > 1 else nullcontext() as pool:
+        chunk = max(1, min(8, len(groups) // (4 * processes)))
+        for group in pool.map(ask_group, groups, chunksize=chunk) if pool else map(ask_group, groups):
+            on_view(len(group))
+            answers += group
     return answers
 
 
-@dataclass(frozen=True)
-class _Ask:
-    with_peers: bool
-
-    def __call__(self, view: Sequence[Case]) -> list[Answer]:
-        return ask(view, with_peers=self.with_peers)
-
-
-class _InThisProcess:
-    """As a pool of processes, without any."""
-
-    def __enter__(self) -> _InThisProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def map(
-        self, ask: Callable[[Sequence[Case]], list[Answer]], asked: Iterable[Sequence[Case]], *, chunksize: int
-    ) -> Iterator[list[Answer]]:
-        del chunksize
-        return map(ask, asked)
-
-
 def scores(answers: Iterable[Answer]) -> dict[str, Score]:
-    """A score for each rule that the cases ask about; each group weighs as one."""
+    """Return the score of each rule; each group has weight one."""
     return {rule: score for (rule, _), score in _scores([(a.case, a.fired, a.missing, "") for a in answers]).items()}
 
 
 def measured(answers: Iterable[Answer]) -> list[Measured]:
-    """The scores of each rule by number of trials, as the rules' pages quote them."""
+    """Return the scores of each rule by number of trials, as the rules' pages quote them."""
     found = _scores([(a.case, a.fired, a.missing, size(a.trials)) for a in answers])
     order = [words for _, words in SIZES]
     return [
@@ -187,7 +164,7 @@ def measured(answers: Iterable[Answer]) -> list[Measured]:
 
 
 def write(rows: Iterable[Measured]) -> None:
-    """Put them where the rules' pages and the reports quote them from."""
+    """Write the table that the rules' pages and the reports quote."""
     with path_of_table().open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow([f.name for f in fields(Measured)])
@@ -195,7 +172,7 @@ def write(rows: Iterable[Measured]) -> None:
 
 
 def _scores(answers: Sequence[tuple[Case, bool, bool, str]]) -> dict[tuple[str, str], Score]:
-    """Scores by rule and whatever else the answers are to be told apart by; a group weighs as one over all of these."""
+    """Return scores by rule and part of (case, fired, missing, part); a group has weight one over all parts."""
     size: dict[tuple[str, bool, str], int] = defaultdict(int)
     for case, *_ in answers:
         size[case.rule, case.fires, case.group] += 1
@@ -214,7 +191,7 @@ def _scores(answers: Sequence[tuple[Case, bool, bool, str]]) -> dict[tuple[str, 
 
 
 def macro(found: Iterable[Score]) -> tuple[float, float]:
-    """Mean recall and mean false-alarm rate over rules, each rule as one."""
+    """Return mean recall and mean false-alarm rate over rules."""
     found = list(found)
     return _mean(s.recall for s in found), _mean(s.false_alarm_rate for s in found)
 
@@ -225,7 +202,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns stand one below the other in plain text too; the first row is its head."""
+    """Return a Markdown table whose columns are aligned in plain text as well; the first row is the header."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         "| "
@@ -237,7 +214,6 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
 
 def table(answers: Sequence[Answer]) -> str:
-    """Every rule with its scores on each source."""
     names = [s.name for s in SOURCES if any(a.case.source.name == s.name for a in answers)]
     by_source = {name: scores([a for a in answers if a.case.source.name == name]) for name in names}
     rows = [["rule"]]
@@ -269,10 +245,10 @@ def _share(share: float, of: float, digits: int) -> str:
 
 
 def peer_table(answers: Sequence[Answer]) -> str:
-    """For each question that peers answer too: our recall and false alarms, and theirs, on the same cases.
+    """Return a table of our recall and false alarms beside each peer's, on the same cases.
 
-    A peer sees one run at a time; which of a study's runs have to alarm for the study to alarm is chosen afterwards, on these very
-    cases, as it suits the peer best.
+    A peer judges one run at a time. Of the ways in `peers.WAYS` to combine its alarms, the one that scores best on these very cases
+    is shown, which favours the peer.
     """
     rows = [["question", "cases", "rules: recall / false alarms", *(f"{name}" for name in peers.NAMES)]]
     asked = [a for a in answers if a.peers]
@@ -296,7 +272,7 @@ def peer_table(answers: Sequence[Answer]) -> str:
 
 
 def _best(answers: Sequence[Answer], peer: str) -> Score | None:
-    """The peer's score with that of its ways to speak of a study that suits it best."""
+    """Return the peer's score with the way of combining its alarms that scores best."""
     ways = sorted({way for a in answers for way in a.peers[peer]})
     found = []
     for way in ways:
@@ -310,16 +286,15 @@ def _number(share: float) -> float:
 
 
 def misses(answers: Iterable[Answer]) -> str:
-    """Every wrong answer in a line."""
+    """List the wrong answers, one a line."""
     return "\n".join(
-        f"{'missed' if a.case.fires else 'FALSE '} {a.case.id} [{a.case.raw['kind']}] {a.case.raw['subject'] or ''}: {a.said}"
+        f"{'missed' if a.case.fires else 'FALSE '} {a.case.id} [{a.case.raw['kind']}] {a.case.raw['subject'] or ''}: {a.message}"
         for a in sorted(answers, key=lambda a: (a.case.rule, a.case.id))
         if a.wrong
     )
 
 
 def chosen(options: argparse.Namespace) -> list[Case]:
-    """The cases that the options ask for."""
     known = {r.rule_id() for r in _rules()}
     if unknown := sorted(set(options.rules or ()) - known):
         raise SystemExit(f"no such rule: {', '.join(unknown)}; `advisor rules` lists them")
@@ -335,7 +310,6 @@ def chosen(options: argparse.Namespace) -> list[Case]:
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rules", nargs="*", metavar="RULE", help="only cases of these rules")
     parser.add_argument("--sources", nargs="*", default=["real", "recordings"], help="default: real recordings")
@@ -343,22 +317,24 @@ def main() -> None:
     parser.add_argument(
         "--confidence", nargs="*", default=["high"], help="labels to use, high or medium; default: high"
     )
-    parser.add_argument("--misses", action="store_true", help="list every wrong answer and what the rule said")
+    parser.add_argument("--misses", action="store_true", help="list every wrong answer with the rule's message")
     parser.add_argument(
-        "--peers", action="store_true", help=f"only the questions that {', '.join(peers.NAMES)} answer too, and theirs"
+        "--peers", action="store_true", help=f"compare with {', '.join(peers.NAMES)} on the questions that they answer"
     )
-    parser.add_argument("--write", action="store_true", help="put the result where the rules' pages quote it from")
+    parser.add_argument("--write", action="store_true", help="write rules/measured.csv, which the rules' pages quote")
     parser.add_argument("--processes", type=int, default=2, help="default: 2")
     options = parser.parse_args()
     for source in SOURCES:
-        if not source.there and source.name.startswith(tuple(options.sources)):
+        if not source.exists and source.name.startswith(tuple(options.sources)):
             hint = "; set ADVISOR_BENCHMARK to their folder" if source == REAL else ""
             print(f"no {source.name} at {source.folder}{hint}", file=sys.stderr)
     if options.peers:
         for name in peers.missing():
             print(f"{name} is not installed: pip install {name}", file=sys.stderr)
-    if options.write and (options.rules or options.peers or options.part != "all" or not all(s.there for s in SOURCES)):
-        raise SystemExit("--write takes all rules, all parts and all sources")
+    if options.write and (
+        options.rules or options.peers or options.part != "all" or not all(s.exists for s in SOURCES)
+    ):
+        raise SystemExit("--write needs all rules, all parts and all sources")
     cases = chosen(options)
     if not cases:
         raise SystemExit("no cases")
@@ -366,10 +342,7 @@ def main() -> None:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("labelled cases", total=len(cases))
         answers = ask_all(
-            cases,
-            processes=options.processes,
-            with_peers=options.peers,
-            on_view=lambda n: progress.advance(task, n),
+            cases, processes=options.processes, with_peers=options.peers, on_view=lambda n: progress.advance(task, n)
         )
     print(peer_table(answers) if options.peers else table(answers))
     print(f"\n{len(cases)} cases ({options.part}), {time.perf_counter() - started:.0f} s")

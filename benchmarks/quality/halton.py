@@ -1,11 +1,10 @@
-"""How evenly the trials of a study lie in its space, beside AlgoPerf's Halton sequences and random points.
+"""Measures how evenly our trials cover a space, beside AlgoPerf's Halton sequences and random points.
 
     ADVISOR_BENCHMARK=... python benchmarks/quality/halton.py
 
-The measure is the centred discrepancy (0 is even): of the whole space, and on average over its single axes and its pairs of axes,
-because few hyperparameters matter. AlgoPerf's sequences are read from `halton_reference/sequences.json` in the folder
-`ADVISOR_BENCHMARK`; ours are drawn by `advisor.planning.sampling.halton`
-with as many points in as many dimensions, under many seeds.
+The measure is the centred discrepancy (0 is perfectly even) of the whole space and its mean over single axes and over pairs of axes,
+because only a few hyperparameters matter. AlgoPerf's sequences come from `halton_reference/sequences.json` in the folder
+`ADVISOR_BENCHMARK`; ours come from `advisor.planning.sampling.halton`, of the same sizes, with many seeds.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ VIEWS = ("all axes", "pairs", "single axes")
 
 @dataclass(frozen=True)
 class Row:
-    """Points of one size: what the reference shows and what our seeds show, by view."""
+    """Discrepancies for one number of points and dimensions, by view."""
 
     points: int
     dimensions: int
@@ -50,7 +49,7 @@ class Row:
 
 
 def references() -> dict[tuple[int, int], list[FloatArray]]:
-    """AlgoPerf's sequences by (points, dimensions); the same points in another order count once."""
+    """Return AlgoPerf's sequences by (points, dimensions); the same points in another order count once."""
     stored = json.loads((FOLDER / "halton_reference" / "sequences.json").read_text())["sequences"]
     found: dict[tuple[int, int], list[FloatArray]] = defaultdict(list)
     for sequence in stored:
@@ -63,7 +62,7 @@ def references() -> dict[tuple[int, int], list[FloatArray]]:
 
 
 def drawn(points: int, dimensions: int, seed: int, kind: str = "halton", skip: int = 0) -> FloatArray:
-    """Trials of a study as positions in its space, shape (points, dimensions)."""
+    """Return the trials of a study as positions in its space, shape (points, dimensions)."""
     spec = StudySpec(
         study="s",
         objective=Objective(metric="m", direction="minimize"),
@@ -74,7 +73,7 @@ def drawn(points: int, dimensions: int, seed: int, kind: str = "halton", skip: i
 
 
 def discrepancies(points: FloatArray) -> FloatArray:
-    """The centred discrepancy by view, shape (views,)."""
+    """Return the centred discrepancy by view, shape (views,)."""
     axes = range(points.shape[1])
     pairs = [qmc.discrepancy(points[:, pair], method="CD") for pair in combinations(axes, 2)]
     single = [qmc.discrepancy(points[:, [i]], method="CD") for i in axes]
@@ -83,7 +82,7 @@ def discrepancies(points: FloatArray) -> FloatArray:
 
 
 def rows(seeds: int = SEEDS) -> Iterator[Row]:
-    """A row for each size that the reference has."""
+    """Yield a row for each size in the reference."""
     for (points, dimensions), sequences in sorted(references().items()):
         yield Row(
             points,
@@ -95,7 +94,6 @@ def rows(seeds: int = SEEDS) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     seeds = parser.parse_args().seeds

@@ -1,10 +1,10 @@
-"""Figures of the house: its size, its rooms and how far a rule reaches.
+"""Figures of the code base: its size, its modules and how many other modules a rule depends on.
 
     python benchmarks/quality/house.py                 this checkout
     python benchmarks/quality/house.py FOLDER …        other checkouts beside it, oldest first
 
-Counted are tracked source files. Product: advisor, adapters, rules and templates. A rule's lines: its own file and its private
-helpers. A rule reaches the modules of shared computations and statistics that it imports, directly or through others.
+Only tracked source files are counted. The product is advisor, adapters, rules and templates. The lines of a rule are those of its own
+file and its private helpers. A rule reaches a module of shared computations or statistics if it imports it, directly or indirectly.
 """
 
 from __future__ import annotations
@@ -26,21 +26,19 @@ MAX_FUNCTION = 40
 
 
 class House:
-    """One checkout."""
-
     def __init__(self, root: Path) -> None:
         self.root = root
         listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True).stdout
         self.files = [f for f in listed.splitlines() if (root / f).is_file()]
 
     def lines(self, *folders: str, ends: tuple[str, ...] = SOURCE) -> int:
-        """Lines of the source files below the folders."""
+        """Return the number of lines of the source files in the folders."""
         chosen = [f for f in self.files if f.startswith(tuple(f"{name}/" for name in folders)) and f.endswith(ends)]
         return sum(len((self.root / f).read_text("utf-8").splitlines()) for f in chosen)
 
     @cached_property
     def modules(self) -> dict[str, Path]:
-        """Python modules of the product by their import names."""
+        """Python modules of the product by import name."""
         found = {}
         for file in self.files:
             path = Path(file)
@@ -51,7 +49,7 @@ class House:
 
     @cached_property
     def imports(self) -> dict[str, set[str]]:
-        """The modules of the product that each module imports, inside functions too; imports for type checkers are left out."""
+        """The product modules that each module imports, also inside functions; imports for type checkers do not count."""
         return {name: self._imported(name, path) for name, path in self.modules.items()}
 
     def _imported(self, name: str, path: Path) -> set[str]:
@@ -68,7 +66,7 @@ class House:
 
     @property
     def rules(self) -> dict[str, list[Path]]:
-        """The files of each rule: its own and the private helpers that only it imports."""
+        """The files of each rule: its own and the private helpers that no other rule imports."""
         own = {
             name: path
             for name, path in self.modules.items()
@@ -83,7 +81,7 @@ class House:
         return {name: [path, *(self.modules[h] for h in helpers if users[h] == {name})] for name, path in own.items()}
 
     def _reached(self, start: str, allowed: set[str]) -> set[str]:
-        """The modules among `allowed` that `start` imports, directly or through others of them."""
+        """Return the modules in `allowed` that `start` imports, directly or through other modules in `allowed`."""
         reached: set[str] = set()
         new = self.imports[start] & allowed
         while new:
@@ -92,7 +90,7 @@ class House:
         return reached
 
     def reach(self) -> tuple[float, float]:
-        """Median number, and lines, of shared modules that a rule reaches."""
+        """Return the median number of shared modules that a rule reaches, and of their lines."""
         shared = {m for m in self.modules if m.startswith(SHARED) and not self.modules[m].name.startswith("__")}
         helpers = {m for m in self.modules if m.startswith("advisor_rules") and m.rpartition(".")[2].startswith("_")}
         counts, lines = [], []
@@ -103,14 +101,14 @@ class House:
         return statistics.median(counts), statistics.median(lines)
 
     def named_rules(self) -> int:
-        """Modules of `advisor/` that name a built-in rule by its id."""
+        """Count the modules of `advisor/` that contain the id of a built-in rule."""
         ids = {files[0].stem.replace("_", "-") for files in self.rules.values()}
         return sum(
             bool(ids & set(_strings(path))) for name, path in self.modules.items() if name.startswith("advisor.")
         )
 
     def circles(self) -> int:
-        """Circles of imports among modules, those inside functions counted: how many edges have to go until there is none."""
+        """Count the imports to remove until no import cycle is left; imports inside functions count."""
         graph = {name: set(targets) for name, targets in self.imports.items()}
         removed = 0
         while True:
@@ -125,7 +123,6 @@ class House:
                 return removed
 
     def long_functions(self) -> int:
-        """Functions of the product with more lines than fit on a screen."""
         return sum(
             node.end_lineno - node.lineno + 1 > MAX_FUNCTION
             for path in self.modules.values()
@@ -171,7 +168,6 @@ FIGURES: Mapping[str, Callable[[House], object]] = {
 
 
 def main() -> None:
-    """Print the table."""
     houses = [House(Path(folder)) for folder in sys.argv[1:]] + [House(Path(__file__).resolve().parents[2])]
     print("| figure |" + "".join(f" {house.root.name} |" for house in houses))
     print("|---|" + "---|" * len(houses))

@@ -1,7 +1,7 @@
-"""Seeded studies in which nothing is wrong, as rules see it: what a rule says of them is a false alarm.
+"""Seeded families of studies in which nothing is wrong: a finding about them is a false alarm.
 
-Each family names the rules that it is a null for. Where the promise is that of a test whose passing keeps a rule quiet, quiet is
-what is wrong: the family says so.
+Each family names the rules that it is a null for, and which verdicts of them are wrong. For a rule that promises how often it stays
+quiet by chance, the wrong verdict is `quiet`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from advisor.tracking.study.assemble import assemble
 
 Random: TypeAlias = np.random.Generator
 Wrong: TypeAlias = Callable[[Verdict], bool]
+Made: TypeAlias = tuple[Study, Mapping[str, bool]]
+Make: TypeAlias = Callable[[Random], Made]
 
 SPACE = {
     "learning_rate": Parameter(low=1e-4, high=1.0, scale="log"),
@@ -46,34 +48,33 @@ class Null:
     """A family of studies."""
 
     name: str
-    make: Callable[[Random], tuple[Study, Mapping[str, bool]]]
-    """A study, and the rules of which a finding would be true all the same, which there is no telling before."""
+    make: Make
+    """Returns a study, and {rule: True} for each rule whose finding happens to be true of this study."""
     wrong: Mapping[str, Wrong]
-    """What is wrong of a verdict, for each rule that this is a null for."""
+    """For each rule that this is a null for, whether a verdict is wrong."""
 
 
 def fired(verdict: Verdict) -> bool:
-    """Whether the rule raised a finding."""
     return verdict.status == "fired"
 
 
 def quiet(verdict: Verdict) -> bool:
-    """Whether the rule found nothing to say, though it could judge."""
+    """Whether the rule could judge and found nothing."""
     return verdict.status == "quiet"
 
 
-def placed(verdict: Verdict) -> bool:
+def names_subject(verdict: Verdict) -> bool:
     """Whether a finding names a hyperparameter."""
     return any(f.subject is not None for f in verdict.findings)
 
 
-def saying(*texts: str) -> Wrong:
-    """Whether a finding says one of these."""
+def message_contains(*texts: str) -> Wrong:
+    """Return a check whether a finding's message contains one of the texts."""
     return lambda verdict: any(text in f.message for text in texts for f in verdict.findings)
 
 
-def unreserved(verdict: Verdict) -> bool:
-    """Whether a finding does not say that what it rests on may be noise."""
+def lacks_caveat(verdict: Verdict) -> bool:
+    """Whether a finding does not mention that its evidence may be noise."""
     return any("may be noise" not in f.message for f in verdict.findings)
 
 
@@ -88,7 +89,7 @@ def study(
     direction: Direction = "minimize",
     seeds: Sequence[int] | None = None,
 ) -> Study:
-    """A study of these trials: each curve is logged at even steps up to the training's end."""
+    """Return a study of these trials. Each curve is logged at evenly spaced steps up to the end of the training."""
     runs = []
     for i, chosen in enumerate(params):
         tags = {contract.TAG_PREFIX + k: v for k, v in (facts or {}).items()}
@@ -107,25 +108,25 @@ def study(
     return assemble(Experiment("null", tuple(runs), points), spec=spec, objective=objective, direction=direction)
 
 
-# --- results of settings that do not matter ---------------------------------------------------------------------------------------
+# --- results that do not depend on the settings ---------------------------------------------------------------------------------------
 
 
 def draw(random: Random, count: int) -> list[dict[str, Any]]:
-    """Random settings of the space; momentum only where there is one."""
+    """Return random settings of the space; only SGD has a momentum."""
     drawn = [{name: p.draw(random.uniform()) for name, p in SPACE.items()} for _ in range(count)]
     return [{k: v for k, v in d.items() if k != "momentum" or d["optimizer"] == "SGD"} for d in drawn]
 
 
 def results(
     count: int, *, digits: int = 9, failed: float = 0.0, adaptive: bool = False, cliff: bool = False, bowl: bool = False
-) -> Callable[[Random], tuple[Study, Mapping[str, bool]]]:
-    """Studies of so many trials whose results are noise, rounded to so many digits; a share of the trials diverged.
+) -> Make:
+    """Studies of `count` trials whose results are noise rounded to `digits`; a share `failed` of the trials diverged.
 
-    adaptive: a sampler that goes where results were good. cliff: trials beyond a learning rate fail. bowl: results depend on the
+    adaptive: the sampler prefers regions with good results. cliff: trials above a learning rate fail. bowl: results depend on the
     learning rate, with the best value inside its range.
     """
 
-    def make(random: Random) -> tuple[Study, Mapping[str, bool]]:
+    def make(random: Random) -> Made:
         params = draw(random, count)
         noise = random.normal(size=count)
         if adaptive:
@@ -143,7 +144,7 @@ def results(
 
 
 def _crowd(random: Random, params: list[dict[str, Any]], noise: FloatArray) -> None:
-    """Let half of the trials after the eighth lie near one of the best quarter so far."""
+    """Move half of the trials after the eighth near one of the best quarter of the earlier trials."""
     for i in range(8, len(params)):
         if random.uniform() < 0.5:
             good = np.argsort(noise[:i])[: max(i // 4, 1)]
@@ -158,10 +159,10 @@ def _near(random: Random, position: float) -> float:
     return float(np.clip(position + random.normal(0, 0.1), 0, 1))
 
 
-def repeats(settings: int, seeds: int) -> Callable[[Random], tuple[Study, Mapping[str, bool]]]:
-    """Settings that are all equal, each run with several seeds."""
+def repeats(settings: int, seeds: int) -> Make:
+    """Settings of the same quality, each run with several seeds."""
 
-    def make(random: Random) -> tuple[Study, Mapping[str, bool]]:
+    def make(random: Random) -> Made:
         params = [p for p in draw(random, settings) for _ in range(seeds)]
         values = [np.array([c]) for c in 3 + random.normal(size=len(params))]
         return study(params, {"val/loss": values}, space=SPACE, seeds=list(range(seeds)) * settings), {}
@@ -169,10 +170,10 @@ def repeats(settings: int, seeds: int) -> Callable[[Random], tuple[Study, Mappin
     return make
 
 
-def unfinished(axes: int, count: int) -> Callable[[Random], tuple[Study, Mapping[str, bool]]]:
-    """A smooth response of `axes` hyperparameters; that tuning is done is true where as many trials again gain nothing."""
+def unfinished(axes: int, count: int) -> Make:
+    """A smooth response to `axes` hyperparameters. Tuning is finished if doubling the trials would gain nothing."""
 
-    def make(random: Random) -> tuple[Study, Mapping[str, bool]]:
+    def make(random: Random) -> Made:
         optimum, weights = random.uniform(0.2, 0.8, axes), random.lognormal(0, 1, axes)
         x, more = random.random((count, axes)), random.random((count, axes))
         costs = ((x - optimum) ** 2 * weights).sum(1)
@@ -193,7 +194,7 @@ def unfinished(axes: int, count: int) -> Callable[[Random], tuple[Study, Mapping
 
 
 def noise(random: Random, n: int, kind: str) -> FloatArray:
-    """Noise of variance 1 (n,): white, heavy (Student's t of 3 degrees of freedom), or autocorrelated: 0.5, 0.8, 0.9."""
+    """Return noise of variance 1, shape (n,): "white", "heavy" (Student's t, 3 degrees of freedom), or a lag-1 autocorrelation."""
     if kind == "white":
         return random.normal(size=n)
     if kind == "heavy":
@@ -218,10 +219,10 @@ def healthy(
     shape: str = "settles",
     points: tuple[int, ...] = (12, 25, 60, 200),
     trials: tuple[int, ...] = (1, 4, 12),
-) -> Callable[[Random], tuple[Study, Mapping[str, bool]]]:
-    """Trials whose losses fall by this shape, with noise of a kind, and whose norms are log-normal; a cosine schedule."""
+) -> Make:
+    """Trials whose losses follow the shape plus noise of the kind, with log-normal gradient norms and a cosine schedule."""
 
-    def make(random: Random) -> tuple[Study, Mapping[str, bool]]:
+    def make(random: Random) -> Made:
         count, n, m = int(random.choice(trials)), int(random.choice(points)), 400
         size = 10 ** random.uniform(-2.5, -1)
         params = draw(random, count)
@@ -242,8 +243,8 @@ def healthy(
     return make
 
 
-def overfitting(random: Random) -> tuple[Study, Mapping[str, bool]]:
-    """Trials of which some overfit, whatever their learning rate."""
+def overfitting(random: Random) -> Made:
+    """Trials of which some overfit, independently of the learning rate."""
     count, n = int(random.choice([8, 16, 32])), 40
     at, share = np.arange(1, n + 1) / n, random.uniform(0.3, 1)
     params, curves = draw(random, count), {"val/loss": [], "train/loss": []}  # type: ignore[var-annotated]
@@ -255,10 +256,10 @@ def overfitting(random: Random) -> tuple[Study, Mapping[str, bool]]:
     return study(params, curves, space=SPACE, facts=FACTS), {}
 
 
-def norms(kind: str) -> Callable[[Random], tuple[Study, Mapping[str, bool]]]:
-    """Gradient norms of 3,000 steps: log-normal, log-Laplace, or heavier: the logarithm is of Student's t."""
+def norms(kind: str) -> Make:
+    """Gradient norms of 300 or 3,000 steps: log-normal, log-Laplace, or with a Student's t logarithm."""
 
-    def make(random: Random) -> tuple[Study, Mapping[str, bool]]:
+    def make(random: Random) -> Made:
         n, count = int(random.choice([300, 3000])), int(random.choice([1, 4]))
         draws: Mapping[str, Callable[[], FloatArray]] = {
             "log-normal": lambda: random.normal(size=n),
@@ -275,8 +276,8 @@ def norms(kind: str) -> Callable[[Random], tuple[Study, Mapping[str, bool]]]:
     return make
 
 
-def learned_nothing(random: Random) -> tuple[Study, Mapping[str, bool]]:
-    """Accuracies by guessing among ten classes."""
+def learned_nothing(random: Random) -> Made:
+    """Accuracies of guesses among ten classes."""
     n, count, examples = int(random.choice([10, 40])), int(random.choice([1, 5, 20])), int(random.choice([200, 2000]))
     values = [random.binomial(examples, 0.1, n) / examples for _ in range(count)]
     facts = {**FACTS, "classes": "10", "n_valid": str(examples)}
@@ -289,8 +290,8 @@ def learned_nothing(random: Random) -> tuple[Study, Mapping[str, bool]]:
 # --- evaluations, time and batches -----------------------------------------------------------------------------------------------
 
 
-def equal_trials(random: Random) -> tuple[Study, Mapping[str, bool]]:
-    """Trials of one true error rate, on the same validation examples, half of the errors of which they share."""
+def equal_trials(random: Random) -> Made:
+    """Trials with the same true error rate on the same validation examples; the errors of two trials correlate by one half."""
     n, count = int(random.choice([200, 1000])), int(random.choice([3, 8, 20]))
     shared = random.normal(size=n)
     errors = [np.mean(np.sqrt(0.5) * shared + np.sqrt(0.5) * random.normal(size=n) > 0.84) for _ in range(count)]
@@ -299,16 +300,16 @@ def equal_trials(random: Random) -> tuple[Study, Mapping[str, bool]]:
     return study(draw(random, count), {"val/error": values}, facts=facts, objective="val/error"), {}
 
 
-def coarse(random: Random) -> tuple[Study, Mapping[str, bool]]:
-    """Error rates of few examples along trainings of one course: they agree at one evaluation or another."""
+def coarse(random: Random) -> Made:
+    """Error rates on few examples in trials with the same true curve: some evaluations agree by chance."""
     count, examples, points = (int(random.choice(c)) for c in ((5, 20, 100), (20, 100), (3, 10, 30)))
     rates = 0.02 + 0.6 * np.exp(-4 * np.arange(points) / points)
     errors = random.binomial(examples, rates, size=(count, points)) / examples
     return study(draw(random, count), {"val/error": list(errors)}, objective="val/error", seeds=[0] * count), {}
 
 
-def sampled(random: Random) -> tuple[Study, Mapping[str, bool]]:
-    """Evaluations on a random sample, beside those on the whole set."""
+def sampled(random: Random) -> Made:
+    """Evaluations on a random sample and on the whole validation set."""
     count = int(random.choice([3, 10, 40]))
     whole = np.sort(random.uniform(size=count))
     sample = whole + random.normal(0, 0.03, count)
@@ -316,10 +317,10 @@ def sampled(random: Random) -> tuple[Study, Mapping[str, bool]]:
     return study(draw(random, count), curves, facts=FACTS), {}
 
 
-def at_the_limit(trials: int, *, bursts: bool = False) -> Callable[[Random], tuple[Study, Mapping[str, bool]]]:
-    """Steps that wait, idle, are clipped and use the device just as much as the limits of the rules."""
+def at_the_limit(trials: int, *, bursts: bool = False) -> Make:
+    """Waiting, idle time, clipping and device utilisation exactly at the limits of the rules."""
 
-    def make(random: Random) -> tuple[Study, Mapping[str, bool]]:
+    def make(random: Random) -> Made:
         curves: dict[str, list[FloatArray]] = {"val/loss": [np.array([1.0 + 0.1 * i]) for i in range(trials)]}
         n = int(random.choice([60, 200, 500]))
         for _ in range(trials):
@@ -342,8 +343,8 @@ def at_the_limit(trials: int, *, bursts: bool = False) -> Callable[[Random], tup
     return make
 
 
-def batches(random: Random) -> tuple[Study, Mapping[str, bool]]:
-    """Batch sizes that need the same number of examples, and whose throughput grows with the size."""
+def batches(random: Random) -> Made:
+    """Batch sizes that need equally many examples and whose throughput grows with the size."""
     sizes = [64 * 2**i for i in range(int(random.integers(2, 5)))]
     each, growth, scatter = int(random.integers(3, 9)), random.uniform(1.55, 2), random.uniform(0.02, 0.3)
     params, curves = [], {"val/loss": [], "train/examples_per_s": []}  # type: ignore[var-annotated]
@@ -358,7 +359,7 @@ def batches(random: Random) -> tuple[Study, Mapping[str, bool]]:
 
 
 def _of_sizes(params: Sequence[Mapping[str, Any]], curves: Mapping[str, Sequence[FloatArray]]) -> Study:
-    """As `study`, with as many examples in every trial: a batch twice as large trains for half of the steps."""
+    """As `study`, but all trials see equally many examples: doubling the batch size halves the steps."""
     runs, parts = [], {metric: [] for metric in curves}  # type: ignore[var-annotated]
     for i, chosen in enumerate(params):
         steps = STEPS * 64 // int(chosen["batch_size"])
@@ -372,7 +373,7 @@ def _of_sizes(params: Sequence[Mapping[str, Any]], curves: Mapping[str, Sequence
     return assemble(Experiment("null", tuple(runs), points), objective="val/loss", direction="minimize")
 
 
-# --- which rule is asked of which -----------------------------------------------------------------------------------------------
+# --- families and the rules they test -----------------------------------------------------------------------------------------------
 
 
 def _all(rules: str, **others: Wrong) -> Mapping[str, Wrong]:
@@ -380,19 +381,19 @@ def _all(rules: str, **others: Wrong) -> Mapping[str, Wrong]:
 
 
 _OF_SPACE = "space-boundary space-boundary-infeasible stability-edge space-undersampled space-shrink space-scale"
-_FEW = f"{_OF_SPACE} unfair-comparison"
+_OF_RESULTS = f"{_OF_SPACE} unfair-comparison"
 _UNSTABLE = "stability-early stability-mid stability-spikes residual-norm clip-insufficient"
 _OF_CURVES = f"{_UNSTABLE} curve-overfitting curve-train-loss-rises curve-periodic ckpt-best-lost schedule-ad-hoc"
-_COMPUTE = {"steps-compute-bound": saying("Training is compute-bound")}
-_ENOUGH = {"steps-compute-bound": saying("not compute-bound")}
+_COMPUTE = {"steps-compute-bound": message_contains("Training is compute-bound")}
+_NOT_COMPUTE = {"steps-compute-bound": message_contains("not compute-bound")}
 
 FAMILIES: tuple[Null, ...] = (
-    Null("noise, 5 trials", results(5), _all(_FEW)),
-    Null("noise, 24 trials", results(24), _all(f"{_FEW} space-interaction", space_insensitive=unreserved)),
-    Null("noise, 200 trials", results(200), _all(_FEW)),
-    Null("ties, 24 trials", results(24, digits=0), _all(_FEW)),
-    Null("failed at random, 24", results(24, failed=0.3), _all(_FEW, space_infeasible=placed)),
-    Null("failed at random, 100", results(100, failed=0.2), _all(_FEW, space_infeasible=placed)),
+    Null("noise, 5 trials", results(5), _all(_OF_RESULTS)),
+    Null("noise, 24 trials", results(24), _all(f"{_OF_RESULTS} space-interaction", space_insensitive=lacks_caveat)),
+    Null("noise, 200 trials", results(200), _all(_OF_RESULTS)),
+    Null("ties, 24 trials", results(24, digits=0), _all(_OF_RESULTS)),
+    Null("failed at random, 24", results(24, failed=0.3), _all(_OF_RESULTS, space_infeasible=names_subject)),
+    Null("failed at random, 100", results(100, failed=0.2), _all(_OF_RESULTS, space_infeasible=names_subject)),
     Null("sampler that learns, 24", results(24, adaptive=True), _all(_OF_SPACE)),
     Null("noisy cliff, 12", results(12, cliff=True), _all("space-boundary unfair-comparison")),
     Null("noisy cliff, 24", results(24, cliff=True), _all("space-boundary unfair-comparison space-interaction")),
@@ -409,7 +410,11 @@ FAMILIES: tuple[Null, ...] = (
         for kind in ("white", "0.5", "0.8", "0.9", "heavy")
     ),
     *(
-        Null(f"falls, {kind} noise", healthy(kind, shape="falls"), {**_all(f"{_OF_CURVES} curve-saturated"), **_ENOUGH})
+        Null(
+            f"falls, {kind} noise",
+            healthy(kind, shape="falls"),
+            {**_all(f"{_OF_CURVES} curve-saturated"), **_NOT_COMPUTE},
+        )
         for kind in ("white", "0.5", "heavy")
     ),
     *(
@@ -439,5 +444,5 @@ FAMILIES: tuple[Null, ...] = (
         for bursts in (False, True)
         for trials in (1, 4)
     ),
-    Null("batch sizes alike", batches, _all("batch-steps", batch_throughput=saying("stops", "No doubling"))),
+    Null("batch sizes alike", batches, _all("batch-steps", batch_throughput=message_contains("stops", "No doubling"))),
 )

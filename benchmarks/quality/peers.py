@@ -1,8 +1,8 @@
-"""Other tools that read training curves, asked the same questions as the rules: runmedic, trainspotter, losslint.
+"""Other tools that read training curves, compared with the rules: runmedic, trainspotter, losslint.
 
-They are no dependency: `pip install runmedic trainspotter losslint` for `diagnosis.py --peers`. Each looks at one run and knows
-nothing of a study, so each is given every trial of the study, with the curves under the names that it knows, and `WAYS` turns its
-reports on the trials into one on the study.
+They are not dependencies: `pip install runmedic trainspotter losslint` for `diagnosis.py --peers`. Each judges a single run, so it
+reads every trial of a study, with the curves under the names that it knows, and `WAYS` combines its alarms on trials into one answer
+on the study.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from advisor.model.study import Curve, Signal, Study, Trial
 NAMES = ("runmedic", "trainspotter", "losslint")
 
 Answers: TypeAlias = dict[str, dict[str, bool]]
-"""{peer: {way: whether it alarms}}."""
+"""{peer: {way of combining: whether it alarms}}."""
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """One report of a peer on one trial."""
+    """One alarm of a peer on one trial."""
 
     check: str
-    """Which of its checks it was."""
+    """Name of the peer's check."""
     at: float
-    """Where in the training, 0 to 1; NaN if it does not say."""
+    """Position in the training, 0 to 1; NaN if the peer does not report it."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a rule asks, in the peers' terms."""
+    """The peers' checks that answer a rule's question."""
 
     checks: Mapping[str, tuple[str, ...]]
-    """{peer: checks of its that answer it}."""
+    """{peer: names of its checks}."""
     phase: tuple[float, float] = (0.0, 1.0)
-    """The part of the training that the rule is about; a way of speaking that heeds it and one that does not are both tried."""
+    """The part of the training that the rule is about. Alarms are counted both over this part and over the whole training."""
     absent: bool = False
-    """The peer's check says the opposite: the answer is yes where it does not alarm."""
+    """Whether the check asks the opposite: the answer is yes if it does not alarm."""
 
 
 _BLOWUP = {
@@ -90,53 +90,51 @@ WAYS: Mapping[str, Callable[[Sequence[bool]], bool]] = {
     "a quarter of the trials": lambda alarms: sum(alarms) >= len(alarms) / 4,
     "half of the trials": lambda alarms: sum(alarms) >= len(alarms) / 2,
 }
-"""How alarms on trials, the best trial first, become one on their study."""
-_FEWEST_POINTS = 5
-"""A study none of whose curves has as many is not put to the peers: it holds final values, which they do not read."""
+"""Ways to combine the alarms on trials, ordered from the best trial, into one answer on their study."""
+_MIN_POINTS = 5
+"""Minimum points of the longest curve. Peers cannot read studies that hold only final values."""
 
 
 def missing() -> list[str]:
-    """The peers that are not installed."""
     return [name for name in NAMES if find_spec(name) is None]
 
 
 def ask(study: Study, questions: Iterable[str]) -> dict[str, Answers]:
-    """{question: what each installed peer says of the study}; empty where they have nothing to read."""
-    if all(len(study.cost_curve(t)) < _FEWEST_POINTS for t in study.trials):
+    """Return {rule: answers of each installed peer}; empty if the study has no curves for them to read."""
+    if all(len(study.cost_curve(t)) < _MIN_POINTS for t in study.trials):
         return {}
     order = study.ranked()
     order += [t for t in study.trials if t not in order]
     logs = [_log(study, trial) for trial in order]
-    absent = missing()
-    found: dict[str, Answers] = {}
-    for rule in questions:
-        question = QUESTIONS[rule]
-        found[rule] = {
-            name: _ways(question, question.checks[name], [_PEERS[name](log) for log in logs])
-            for name in question.checks
-            if name not in absent
+    not_installed = missing()
+    return {
+        rule: {
+            name: _ways(QUESTIONS[rule], checks, [_PEERS[name](log) for log in logs])
+            for name, checks in QUESTIONS[rule].checks.items()
+            if name not in not_installed
         }
-    return found
+        for rule in questions
+    }
 
 
 def _ways(question: Question, checks: Sequence[str], reports: Sequence[Sequence[Alarm]]) -> dict[str, bool]:
-    said = {}
+    answers = {}
     for name, way in WAYS.items():
         for low, high in {(0.0, 1.0), question.phase}:
             alarms = [any(a.check in checks and not (a.at < low or a.at > high) for a in report) for report in reports]
-            heard = way([not a for a in alarms] if question.absent else alarms)
-            said[name if (low, high) == (0.0, 1.0) else f"{name}, in the phase asked for"] = heard
-    return said
+            answer = way([not a for a in alarms] if question.absent else alarms)
+            answers[name if (low, high) == (0.0, 1.0) else f"{name}, in the phase asked for"] = answer
+    return answers
 
 
 # --- curves ---------------------------------------------------------------------------------------------------------------------
 
 _Log: TypeAlias = tuple[tuple[str, tuple[int, ...], tuple[float, ...]], ...]
-"""(series, its steps, its values), ..."""
+"""((series, steps, values), …)."""
 
 
 def _log(study: Study, trial: Trial) -> _Log:
-    """A trial's curves under plain names; losses are as logged, another objective is turned so that lower is better."""
+    """Return a trial's curves under plain names. An objective other than a loss is turned so that lower is better."""
     curves = {
         "train_loss": _first(study, trial, "train_loss", "train_eval_loss"),
         "val_loss": _first(study, trial, "valid_loss"),
@@ -165,7 +163,7 @@ def _first(study: Study, trial: Trial, *signals: Signal) -> Curve:
 
 
 def _positive(cost: Curve) -> Curve:
-    """A share that is better when higher as the share that is missing; the peers compare by ratios and expect no negative loss."""
+    """Turn a share to maximise, such as accuracy, into its complement: the peers compare ratios and expect no negative loss."""
     finite = cost.finite.values
     if not len(finite) or finite.min() >= 0:
         return cost
@@ -220,6 +218,6 @@ _PEERS: Mapping[str, Callable[[_Log], tuple[Alarm, ...]]] = {
 
 
 def _place(step: float | None, log: _Log) -> float:
-    """Where in the training a step is, 0 to 1."""
+    """Return the position of a step in the training, 0 to 1."""
     last = max((steps[-1] for _, steps, _ in log), default=0)
     return math.nan if step is None or last <= 0 else float(np.clip(step / last, 0, 1))

@@ -1,12 +1,12 @@
-"""How often each rule raises a false alarm, beside what it promises: over simulated studies in which nothing is wrong.
+"""Measures the false-alarm rate of each rule beside its promised rate, on simulated studies in which nothing is wrong.
 
-    python benchmarks/quality/promises.py                        60 studies of each family, a minute or two
+    python benchmarks/quality/promises.py                        60 studies of each family; takes a minute or two
     python benchmarks/quality/promises.py --full                 400 of each
     python benchmarks/quality/promises.py --rules stability-spikes --studies 1000 --jobs 2
 
-A line a rule and family, with the 95 % interval (Clopper and Pearson); rules whose promise no family asks for are named at the end.
-Rates are of all studies; `judged` are those of which a rule did not say that data are missing. A line is marked where so many
-alarms would come in one of a hundred cases or fewer if the promise held.
+Prints one line for each rule and family, with the 95 % interval (Clopper and Pearson), and at the end the rules whose promise no
+family tests. Rates are over all studies; `judged` counts the studies on which the rule had enough data. A line is marked if the
+probability of as many alarms or more, should the promise hold, is at most 1 %.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 from advisor.engine.rule import Rule
 
-_DOUBTFUL = 0.01
+_SIGNIFICANCE = 0.01
 
 
 class Count(NamedTuple):
-    """What a rule said of the studies of one family."""
+    """False alarms of a rule on the studies of one family."""
 
     rule: str
     family: str
     alarms: int
     judged: int
-    """Studies that it could judge; of the others it says what is missing, which is no alarm."""
+    """Studies that the rule could judge; on the others it reported missing data, which is no alarm."""
     studies: int
 
     def p(self, promise: float) -> float:
-        """How often so many alarms or more would come by chance if the promise held."""
+        """Return the probability of at least as many alarms if the promise holds."""
         return (
             float(binomtest(self.alarms, self.studies, promise, alternative="greater").pvalue) if self.studies else 1.0
         )
 
 
 def promises() -> dict[str, float]:
-    """The promise of each rule that makes one."""
+    """Return the promised false-alarm rate of each rule that states one."""
     return {r.rule_id(): float(vars(r)["false_alarms"]) for r in load_rules() if "false_alarms" in type(r).model_fields}
 
 
 def count(family: Null, studies: int, only: Collection[str] = ()) -> list[Count]:
-    """The false alarms of the family's rules over so many studies; the same at every call."""
+    """Count the false alarms of the family's rules; the same at every call."""
     rules = [r for r in load_rules() if r.rule_id() in family.wrong and (not only or r.rule_id() in only)]
     alarms: dict[str, int] = defaultdict(int)
     judged: dict[str, int] = defaultdict(int)
@@ -64,7 +64,7 @@ def count(family: Null, studies: int, only: Collection[str] = ()) -> list[Count]
 
 
 def together(counts: Sequence[Count]) -> Count:
-    """One rule's counts over all of its families."""
+    """Add up one rule's counts over its families."""
     alarms, judged, studies = (sum(numbers) for numbers in zip(*(c[2:] for c in counts), strict=True))
     return Count(counts[0].rule, "all", alarms, judged, studies)
 
@@ -74,38 +74,36 @@ def _job(family: int, studies: int, only: Collection[str]) -> list[Count]:
 
 
 def _answers(family: Null, rules: list[Rule], seed: int) -> Iterator[tuple[str, bool]]:
-    """The rules that could judge the study of this seed, and whether they were wrong."""
-    made, right = family.make(np.random.default_rng([seed, *family.name.encode()]))
-    for verdict in judge(made, rules):
+    """Yield each rule that could judge the study of this seed, and whether it was wrong."""
+    study, correct = family.make(np.random.default_rng([seed, *family.name.encode()]))
+    for verdict in judge(study, rules):
         if verdict.status == "broken":
             raise RuntimeError(f"{verdict.rule} is broken: {verdict.reason}")
         if verdict.status != "not-assessed":
-            yield verdict.rule, family.wrong[verdict.rule](verdict) and not right.get(verdict.rule, False)
+            yield verdict.rule, family.wrong[verdict.rule](verdict) and not correct.get(verdict.rule, False)
 
 
 def line(name: str, found: Count, promise: float) -> str:
-    """One line of the table."""
     low, high = binomtest(found.alarms, found.studies).proportion_ci(0.95)
-    mark = "  BROKEN?" if found.p(promise) <= _DOUBTFUL else ""
+    mark = "  BROKEN?" if found.p(promise) <= _SIGNIFICANCE else ""
     rate = f"{found.alarms / found.studies:6.1%} ({low:.1%} to {high:.1%})"
     return f"{name:38} {found.family:32} {rate:>24} {found.judged:7,d} {promise:9.0%}{mark}"
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=60, help="studies of each family")
     parser.add_argument("--full", action="store_true", help="400 studies of each family")
     parser.add_argument("--rules", nargs="*", default=[], help="only these rules")
-    parser.add_argument("--families", nargs="*", default=[], help="only families whose names begin so")
+    parser.add_argument("--families", nargs="*", default=[], help="only families whose names start with these")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args()
     studies = 400 if options.full else options.studies
     chosen = [i for i, f in enumerate(FAMILIES) if not options.families or f.name.startswith(tuple(options.families))]
     started, promised = time.perf_counter(), promises()
     with ProcessPoolExecutor(options.jobs) as pool:
-        made = [pool.submit(_job, i, studies, options.rules) for i in chosen]
-        counts = [c for m in made for c in m.result() if c.rule in promised]
+        futures = [pool.submit(_job, i, studies, options.rules) for i in chosen]
+        counts = [c for future in futures for c in future.result() if c.rule in promised]
     print(f"{'rule':38} {'family':32} {'false alarms':>24} {'judged':>7} {'promised':>9}")
     for rule, promise in promised.items():
         mine = [c for c in counts if c.rule == rule]
@@ -113,9 +111,9 @@ def main() -> None:
             print(line(rule if i == 0 else "", found, promise))
         if len(mine) > 1:
             print(line("", together(mine), promise))
-    unasked = sorted(set(promised) - {c.rule for c in counts})
-    if unasked and not options.rules and not options.families:
-        print(f"no family asks for the promise of: {', '.join(unasked)}")
+    untested = sorted(set(promised) - {c.rule for c in counts})
+    if untested and not options.rules and not options.families:
+        print(f"no family tests the promise of: {', '.join(untested)}")
     print(f"{studies} studies a family, {time.perf_counter() - started:.0f} s")
 
 

@@ -1,10 +1,10 @@
-"""Makes the recorded studies: trains them, two at a time, and writes what they logged as tables beside this script.
+"""Trains the recorded studies, two at a time, and writes their logs as tables in `recordings/data`.
 
-    python benchmarks/quality/record.py                        all of them, some 15 minutes on two cores
-    python benchmarks/quality/record.py --only lr-range-low    those whose names begin so; the others stay as they are
-    python benchmarks/quality/record.py --labels               only the labels anew, after a change of `recordings/causes.py`
+    python benchmarks/quality/record.py                        all of them; takes about 15 minutes on two cores
+    python benchmarks/quality/record.py --only lr-range-low    studies whose names start with this; the others stay unchanged
+    python benchmarks/quality/record.py --labels               rewrite only the labels, after a change of `recordings/causes.py`
 
-The result, `recordings/data/`, is part of the project: `diagnosis.py` and the tests read it without training anything.
+The tables are part of the project: `diagnosis.py` and the tests read them without training anything.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from advisor.tracking.stores.reading import read_experiment
 
 DATA = Path(__file__).resolve().parent / "recordings" / "data"
 BITS, TIMING_BITS = 9, 4
-"""Bits that are kept of a value's fraction, and of the timing metrics': the rest is noise, and zeros make the tables small."""
+"""Bits to keep of the fraction of a value, and of a timing: the rest is noise, and zeros make the tables small."""
 TICK_S = 1 / 16
-"""Times are kept to this."""
+"""Resolution of times, seconds."""
 _MACHINE = {
     contract.TAG_COMMAND, contract.TAG_DEVICE, contract.TAG_LIBRARIES, contract.TAG_GIT_COMMIT, contract.TAG_GIT_DIRTY,
     contract.TAG_SPOOL, contract.TAG_SIDECAR, contract.TAG_BACKENDS,
 }  # fmt: skip
-"""Tags that tell of the machine that recorded, and nothing of the training."""
+"""Tags that describe the recording machine and not the training."""
 _TIMINGS = {contract.STEP_TIME, contract.DATA_WAIT, contract.COMPUTE_TIME, contract.EXAMPLES_PER_SECOND}
 
 
 def record(study: RecordedStudy) -> Experiment:
-    """Train a study's trials one after another; gives what they logged."""
+    """Train a study's trials one after another and return their logs."""
     from recordings.trial import train
 
     store = f"sqlite:///{_folder()}/mlflow.db"
@@ -59,21 +59,20 @@ def record(study: RecordedStudy) -> Experiment:
 
 @lru_cache(maxsize=1)
 def _folder() -> Path:
-    """One store for all studies that a process records: to open a new one takes longer than many a training."""
+    """Return the folder of the store for all studies of this process: opening a store takes longer than many a training."""
     folder = Path(tempfile.mkdtemp(prefix="recording-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def trials(study: RecordedStudy) -> list[dict[str, Any]]:
-    """The trials' hyperparameters."""
+    """Return the hyperparameters of each trial."""
     if study.fixed:
         return [dict(params) for params in study.fixed]
     return list(sample(spec(study), study.trials))
 
 
 def spec(study: RecordedStudy) -> StudySpec:
-    """The study's space, as declared to the sampler."""
     return StudySpec(
         study=study.name,
         objective=Objective(metric=study.training.objective, direction="minimize"),
@@ -83,7 +82,7 @@ def spec(study: RecordedStudy) -> StudySpec:
 
 
 def tables(experiment: Experiment, study: RecordedStudy) -> tuple[pa.Table, pa.Table]:
-    """The experiment as tidy tables of trials and of curves, as `advisor import tables` takes them."""
+    """Return the experiment as the tables of trials and of curves that `advisor import tables` reads."""
     trial_rows = [
         {
             "study": study.name,
@@ -99,40 +98,39 @@ def tables(experiment: Experiment, study: RecordedStudy) -> tuple[pa.Table, pa.T
     ]
     names = np.array([run.name for run in experiment.runs])
     started = np.array([run.started for run in experiment.runs])
-    parts = []
-    for metric, points in sorted(experiment.points.items()):
-        parts.append(
-            pa.table(
-                {
-                    "study": np.full(len(points.steps), study.name),
-                    "trial": names[points.runs],
-                    "metric": np.full(len(points.steps), metric),
-                    "step": points.steps.astype(np.int32),
-                    "value": points.values,
-                    "time_s": points.times - started[points.runs],
-                }
-            )
+    parts = [
+        pa.table(
+            {
+                "study": np.full(len(points.steps), study.name),
+                "trial": names[points.runs],
+                "metric": np.full(len(points.steps), metric),
+                "step": points.steps.astype(np.int32),
+                "value": points.values,
+                "time_s": points.times - started[points.runs],
+            }
         )
+        for metric, points in sorted(experiment.points.items())
+    ]
     return pa.Table.from_pylist(trial_rows), pa.concat_tables(parts)
 
 
 def _numbers(params: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, text in params.items():
         try:
-            found[name] = json.loads(text)
+            values[name] = json.loads(text)
         except ValueError:
-            found[name] = text
-    return found
+            values[name] = text
+    return values
 
 
 def _facts(tags: Any) -> dict[str, str]:
-    kept = {k: v for k, v in tags.items() if k.startswith(contract.TAG_PREFIX) and k not in _MACHINE}
-    if contract.TAG_CHECKPOINTS in kept:
-        noted = json.loads(kept[contract.TAG_CHECKPOINTS])
-        noted["kept"] = [k | {"path": Path(k["path"]).name} for k in noted["kept"]]
-        kept[contract.TAG_CHECKPOINTS] = json.dumps(noted)
-    return {k.removeprefix(contract.TAG_PREFIX): v for k, v in sorted(kept.items())}
+    facts = {k: v for k, v in tags.items() if k.startswith(contract.TAG_PREFIX) and k not in _MACHINE}
+    if contract.TAG_CHECKPOINTS in facts:
+        checkpoints = json.loads(facts[contract.TAG_CHECKPOINTS])
+        checkpoints["kept"] = [k | {"path": Path(k["path"]).name} for k in checkpoints["kept"]]
+        facts[contract.TAG_CHECKPOINTS] = json.dumps(checkpoints)
+    return {k.removeprefix(contract.TAG_PREFIX): v for k, v in sorted(facts.items())}
 
 
 def _rounded(values: FloatArray, bits: int) -> FloatArray:
@@ -142,7 +140,7 @@ def _rounded(values: FloatArray, bits: int) -> FloatArray:
 
 
 def _compact(table: pa.Table) -> pa.Table:
-    """The table of curves without digits that say nothing."""
+    """Return the table of curves without insignificant digits."""
     values, times = (table[name].cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("value", "time_s"))
     timing = pc.is_in(table["metric"], pa.array(sorted(_TIMINGS))).to_numpy(zero_copy_only=False)
     values = np.where(timing, _rounded(values, TIMING_BITS), _rounded(values, BITS))
@@ -152,7 +150,7 @@ def _compact(table: pa.Table) -> pa.Table:
 
 
 def cases(study: RecordedStudy) -> dict[str, Any]:
-    """The study's labelled cases, as `cases.py` reads them: what they share, and a label each."""
+    """Return the study's line of `cases.jsonl`: the common fields, and a list of labels."""
     space = {
         name: p.model_dump(exclude_none=True, include={"type", "low", "high", "scale", "choices", "role"})
         for name, p in study.space.items()
@@ -181,7 +179,7 @@ def cases(study: RecordedStudy) -> dict[str, Any]:
 
 
 def write(recorded: dict[str, tuple[pa.Table, pa.Table]]) -> None:
-    """Put new recordings in place of those of the same names, keep the others, and write all labels."""
+    """Replace the recordings of the same names, keep the others, and write all labels."""
     DATA.mkdir(parents=True, exist_ok=True)
     known = [study.name for study in studies()]
     for i, file in enumerate(("trials.parquet", "curves.parquet")):
@@ -201,7 +199,7 @@ def write(recorded: dict[str, tuple[pa.Table, pa.Table]]) -> None:
 
 
 def _encodings(schema: pa.Schema) -> dict[str, Any]:
-    """How each column becomes small: texts by dictionary, whole numbers by differences, others byte by byte."""
+    """Return compact Parquet encodings: dictionaries for texts, differences for integers, byte streams for other numbers."""
     numbers = {
         f.name: "BYTE_STREAM_SPLIT" if pa.types.is_floating(f.type) else "DELTA_BINARY_PACKED"
         for f in schema
@@ -211,10 +209,9 @@ def _encodings(schema: pa.Schema) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Record and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=[""], help="beginnings of the names of studies")
-    parser.add_argument("--labels", action="store_true", help="train nothing, write the labels anew")
+    parser.add_argument("--only", nargs="*", default=[""], help="only studies whose names start with these")
+    parser.add_argument("--labels", action="store_true", help="train nothing, only rewrite the labels")
     parser.add_argument("--workers", type=int, default=2, help="default: 2")
     options = parser.parse_args()
     wanted = [] if options.labels else [s for s in studies() if s.name.startswith(tuple(options.only))]
@@ -237,7 +234,7 @@ def main() -> None:
     write({})
     print(", ".join(f"{path.name} {path.stat().st_size / 1e6:.2f} MB" for path in sorted(DATA.iterdir())))
     if failed:
-        raise SystemExit(f"failed, and kept as they were: {', '.join(failed)}")
+        raise SystemExit(f"failed and left unchanged: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

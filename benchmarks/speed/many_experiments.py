@@ -68,18 +68,7 @@ def _cluster(processors: int) -> Iterator[str]:
 def _analyze(folder: Path, out: Path, jobs: int, more: Sequence[str]) -> float:
     """The seconds of the command."""
     store = f"sqlite:///{folder / 'many.db'}"
-    words = [
-        "survey",
-        "study *",
-        "--tracking-uri",
-        store,
-        "--out",
-        str(out),
-        "--jobs",
-        str(jobs),
-        "-q",
-        *more,
-    ]
+    words = ["survey", "study *", "--tracking-uri", store, "--out", str(out), "--jobs", str(jobs), "-q", *more]
     began = time.perf_counter()
     command = [sys.executable, "-c", "from advisor.cli import main; main()", *words]
     subprocess.run(command, check=True, env={**os.environ, "ADVISOR_CACHE": "off"})

@@ -1,1 +1,1 @@
-"""The parts of `closed_loop.py`: tasks, contenders, what was run, and the table."""
+"""The parts of `closed_loop.py`: tasks, contenders, results and the table."""

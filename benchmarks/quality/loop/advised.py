@@ -1,9 +1,9 @@
-"""This project's loop as a contender: three rounds, each in the space that the analysis of the rounds before it wrote.
+"""This project's loop as a contender: three rounds, each with the first study that the analysis of the earlier rounds planned.
 
-Nothing is chosen here: the space, the number of steps, the schedule and what is searched are those of the first study of the plan.
-Only the number of trials is the benchmark's, a third of what is left of the budget in steps, so that training longer means
-fewer trials. The last round is drawn by results, as the playbook exploits, whatever the plan's sampler; its last few trials repeat
-what leads with other seeds, as the playbook asks before anything is adopted.
+The plan determines the space, the number of steps, the schedule and the hyperparameters to search. The benchmark determines the number
+of trials from an equal share of the remaining training steps, so longer trainings mean fewer trials. The last round always uses the
+adaptive sampler, as the playbook exploits; its last trials repeat the leading setting with other seeds, as the playbook asks before
+a setting is adopted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from loop.task import Outcome, Setting, Task
 
 ROUNDS = 3
 REPEATS = 4
-"""Trials of the last round that repeat what leads; fewer where the round has fewer than three times as many."""
+"""Trials of the last round that repeat the leading setting; at most a third of the round."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class _Trial:
     outcome: Outcome
     seed: int
     probe: str | None = None
-    """What study of another kind it was part of, such as one of warmups: it is no candidate."""
+    """Kind of the special study it belongs to, such as a search for warmups: its trials are no candidates."""
 
 
 @lru_cache(maxsize=1)
@@ -48,15 +48,14 @@ def _rules() -> tuple[Rule, ...]:
 
 
 def advised(task: Task, seed: int) -> Chosen:
-    """Three rounds."""
     spec = space = task.start.model_copy(update={"sampler": Sampler(seed=seed)})
     left = task.trials * _steps(spec)
     done: list[_Trial] = []
-    told: list[str] = []
+    log: list[str] = []
     for number in range(1, ROUNDS + 1):
         last = number == ROUNDS
         while last and spec.baseline is not None:
-            spec = spec.baseline  # no round is left to use what it would find
+            spec = spec.baseline  # no round is left to use the result of the special study
         if last:
             spec, space = reopened(spec), reopened(space)
         if spec.searched and spec.probe is None:
@@ -64,16 +63,16 @@ def advised(task: Task, seed: int) -> Chosen:
         before, share = len(done), left // (ROUNDS - number + 1)
         _round(task, space if last else spec, done, share, seed, last)
         left -= sum(t.setting.steps for t in done[before:])
-        told.append(f"{len(done) - before} trials in {_told(spec)}; best {min(map(_mean, _settings(done))):.5g}")
+        log.append(f"{len(done) - before} trials in {_summary(spec)}; best {min(map(_mean, _settings(done))):.5g}")
         if not last:
             probed = done[before:] if spec.probe is not None else None
-            spec = _next(task, spec if probed else space, probed or within(space, done), seed + number, told)
+            spec = _next(task, spec if probed else space, probed or within(space, done), seed + number, log)
     best = _best(done)
-    return Chosen(best.setting, best.outcome.cost, len(done), sum(t.setting.steps for t in done), tuple(told))
+    return Chosen(best.setting, best.outcome.cost, len(done), sum(t.setting.steps for t in done), tuple(log))
 
 
 def _round(task: Task, spec: StudySpec, done: list[_Trial], budget: int, seed: int, last: bool) -> None:
-    """Run a study for at most so many steps; one that is no search of a space has a number of trials of its own."""
+    """Run a study within a budget of training steps; a study without a search has its own number of trials."""
     affordable = budget // _steps(spec)
     if not spec.searched:
         params = {n: p.value for n, p in spec.parameters.items() if p.value is not None}
@@ -86,8 +85,8 @@ def _round(task: Task, spec: StudySpec, done: list[_Trial], budget: int, seed: i
     elif spec.sampler.kind == "adaptive":
         _exploit(task, spec, done, affordable, seed)
     else:
-        own = (spec.trials or 1) if spec.probe is not None else affordable
-        for params in sample(spec, min(own, affordable)):
+        wanted = (spec.trials or 1) if spec.probe is not None else affordable
+        for params in sample(spec, min(wanted, affordable)):
             _run(task, spec, params, done, seed)
 
 
@@ -102,7 +101,7 @@ def _exploit(task: Task, spec: StudySpec, done: list[_Trial], count: int, seed: 
 
 
 def _confirm(task: Task, done: list[_Trial], budget: int, seed: int) -> None:
-    """Repeat what leads by the mean of its runs, which may be another setting after each of them."""
+    """Repeat the setting with the best mean, which may change after each run."""
     while budget >= (leader := min(_settings(done), key=_mean)[0].setting).steps:
         own = 1000 * seed + len(done)
         done.append(_Trial(leader, task.run(leader, own), own))
@@ -110,7 +109,7 @@ def _confirm(task: Task, done: list[_Trial], budget: int, seed: int) -> None:
 
 
 def _settings(done: Sequence[_Trial]) -> list[list[_Trial]]:
-    """The trials of each setting."""
+    """Return the trials of each setting."""
     groups: list[list[_Trial]] = []
     for trial in (t for t in done if t.probe is None):
         same = next((g for g in groups if g[0].setting == trial.setting), None)
@@ -122,7 +121,7 @@ def _settings(done: Sequence[_Trial]) -> list[list[_Trial]]:
 
 
 def _mean(trials: Sequence[_Trial]) -> float:
-    """Mean cost; infinite where one failed."""
+    """Return the mean cost, or infinity if a trial failed."""
     costs = [t.outcome.cost for t in trials]
     return math.fsum(costs) / len(costs) if all(map(math.isfinite, costs)) else math.inf
 
@@ -135,19 +134,19 @@ def _run(task: Task, spec: StudySpec, params: dict[str, Value], done: list[_Tria
     done.append(_Trial(setting, outcome, own, spec.probe))
 
 
-def _next(task: Task, spec: StudySpec, counted: Sequence[_Trial], seed: int, told: list[str]) -> StudySpec:
-    """The first study of the plan for what was run so far; the same space again where it asks for none."""
+def _next(task: Task, spec: StudySpec, counted: Sequence[_Trial], seed: int, log: list[str]) -> StudySpec:
+    """Return the first study that the analysis plans, or the same study if it plans none."""
     made = study(spec, [t.outcome for t in counted], [t.seed for t in counted])
     verdicts = judge(made, _rules())
     fired = [f"{f.rule}({f.subject or ''}{' ' + f.side if f.side else ''})" for v in verdicts for f in v.findings]
     specs = plan(made, verdicts).specs
-    told.append(f"{', '.join(fired) or 'nothing fired'} → {specs[0].goal if specs else 'no study'}")
+    log.append(f"{', '.join(fired) or 'nothing fired'} → {specs[0].goal if specs else 'no study'}")
     following = specs[0] if specs else spec.baseline or spec
     return task.legal(following.model_copy(update={"sampler": Sampler(kind=following.sampler.kind, seed=seed)}))
 
 
 def within(spec: StudySpec, done: Sequence[_Trial]) -> list[_Trial]:
-    """The trials so far that lie in the space and were trained as it says: they count as its data."""
+    """Return the trials that lie in the space and have its steps and schedule: they are data of the study."""
     return [t for t in done if t.probe is None and t.setting.steps == _steps(spec) and _lies_in(spec, t)]
 
 
@@ -161,14 +160,13 @@ def _steps(spec: StudySpec) -> int:
 
 
 def _best(done: Sequence[_Trial]) -> _Trial:
-    """A trial of the setting with the best mean; of those that were repeated where any were, as one lucky run proves nothing."""
+    """Return a trial of the setting with the best mean. If settings were repeated, only these count: one run proves little."""
     groups = _settings(done)
     repeated = [g for g in groups if len(g) > 1 and math.isfinite(_mean(g))]
     return min(repeated or groups, key=_mean)[0]
 
 
-def _told(spec: StudySpec) -> str:
-    """The space in a line."""
+def _summary(spec: StudySpec) -> str:
     parts = [
         f"{n} {p.low:g}..{p.high:g}" if p.numeric else f"{n} {list(p.options)}"
         for n, p in spec.searched.items()

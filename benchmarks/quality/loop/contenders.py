@@ -1,6 +1,6 @@
-"""Other searches on the same task, with the same trials: what they chose.
+"""Other searches on the same task with the same trials.
 
-A search that fails a trial is told the worst result so far: no sampler here would learn from a missing one.
+A failed trial is reported to the search with the worst cost so far: these samplers do not learn from a missing result.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from advisor.model.spec import Parameter, StudySpec
 from loop.task import Setting, Task
 
 WIDER = 10.0
-"""How much further the ranges of the contenders named "wider" go, on both sides."""
+"""Factor by which the contenders named "wider" extend each range, on both sides."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a search ended with."""
+    """The result of a search."""
 
     setting: Setting
     seen: float
-    """Cost of the trial that it was chosen for."""
+    """Cost of the best trial."""
     trials: int
     steps: int
-    """Training steps that it paid for."""
-    told: tuple[str, ...] = ()
-    """What it did, round by round."""
+    """Training steps of all trials."""
+    log: tuple[str, ...] = ()
+    """One line for each round."""
 
 
 Search = Callable[[Task, int], Chosen]
 
 
 def searches() -> dict[str, Search]:
-    """The contenders that are installed, by name."""
-    found: dict[str, Search] = {
+    """Return the installed contenders by name."""
+    contenders: dict[str, Search] = {
         "TPE": lambda task, seed: _optuna("TPESampler", task, task.start, task.trials, seed),
         "GP": lambda task, seed: _optuna("GPSampler", task, task.start, task.trials, seed),
         "random": lambda task, seed: _optuna("RandomSampler", task, task.start, task.trials, seed),
@@ -51,12 +51,12 @@ def searches() -> dict[str, Search]:
         "TPE, 10x wider": lambda task, seed: _optuna("TPESampler", task, wider(task), task.trials, seed),
     }
     if find_spec("ax") is not None:
-        found["Ax"] = _ax
-    return found
+        contenders["Ax"] = _ax
+    return contenders
 
 
 def wider(task: Task) -> StudySpec:
-    """The starting space with every range ten times as wide to either side, or as far as the hyperparameter goes."""
+    """Return the starting space with every range extended tenfold on both sides, up to the limits of the hyperparameter."""
     parameters = {n: _wider(n, p) if p.searched and p.numeric else p for n, p in task.start.parameters.items()}
     return task.legal(task.start.model_copy(update={"parameters": parameters}))
 
@@ -70,7 +70,7 @@ def _wider(name: str, parameter: Parameter) -> Parameter:
     else:
         length = parameter.high - parameter.low
         low, high = parameter.low - WIDER * length, parameter.high + WIDER * length
-    # A value at a limit is not allowed: short of it by a tenth of what is left.
+    # A value at a limit is not allowed: stop after nine tenths of the distance.
     low = max(low, parameter.low - 0.9 * (parameter.low - floor)) if math.isfinite(floor) else low
     high = min(high, parameter.high + 0.9 * (ceiling - parameter.high)) if math.isfinite(ceiling) else high
     if parameter.type == "int":
@@ -89,7 +89,7 @@ class _Tally:
         self.worst, self.count = math.nan, 0
 
     def run(self, drawn: dict[str, Value]) -> float:
-        """Train; its cost, or the worst so far if it failed."""
+        """Train and return the cost, or the worst cost so far if the training failed."""
         steps = self._spec.max_train_steps or 1
         setting = Setting({**self._fixed, **drawn}, steps, dict(self._spec.schedule or {}))
         cost = self._task.run(setting, 1000 * self._seed + self.count).cost
@@ -102,7 +102,7 @@ class _Tally:
         return cost
 
     def chosen(self) -> Chosen:
-        """The best trial's setting; the last one's where none had a result."""
+        """Return the best trial, or the last one if none had a result."""
         assert self._last is not None
         cost, setting = self._best or (math.nan, self._last)
         return Chosen(setting, cost, self.count, self.count * setting.steps)
@@ -119,11 +119,11 @@ def _optuna(sampler: str, task: Task, spec: StudySpec, trials: int, seed: int) -
         study = optuna.create_study(sampler=getattr(optuna.samplers, sampler)(seed=seed, **options))
         for _ in range(trials):
             asked = study.ask()
-            study.tell(asked, tally.run({n: _asked(asked, n, p) for n, p in spec.searched.items()}))
+            study.tell(asked, tally.run({n: _suggest(asked, n, p) for n, p in spec.searched.items()}))
     return tally.chosen()
 
 
-def _asked(trial: Any, name: str, parameter: Parameter) -> Value:
+def _suggest(trial: Any, name: str, parameter: Parameter) -> Value:
     value: Value
     if not parameter.numeric:
         value = trial.suggest_categorical(name, list(parameter.options))
@@ -136,7 +136,7 @@ def _asked(trial: Any, name: str, parameter: Parameter) -> Value:
 
 def _ax(task: Task, seed: int) -> Chosen:
     with _silent():
-        # Whether it is installed or not, the types are the same.
+        # Imported dynamically so that type checking does not depend on the installation.
         client_of: Any = import_module("ax.api.client")
         configs: Any = import_module("ax.api.configs")
         spec, tally = task.start, _Tally(task, task.start, seed)
@@ -147,7 +147,7 @@ def _ax(task: Task, seed: int) -> Chosen:
                     name=n,
                     bounds=(p.low, p.high),
                     parameter_type="int" if p.type == "int" else "float",
-                    # It has no logarithmic scale for integers.
+                    # Ax has no logarithmic scale for integers.
                     scaling="log" if p.scale == "log" and p.type != "int" else None,
                 )
                 if p.numeric

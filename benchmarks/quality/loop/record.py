@@ -1,4 +1,4 @@
-"""A study in memory from what trainings logged, as the advisor would read it from a store."""
+"""Assembles a study from logged trainings in memory, as the advisor would read it from a store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loop.task import Outcome
 
 
 def study(spec: StudySpec, outcomes: Sequence[Outcome], seeds: Sequence[int]) -> Study:
-    """The study of these trainings, in the order in which they ran."""
+    """Return the study of these trainings, in the order in which they ran."""
     runs = [
         Run(
             id=f"trial-{i}",
@@ -27,14 +27,14 @@ def study(spec: StudySpec, outcomes: Sequence[Outcome], seeds: Sequence[int]) ->
         )
         for i, (done, seed) in enumerate(zip(outcomes, seeds, strict=True))
     ]
-    named = sorted({metric for done in outcomes for metric in done.curves})
-    points = {metric: _points(metric, outcomes) for metric in named}
+    metrics = sorted({metric for done in outcomes for metric in done.curves})
+    points = {metric: _points(metric, outcomes) for metric in metrics}
     return assemble(Experiment(name=spec.study, runs=tuple(runs), points=points), spec=spec)
 
 
 def _points(metric: str, outcomes: Sequence[Outcome]) -> Points:
-    having = [(i, *done.curves[metric]) for i, done in enumerate(outcomes) if metric in done.curves]
-    steps = np.concatenate([steps for _, steps, _ in having]).astype(np.int64)
-    values = np.concatenate([values for _, _, values in having]).astype(np.float64)
-    runs = np.concatenate([np.full(len(steps), i) for i, steps, _ in having]).astype(np.int64)
+    curves = [(i, *done.curves[metric]) for i, done in enumerate(outcomes) if metric in done.curves]
+    steps = np.concatenate([steps for _, steps, _ in curves]).astype(np.int64)
+    values = np.concatenate([values for _, _, values in curves]).astype(np.float64)
+    runs = np.concatenate([np.full(len(steps), i) for i, steps, _ in curves]).astype(np.int64)
     return Points(runs, steps, values, 60.0 * runs + 0.01 * steps)

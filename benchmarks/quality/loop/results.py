@@ -1,4 +1,4 @@
-"""What was run is kept on disk, so that a run that was cut short goes on where it ended, and a repeated one costs nothing."""
+"""Keeps results and trainings on disk, so that an interrupted benchmark resumes and a repeated one is free."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class Result:
     seed: int
     wrong: bool
     cost: float
-    """Of the setting that it chose: to be compared with others' on the same task."""
+    """Cost of the chosen setting, comparable within a task."""
     seen: float
     trials: int
     steps: int
     setting: Setting
-    told: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
 
 
 def key_of(task: Task, contender: str, seed: int) -> str:
-    """Changes with whatever could change the result: for the loop, with every line of the advisor and its rules."""
+    """Return a key of everything that can change the result; for the loop that includes the source of the advisor and its rules."""
     facts = [task.name, task.start.model_dump_json(), task.trials, contender, seed]
     return _hash([*facts, _sources() if contender == LOOP else ""])
 
@@ -54,33 +54,32 @@ def _hash(facts: object) -> str:
 
 
 def load(folder: Path) -> dict[str, Result]:
-    """The results so far, by key."""
-    file = folder / "results.jsonl"
+    """Return the stored results by key."""
+    file = folder / "searches.jsonl"
     if not file.exists():
         return {}
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-    made = [Result(**{**row, "setting": Setting(**row["setting"]), "told": tuple(row["told"])}) for row in rows]
-    return {result.key: result for result in made}
+    results = [Result(**{**row, "setting": Setting(**row["setting"]), "log": tuple(row["log"])}) for row in rows]
+    return {result.key: result for result in results}
 
 
 def append(folder: Path, result: Result) -> None:
-    """Write a result down, at once."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "results.jsonl").open("a", encoding="utf-8") as file:
+    with (folder / "searches.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(result)) + "\n")
 
 
-def remembered(folder: Path | None, what: object, make: Callable[[], Outcome]) -> Outcome:
-    """The outcome of a training that was made before, else of this one."""
+def stored(folder: Path | None, key: object, make: Callable[[], Outcome]) -> Outcome:
+    """Return the stored outcome of a training, or train and store it."""
     if folder is None:
         return make()
-    file = folder / "trainings" / f"{_hash(what)}.pickle"
+    file = folder / "trainings" / f"{_hash(key)}.pickle"
     if file.exists():
-        known: Outcome = pickle.loads(file.read_bytes())  # our own files
-        return known
-    made = make()
+        outcome: Outcome = pickle.loads(file.read_bytes())  # our own files
+        return outcome
+    outcome = make()
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(f".{os.getpid()}")
-    part.write_bytes(pickle.dumps(made))
+    part.write_bytes(pickle.dumps(outcome))
     part.replace(file)
-    return made
+    return outcome

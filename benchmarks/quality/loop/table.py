@@ -1,8 +1,8 @@
-"""The table of a run: how much worse each search ended than the best that is known, and how often the loop did better.
+"""The table of results: the regret of each search, and how often the loop did better.
 
-Regret is the cost of the chosen setting, judged afresh, minus the best that is known: on a grid its best point's mean, on a
-training the best that any search chose with any seed. Intervals are 95 % bootstrap intervals: over seeds for a task, over tasks
-for all of them.
+Regret is the cost of the chosen setting, judged afresh, minus the best known cost: on a grid the mean of its best point, for a
+training the best that any search chose with any seed. Intervals are 95 % bootstrap intervals: over seeds for one task, over tasks
+for all tasks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DRAWS = 2000
 
 
 def text(found: Sequence[Result], floors: Mapping[str, float], *, losses: bool = False) -> str:
-    """The whole table; `floors` are the lowest costs that there are, by task, NaN where nobody knows."""
+    """Return the whole table. floors: the lowest possible cost by task, NaN if unknown."""
     regrets = regrets_of(found, floors)
     contenders = list(dict.fromkeys(r.contender for r in found))
     lines = []
@@ -28,7 +28,7 @@ def text(found: Sequence[Result], floors: Mapping[str, float], *, losses: bool =
             lines += ["", f"### {title}: median regret", "", *_by_task(regrets, tasks, contenders)]
             if LOOP in contenders:
                 lines += ["", *_against(regrets, tasks, contenders)]
-    return "\n".join([*lines, *(_told(found, regrets) if losses else [])]).strip()
+    return "\n".join([*lines, *(_losses(found, regrets) if losses else [])]).strip()
 
 
 Regrets = Mapping[tuple[str, str], Mapping[int, float]]
@@ -36,7 +36,6 @@ Regrets = Mapping[tuple[str, str], Mapping[int, float]]
 
 
 def regrets_of(found: Sequence[Result], floors: Mapping[str, float]) -> Regrets:
-    """The regret of every result."""
     best: dict[str, float] = {task: floor for task, floor in floors.items() if np.isfinite(floor)}
     for r in found:
         if not np.isfinite(floors[r.task]):
@@ -64,7 +63,7 @@ def _median(values: FloatArray) -> str:
 
 
 def _against(regrets: Regrets, tasks: Sequence[str], contenders: Sequence[str]) -> list[str]:
-    """How often the loop did better than each contender, and the ratio of the median regrets."""
+    """Return the table of how often the loop beat each contender, and of the ratios of the median regrets."""
     rows = ["| against | loop better | median regret, the loop's over its |", "|---|---|---|"]
     for other in (c for c in contenders if c != LOOP):
         pairs = {t: _pairs(regrets, t, other) for t in tasks}
@@ -78,20 +77,20 @@ def _against(regrets: Regrets, tasks: Sequence[str], contenders: Sequence[str]) 
 
 
 def _pairs(regrets: Regrets, task: str, other: str) -> FloatArray:
-    """The regrets (seeds, 2) of the loop and of the other with the same seeds."""
+    """Return the regrets of the loop and of the other with the same seeds, shape (seeds, 2)."""
     ours, theirs = regrets.get((task, LOOP), {}), regrets.get((task, other), {})
     return np.array([[ours[s], theirs[s]] for s in sorted(set(ours) & set(theirs))])
 
 
 def _best_of_others(regrets: Regrets, task: str, contenders: Sequence[str]) -> FloatArray:
-    given = [c for c in contenders if c != LOOP and "x" not in c.partition(",")[2] and (task, c) in regrets]
-    if not given:
+    fair = [c for c in contenders if c != LOOP and "x" not in c.partition(",")[2] and (task, c) in regrets]
+    if not fair:
         return np.empty((0, 2))
-    return _pairs(regrets, task, min(given, key=lambda c: float(np.median(list(regrets[task, c].values())))))
+    return _pairs(regrets, task, min(fair, key=lambda c: float(np.median(list(regrets[task, c].values())))))
 
 
 def _wins(pairs: Sequence[FloatArray]) -> str:
-    """Share of tasks x seeds in which the loop did better, ties as halves, with its interval over tasks."""
+    """Return the share of tasks x seeds in which the loop did better, with ties as halves, and its interval over tasks."""
     shares = [np.mean(np.where(p[:, 0] == p[:, 1], 0.5, p[:, 0] < p[:, 1])) for p in pairs]
     drawn = np.random.default_rng(0).choice(np.array(shares), (DRAWS, len(shares)))
     low, high = np.quantile(drawn.mean(-1), [0.025, 0.975])
@@ -99,7 +98,7 @@ def _wins(pairs: Sequence[FloatArray]) -> str:
 
 
 def _ratio(pairs: Sequence[FloatArray]) -> str:
-    """Ratio of the medians over tasks x seeds of the regrets, each in units of what both median regrets on its task sum to."""
+    """Return the ratio of the median regrets over tasks x seeds; a task's regrets are divided by the sum of its two medians."""
     scaled = [p / max(float(np.median(p, axis=0).sum()), 1e-12) for p in pairs]
     every = np.concatenate(scaled)
     ours, theirs = np.median(every, axis=0)
@@ -116,8 +115,8 @@ def _times(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 100 else "over 100"
 
 
-def _told(found: Sequence[Result], regrets: Regrets) -> list[str]:
-    """What the loop did where some contender with as many trials ended better."""
+def _losses(found: Sequence[Result], regrets: Regrets) -> list[str]:
+    """List what the loop did in each search that a contender did better."""
     lines = []
     for r in (r for r in found if r.contender == LOOP):
         own = regrets[r.task, LOOP][r.seed]
@@ -130,6 +129,6 @@ def _told(found: Sequence[Result], regrets: Regrets) -> list[str]:
             lines += [
                 "",
                 f"{r.task}, seed {r.seed}: {own:.3g}, behind {', '.join(better)}",
-                *(f"    {t}" for t in r.told),
+                *(f"    {t}" for t in r.log),
             ]
     return lines

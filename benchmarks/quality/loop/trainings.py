@@ -1,8 +1,8 @@
-"""Tasks that are real trainings: small networks on the data of the recorded studies, each from a starting space that is wrong.
+"""Tasks that are real trainings: small networks on the data of the recorded studies, most with a wrong starting space.
 
-What is wrong is what people get wrong: learning rates of another project, a range of ten decades, half of a range that does not
-train, too few steps, no warmup where there must be one, a regulariser that is too strong or missing. A search is judged by the mean
-of `FRESH` more trainings of the setting that it chose, with seeds that no search has seen.
+The faults are common ones: learning rates of another project, a range of ten decades, a range whose upper half does not train, too few
+steps, a missing warmup, a regulariser that is too strong or missing. A search is judged by the mean of `JUDGED_TRAININGS` further
+trainings of the setting that it chose, with seeds that no search has seen.
 """
 
 from __future__ import annotations
@@ -19,23 +19,21 @@ from recordings.training import Training
 
 from advisor.model.space import Value
 from advisor.model.spec import Objective, Parameter, StudySpec
-from loop.results import remembered
-from loop.task import FOREIGN, Outcome, Setting
+from loop.results import stored
+from loop.task import FIRST_JUDGED_SEED, Outcome, Setting
 
-FRESH = 4
-"""Trainings that a chosen setting is judged by."""
-BAD = {"val/loss": 10.0, "val/error": 1.0}
-"""What a training counts as that has no result."""
-ABLE = frozenset(f.name for f in fields(Training))
-"""Hyperparameters that a training has."""
+JUDGED_TRAININGS = 4
+"""Trainings that judge a chosen setting."""
+FAILED_COST = {"val/loss": 10.0, "val/error": 1.0}
+"""Cost of a training without a result."""
+HYPERPARAMETERS = frozenset(f.name for f in fields(Training))
+"""Hyperparameters of a training."""
 VERSION = 1
-"""Of what a training is: another number, and all are made anew."""
+"""Version of the trainings; raising it discards all stored ones."""
 
 
 @dataclass(frozen=True)
 class TrainingTask:
-    """A search over a training's hyperparameters."""
-
     name: str
     fault: str
     training: Training
@@ -43,11 +41,10 @@ class TrainingTask:
     trials: int = 30
     floor: float = math.nan
     results: Path | None = field(default=None, repr=False)
-    """Folder in which trainings are kept; None: nowhere."""
+    """Folder of stored trainings; None: trainings are not stored."""
 
     @cached_property
     def start(self) -> StudySpec:
-        """The starting space."""
         return StudySpec(
             study=self.name,
             objective=Objective(metric=self.training.objective, direction="minimize"),
@@ -58,40 +55,37 @@ class TrainingTask:
         )
 
     def run(self, setting: Setting, seed: int) -> Outcome:
-        """Train, unless the same was trained before."""
-        training = self._training(setting)
-        what = [VERSION, asdict(training), dict(setting.params), seed]
-        return remembered(self.results, what, lambda: self._made(training, setting, seed))
-
-    @staticmethod
-    def _made(training: Training, setting: Setting, seed: int) -> Outcome:
+        """Train, or return the stored outcome of the same training."""
         from loop.train import train
 
-        return train(training, setting.params, seed)
+        training = self._training(setting)
+        key = [VERSION, asdict(training), dict(setting.params), seed]
+        return stored(self.results, key, lambda: train(training, setting.params, seed))
 
     def _training(self, setting: Setting) -> Training:
-        known = {n: v for n, v in setting.params.items() if n in ABLE}
+        known = {n: v for n, v in setting.params.items() if n in HYPERPARAMETERS}
         changes: dict[str, Any] = {**self._schedule(setting.schedule), **known}
         every = max(round(self.training.evaluate_every * setting.steps / self.training.max_train_steps), 1)
         return replace(self.training, **changes, max_train_steps=setting.steps, evaluate_every=every)
 
     @staticmethod
     def _schedule(asked: Mapping[str, Value]) -> dict[str, Value]:
-        """Its kind and warmup; the warmup is a number of steps of its own, whatever the kind's name says of it."""
+        """Return kind and warmup; a prefix "warmup+" of the kind is dropped, since the warmup steps say the same."""
         known = {"kind": "schedule", "warmup_steps": "warmup_steps"}
         return {known[k]: str(v).removeprefix("warmup+") if k == "kind" else v for k, v in asked.items() if k in known}
 
     def judge(self, setting: Setting, seed: int) -> float:
-        """Mean cost of the setting over seeds that no search has seen."""
-        made = [self.run(setting, FOREIGN + FRESH * seed + i) for i in range(FRESH)]
-        bad = BAD[self.training.objective]
-        return float(np.mean([done.cost if np.isfinite(done.cost) else bad for done in made]))
+        """Return the mean cost of the setting over seeds that no search has seen."""
+        costs = [
+            self.run(setting, FIRST_JUDGED_SEED + JUDGED_TRAININGS * seed + i).cost for i in range(JUDGED_TRAININGS)
+        ]
+        return float(np.mean([cost if np.isfinite(cost) else FAILED_COST[self.training.objective] for cost in costs]))
 
     def legal(self, spec: StudySpec) -> StudySpec:
-        """The spec without hyperparameters that the training has not, and from which none of its own follows."""
+        """Return the spec without hyperparameters that neither the training nor a formula uses."""
         formulas = " ".join(p.formula or "" for p in spec.parameters.values())
-        kept = {n: p for n, p in spec.parameters.items() if n in ABLE or n in formulas}
-        return spec.model_copy(update={"parameters": kept})
+        parameters = {n: p for n, p in spec.parameters.items() if n in HYPERPARAMETERS or n in formulas}
+        return spec.model_copy(update={"parameters": parameters})
 
 
 def _log(low: float, high: float) -> Parameter:
@@ -116,76 +110,70 @@ DECAY = {"weight_decay": _log(1e-6, 1e-2)}
 
 
 def tasks(results: Path | None = None) -> list[TrainingTask]:
-    """All tasks."""
+    """Return all tasks; their trainings are stored in the folder `results`."""
+    return [replace(task, results=results) for task in _tasks()]
+
+
+def _tasks() -> list[TrainingTask]:
     return [
         TrainingTask(
             "mlp, rates too low",
             "the best learning rate is a hundred times the highest",
             MLP,
             {"learning_rate": _log(1e-5, 1e-3), "momentum": _linear(0.5, 0.95), **DECAY},
-            results=results,
         ),
         TrainingTask(
             "cnn, half of it unstable",
             "the upper half of the learning rates does not train, and the best are below",
             CNN,
             {"learning_rate": _log(0.3, 30), "momentum": _linear(0.5, 0.95), **DECAY},
-            results=results,
         ),
         TrainingTask(
             "mlp, too wide",
             "ten decades of learning rates, most of them useless, and as wide a range of the others",
             MLP,
             {"learning_rate": _log(1e-7, 1e3), "momentum": _linear(0.0, 0.999), "weight_decay": _log(1e-9, 10)},
-            results=results,
         ),
         TrainingTask(
             "mlp, dropout too strong",
             "the best dropout is a third of the weakest",
             MLP,
             {"learning_rate": _log(0.01, 1), "dropout": _linear(0.5, 0.9), **DECAY},
-            results=results,
         ),
         TrainingTask(
             "transformer, rates too low",
             "the best learning rate is some thirty times the highest",
             WALK,
             {"learning_rate": _log(1e-6, 2e-4), "beta1": _linear(0.8, 0.98), "weight_decay": _log(1e-4, 0.1)},
-            results=results,
         ),
         TrainingTask(
             "post-norm network, most of it unstable",
             "normalisation after the residual branches, no warmup, and learning rates of which most do not train",
             POST_NORM,
             {"learning_rate": _log(0.05, 10), "momentum": _linear(0.5, 0.95)},
-            results=results,
         ),
         TrainingTask(
             "mlp on few examples, no regulariser",
             "the network learns its 128 examples by heart, and nothing that is searched would stop it",
             FEW,
             {"learning_rate": _log(0.01, 1), "momentum": _linear(0.5, 0.95)},
-            results=results,
         ),
         TrainingTask(
             "cnn, too few steps",
             "a quarter of the steps that it takes",
             replace(CNN, max_train_steps=24, evaluate_every=2),
             {"learning_rate": _log(0.01, 1), "momentum": _linear(0.5, 0.95), **DECAY},
-            results=results,
         ),
         TrainingTask(
             "mlp, right",
             "",
             MLP,
             {"learning_rate": _log(0.01, 3), "momentum": _linear(0.5, 0.95), **DECAY},
-            results=results,
         ),
         TrainingTask(
             "cnn, right",
             "",
             CNN,
             {"learning_rate": _log(0.005, 1.5), "momentum": _linear(0.5, 0.95), **DECAY},
-            results=results,
         ),
     ]

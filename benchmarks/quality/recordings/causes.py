@@ -484,10 +484,7 @@ def _stability() -> list[RecordedStudy]:
             "eight blocks that normalise after their branches, and no warmup",
             post,
             {"learning_rate": _log(0.02, 1.0)},
-            _on(
-                Label("stability-early", accept=edge),
-                Label("residual-norm", accept=("stability-early", *edge)),
-            ),
+            _on(Label("stability-early", accept=edge), Label("residual-norm", accept=("stability-early", *edge))),
             trials=10,
         ),
         RecordedStudy(
