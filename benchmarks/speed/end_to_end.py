@@ -1,12 +1,12 @@
-"""What `advisor analyze` takes from a cold start to the report on disk: time, processor time, memory, and the report's size.
+"""Measures `advisor analyze` from a cold start to the report on disk: time, processor time, memory and size of the report.
 
     python benchmarks/speed/end_to_end.py                         100, 1,000 and 10,000 runs x 6 metrics x 500 points
-    python benchmarks/speed/end_to_end.py --runs 1000 --keep DIR  keeps the stores, and takes those that are there already
+    python benchmarks/speed/end_to_end.py --runs 1000 --keep DIR  keep the stores, and use those that exist
     python benchmarks/speed/end_to_end.py --server                through a tracking server on the store
 
-The runs are those of `engine.py`. Each analysis is a process of its own: the first with an empty cache, the next with what it left
-there, the last with ten runs more. Cold means a new process; the store may be in the system's memory already. The 10,000 runs
-take minutes to write and some 8 GB of disk.
+The runs are those of `engine.py`. Each analysis is a separate process: the first with an empty cache, the second with the cache that
+it left, the third after ten further runs. The store may already be in the page cache at a cold start. Writing 10,000 runs takes minutes
+and about 8 GB of disk.
 """
 
 from __future__ import annotations
@@ -34,13 +34,11 @@ from advisor.tracking.stores.client import quiet_mlflow
 
 RUNS = (100, 1000, 10_000)
 POINTS = 500
-MORE = 10
-"""Runs that end between the first analysis and the second."""
+NEW_RUNS = 10
+"""Runs that are added before the last analysis."""
 
 
-class Took(NamedTuple):
-    """What one analysis took."""
-
+class Cost(NamedTuple):
     wall_s: float
     cpu_s: float
     peak_mib: float
@@ -61,7 +59,7 @@ def main() -> None:
 
 
 def _size(folder: Path, runs: int, *, served: bool) -> None:
-    """The rows of the table for one number of runs."""
+    """Print the rows of the table for one number of runs."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder.absolute() / f"{runs}.db"
     if not path.exists():
@@ -72,25 +70,25 @@ def _size(folder: Path, runs: int, *, served: bool) -> None:
         _show(runs, "again", analyze(address, Path(cache)))
         with sqlite3.connect(path) as connection:
             (present,) = connection.execute("SELECT count(*) FROM runs").fetchone()
-        _write_aside(path, present, MORE)
-        _show(runs, f"{MORE} runs more", analyze(address, Path(cache)))
+        _write_aside(path, present, NEW_RUNS)
+        _show(runs, f"{NEW_RUNS} runs more", analyze(address, Path(cache)))
 
 
 def _write_aside(path: Path, first: int, runs: int) -> None:
-    """`write` in a process of its own: a process begins with the peak memory of the one that starts it, as Linux counts."""
+    """Call `write` in a separate process: on Linux a child's peak memory starts at that of its parent."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         pool.submit(write, path, first, runs).result()
 
 
-def _show(runs: int, analysis: str, took: Took) -> None:
+def _show(runs: int, analysis: str, cost: Cost) -> None:
     print(
-        f"{runs:7,} {analysis:22} {took.wall_s:7.1f} {took.cpu_s:7.1f} {took.peak_mib:9,.0f} {took.report_kb:10,.0f}",
+        f"{runs:7,} {analysis:22} {cost.wall_s:7.1f} {cost.cpu_s:7.1f} {cost.peak_mib:9,.0f} {cost.report_kb:10,.0f}",
         flush=True,
     )
 
 
-def analyze(uri: str, cache: Path) -> Took:
-    """Run the command in a process of its own."""
+def analyze(uri: str, cache: Path) -> Cost:
+    """Run the command in a separate process and measure it."""
     with tempfile.TemporaryDirectory() as out:
         command = [
             sys.executable,
@@ -107,19 +105,19 @@ def analyze(uri: str, cache: Path) -> Took:
         began = time.perf_counter()
         process = subprocess.Popen(command, env={**os.environ, "ADVISOR_CACHE": str(cache)})
         _, status, used = os.wait4(process.pid, 0)
-        took = time.perf_counter() - began
+        seconds = time.perf_counter() - began
         if status:
             raise SystemExit(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
         size = Path(out, "r", "report.html").stat().st_size
     peak = used.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-    return Took(took, used.ru_utime + used.ru_stime, peak, size / 1000)
+    return Cost(seconds, used.ru_utime + used.ru_stime, peak, size / 1000)
 
 
 # --- the store ------------------------------------------------------------------------------------------------------------------
 
 
 def write(path: Path, first: int, runs: int, name: str = "study") -> None:
-    """Add runs, from the number `first` on, to the experiment of that name, straight into MLflow's tables."""
+    """Add runs, numbered from `first`, to the experiment, directly into MLflow's tables."""
     experiment = _experiment(f"sqlite:///{path}", name)
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA synchronous = OFF")
@@ -132,7 +130,7 @@ def _experiment(uri: str, name: str) -> int:
     with quiet_mlflow():
         from mlflow import MlflowClient
 
-        client = MlflowClient(uri)  # makes the tables
+        client = MlflowClient(uri)  # creates the tables
         known = client.get_experiment_by_name(name)
         return int(known.experiment_id if known else client.create_experiment(name))
 

@@ -1,10 +1,10 @@
-"""A million steps through the hook, the spool and the shipper into an SQLite store: what it takes up, along the way and in the end.
+"""Logs a million steps through the hook, the spool and the shipper into SQLite, and measures time, memory and disk.
 
     python benchmarks/speed/endurance.py [--steps 1000000]
 
-The training itself is next to nothing, a parameter that an optimizer steps on: steps come as fast as they can, faster than any real
-training makes them. Resident memory is that of the training process, PyTorch's own included, and that of the process that carries
-the points to the store. Rows of the store are compared with the bound that `advisor.contract.window_width` states.
+The training is a single parameter, so steps come faster than in any real training. Memory is the resident memory of the training
+process, including PyTorch, and of the shipper process. The rows of the store are compared with the bound in the docstring of
+`advisor.contract.window_width`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METRICS = 4
 
 
 def resident_mb(process: int | None) -> float:
-    """Resident memory of a process in MB; NaN where it is gone."""
+    """Return the resident memory of a process, MB; NaN if it has exited."""
     try:
         status = Path(f"/proc/{process}/status").read_text()
     except OSError:
@@ -37,18 +37,18 @@ def resident_mb(process: int | None) -> float:
 
 
 def size_mb(folder: Path) -> float:
-    """What lies in a folder, MB."""
+    """Return the size of the files in a folder, MB."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
 
 
 def stated_windows(steps: int) -> float:
-    """The number of windows that `contract.window_width` promises."""
+    """Return the number of windows that `contract.window_width` promises."""
     dense = contract.DENSE_STEPS
     return steps if steps <= dense else dense * (1 + math.log2(steps / dense) / 2)
 
 
 def train(steps: int, folder: Path) -> int:
-    """Log so many steps and print how it goes; gives the rows that are in the store then."""
+    """Log the steps, print the progress, and return the number of rows in the store."""
     torch.set_num_threads(1)
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
@@ -84,21 +84,21 @@ def train(steps: int, folder: Path) -> int:
                 since = now
         log.evaluate({"val/loss": 1.0})
         ended = time.perf_counter()
-    print(f"{time.perf_counter() - ended:.1f} s more until the store had everything")
+    print(f"{time.perf_counter() - ended:.1f} s more until the store was complete")
     with sqlite3.connect(store) as database:
         rows = database.execute("SELECT key, count(*) FROM metrics GROUP BY key").fetchall()
-    found = dict(rows)
-    windows = found[contract.TRAIN_LOSS]
-    total = sum(found.values())
+    counts = dict(rows)
+    windows = counts[contract.TRAIN_LOSS]
+    total = sum(counts.values())
     print(f"windows of each metric: {windows:,}; stated: about {stated_windows(steps):,.0f}")
-    print(f"rows of {len(found)} keys in the store: {total:,}; the store takes {store.stat().st_size / 1e6:.1f} MB")
-    for key, count in sorted(found.items()):
+    print(f"rows of {len(counts)} keys in the store: {total:,}; the store takes {store.stat().st_size / 1e6:.1f} MB")
+    for key, count in sorted(counts.items()):
         print(f"  {key:<28}{count:>8,}")
     return total
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What a long training's log takes up.")
+    parser = argparse.ArgumentParser(description="Measure time, memory and disk of a long training's log.")
     parser.add_argument("--steps", type=int, default=1_000_000)
     args = parser.parse_args()
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"

@@ -1,13 +1,13 @@
-"""How long the rules take on a synthetic study, which of them take longest, and how much memory they need.
+"""Measures the time of each rule on a synthetic study, and the memory that the rules need.
 
     python benchmarks/speed/engine.py                        1,000 trials x 6 curves x 500 points, every rule
-    python benchmarks/speed/engine.py --scaling              100 and 5,000 trials, and 5,000 points, beside it
-    python benchmarks/speed/engine.py --all-curves           everything that the training hook logs on a GPU, 13 curves
+    python benchmarks/speed/engine.py --scaling              also 100 and 5,000 trials, and 5,000 points
+    python benchmarks/speed/engine.py --all-curves           all 13 curves that the training hook logs on a GPU
 
-Trials of one space with choices and conditional parameters; curves depend on the learning rate; some trials diverge, crash or are
-stopped. Trials note what the hook notes, so that rules judge and do not just say what is missing. Readings that several rules share
-are billed to the first of them. Times are of the processor, so that what else the machine does hardly counts; with a library of
-linear algebra that uses several threads, theirs are added up (set OMP_NUM_THREADS=1).
+The space has choices and conditional parameters; curves depend on the learning rate; some trials diverge, crash or are stopped early.
+Trials carry all facts that the hook notes, so that most rules have enough data to judge. Results that several rules share are computed
+and timed in the first of them. Times are processor times, which other load hardly affects; they add up over the threads of the linear
+algebra library (set OMP_NUM_THREADS=1).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ SPACE = {
     "layers": Parameter(role="scientific", type="int", low=2, high=5),
     "batch_size": Parameter(type="categorical", choices=(64, 128, 256)),
 }
-REPEATED = 5
-"""Trials at the end that repeat one good setting with other seeds."""
+REPEATS = 5
+"""Last trials, which repeat one good setting with other seeds."""
 GOOD = {
     "learning_rate": 0.03,
     "weight_decay": 1e-4,
@@ -61,12 +61,11 @@ GOOD = {
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for option, default in (("--trials", 1000), ("--points", 500)):
         parser.add_argument(option, type=int, default=default)
-    parser.add_argument("--scaling", action="store_true", help="other sizes too")
-    parser.add_argument("--all-curves", action="store_true", help="everything that the hook logs, not six curves")
+    parser.add_argument("--scaling", action="store_true", help="also measure other sizes")
+    parser.add_argument("--all-curves", action="store_true", help="all 13 curves that the hook logs instead of six")
     parser.add_argument("--rules", nargs="*", help="only these rules")
     options = parser.parse_args()
     print(f"Python {platform.python_version()}, NumPy {np.__version__}, {os.cpu_count()} CPUs\n")
@@ -74,41 +73,41 @@ def main() -> None:
     sizes = SCALES if options.scaling else ((options.trials, options.points),)
     tables = []
     for trials, points in sizes:
-        made = study(trials, points, names)
-        _forget_peak()
+        synthetic = study(trials, points, names)
+        _reset_peak()
         before = _memory("VmRSS")
-        seconds, said = clock(made, options.rules)
+        seconds, verdicts = clock(synthetic, options.rules)
         peak = _memory("VmHWM") - before
-        logged = sum(b.steps.nbytes + b.values.nbytes + b.times.nbytes for b in made.metrics.values()) / 2**20
+        logged = sum(b.steps.nbytes + b.values.nbytes + b.times.nbytes for b in synthetic.metrics.values()) / 2**20
         print(
-            f"{trials:,} trials x {len(made.metrics)} curves x {points:,} points: {sum(seconds.values()):.2f} s, "
+            f"{trials:,} trials x {len(synthetic.metrics)} curves x {points:,} points: {sum(seconds.values()):.2f} s, "
             f"{peak:,.0f} MiB beside the {logged:,.0f} MiB of the curves"
         )
-        tables.append((f"{trials:,} x {points:,}", seconds, said))
-        del made
+        tables.append((f"{trials:,} x {points:,}", seconds, verdicts))
+        del synthetic
     first = tables[0] if len(tables) == 1 else tables[1]
     print(f"\n{'rule':38}" + "".join(f" {size:>14}" for size, _, _ in tables) + "  verdict" + f", {first[0]}")
     for rule in sorted(first[1], key=lambda r: -first[1][r]):
         print(f"{rule:38}" + "".join(f" {seconds[rule]:14.3f}" for _, seconds, _ in tables) + f"  {first[2][rule]}")
 
 
-def clock(made: Study, only: list[str] | None = None) -> tuple[dict[str, float], dict[str, str]]:
-    """Seconds of processor time that each rule took, in the order in which the engine asks them, and what it said."""
-    seconds, said = {}, {}
+def clock(study: Study, only: list[str] | None = None) -> tuple[dict[str, float], dict[str, str]]:
+    """Return the processor seconds and the verdict of each rule, in the order of the engine."""
+    seconds, verdicts = {}, {}
     for rule in load_rules():
         if only and rule.rule_id() not in only:
             continue
         start = time.process_time()
-        (verdict,) = judge(made, [rule])
+        (verdict,) = judge(study, [rule])
         seconds[rule.rule_id()] = time.process_time() - start
-        said[rule.rule_id()] = verdict.status + (f": {verdict.reason}" if verdict.reason else "")
-    return seconds, said
+        verdicts[rule.rule_id()] = verdict.status + (f": {verdict.reason}" if verdict.reason else "")
+    return seconds, verdicts
 
 
 def study(trials: int, points: int, names: tuple[str, ...] | None = SIX, seed: int = 0) -> Study:
-    """A study of so many trials, the metrics of which have so many points each; of `names`, or all that the hook logs."""
+    """Return a study with the metrics `names`, or with all that the hook logs if None."""
     random = np.random.default_rng(seed)
-    params = [_params(random) for _ in range(trials - REPEATED)] + [GOOD] * REPEATED
+    params = [_params(random) for _ in range(trials - REPEATS)] + [GOOD] * REPEATS
     fates = random.choice(["complete", "infeasible", "stopped"], trials, p=[0.94, 0.03, 0.03])
     grid = np.linspace(STEPS / points, STEPS, points).astype(np.int64)
     columns: dict[str, list[tuple[int, Any, FloatArray]]] = {}
@@ -126,14 +125,14 @@ def study(trials: int, points: int, names: tuple[str, ...] | None = SIX, seed: i
         start = 1.6e9 + 60 * i
         logged = {k: repr(v) if isinstance(v, float) else str(v) for k, v in chosen.items()}
         runs.append(Run(f"run{i}", f"trial-{i}", "FINISHED", logged, tags, start, start + 0.05 * STEPS))
-    kept: dict[str, Points] = {}
+    curves: dict[str, Points] = {}
     while columns:
         metric, parts = columns.popitem()
         at = np.concatenate([steps for _, steps, _ in parts])
         owner = np.repeat([i for i, _, _ in parts], [len(v) for _, _, v in parts])
-        kept[metric] = Points(owner, at, np.concatenate([v for _, _, v in parts]), 1.6e9 + 60 * owner + 0.05 * at)
+        curves[metric] = Points(owner, at, np.concatenate([v for _, _, v in parts]), 1.6e9 + 60 * owner + 0.05 * at)
     spec = StudySpec(study="made", objective=Objective(metric="val/error", direction="minimize"), parameters=SPACE)
-    return assemble(Experiment("made", tuple(runs), kept), spec=spec)
+    return assemble(Experiment("made", tuple(runs), curves), spec=spec)
 
 
 def _params(random: np.random.Generator) -> dict[str, Any]:
@@ -146,7 +145,7 @@ def _params(random: np.random.Generator) -> dict[str, Any]:
 def _curves(
     chosen: Mapping[str, Any], steps: Any, fate: str, random: np.random.Generator
 ) -> tuple[dict[str, FloatArray], str]:
-    """The trial's curves by metric, and how it ended."""
+    """Return the trial's curves by metric, and its status."""
     n, at = len(steps), steps / STEPS
     off = np.log10(chosen["learning_rate"]) + (1.5 if chosen["optimizer"] == "SGD" else 2.5)  # decades above the best
     rate = chosen["learning_rate"] * np.minimum(at / 0.05, 0.5 * (1 + np.cos(np.pi * at)))
@@ -223,18 +222,18 @@ _TAGS = {
     contract.TAG_LIBRARIES: json.dumps({"torch": "2.5.0"}),
     contract.TAG_STUDY: "made",
 }  # fmt: skip
-"""What the hook notes of every run."""
+"""Facts that the hook notes for every run."""
 
 
 def _memory(kind: str) -> float:
-    """This process's resident memory, MiB: now (VmRSS) or its peak (VmHWM); NaN where the system does not tell."""
+    """Return the resident memory of this process, MiB: current (VmRSS) or peak (VmHWM); NaN if the system does not report it."""
     path = Path("/proc/self/status")
     lines = path.read_text().splitlines() if path.exists() else []
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(kind)), float("nan"))
 
 
-def _forget_peak() -> None:
-    """Let the peak start from what is in use now, without what making the study left free."""
+def _reset_peak() -> None:
+    """Return free memory to the system and reset the peak to the current use."""
     if sys.platform == "linux":
         gc.collect()
         libc = ctypes.CDLL(None)

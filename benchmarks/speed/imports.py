@@ -1,9 +1,9 @@
-"""How long a training waits for our hook to be imported, and a person for the help: medians over new processes.
+"""Measures the import time of our hook and the time of `advisor --help`: medians over new processes.
 
-python benchmarks/speed/imports.py [--times 9]
+    python benchmarks/speed/imports.py [--times 9]
 
-What Python, torch and MLflow themselves take is measured in the same processes and told apart. Time of the processor says what
-is ours; time by the clock is what is waited for where nothing else runs.
+The imports of torch and MLflow are timed separately in the same processes. Processor time is hardly affected by other load; wall time is
+the delay that a user sees on an idle machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CASES = (
     ("pass", "import advisor.contract", None),
     ("pass", "from advisor import analyze", None),
 )
-"""(imported first, timed, milliseconds that it may take)."""
+"""(statement before, timed statement, maximum milliseconds)."""
 
 
 def main() -> None:
@@ -45,21 +45,21 @@ def main() -> None:
     print(f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {times} processes each\n")
     print(f"{'what':52} {'wall ms':>8} {'cpu ms':>8} {'goal':>6}")
     for first, then, goal in CASES:
-        told = [_time(first, then) for _ in range(times)]
+        rows = [_time(first, then) for _ in range(times)]
         if first != "pass":
-            _show(first, [t[:2] for t in told], None)
-        _show(then, [t[2:] for t in told], goal)
+            _show(first, [row[:2] for row in rows], None)
+        _show(then, [row[2:] for row in rows], goal)
 
 
 def _time(first: str, then: str) -> list[float]:
-    """Milliseconds by the clock and of the processor, of what comes first, then of what is timed."""
+    """Return wall and processor milliseconds of the first statement, then of the timed one."""
     code = _TIMED.format(first=first, then=then)
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return [float(word) for line in ended.stderr.splitlines()[-2:] for word in line.split()]
 
 
-def _show(what: str, told: list[list[float]], goal: int | None) -> None:
-    wall, cpu = (statistics.median(column) for column in zip(*told, strict=True))
+def _show(what: str, rows: list[list[float]], goal: int | None) -> None:
+    wall, cpu = (statistics.median(column) for column in zip(*rows, strict=True))
     print(f"{what:52} {wall:8.0f} {cpu:8.0f} {goal or '':>6}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What logs a training's steps, ours and others', in the same loop and into stores of the same kind."""
+"""The loggers to compare, ours and others, in the same loop and with stores of the same kind."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from advisor_pytorch import TuningLogger
 from advisor_pytorch.steps.gradients import norm_of
 
 Step = Callable[[], object]
-"""One step of the training, with what logs it."""
+"""Trains and logs one step."""
 
 
 class Contestant:
-    """A way to log: `step` trains and logs one step, `settle` lets what it left to the background be done."""
+    """A logger: `step` trains and logs one step, `settle` waits for background work."""
 
     def __init__(self, name: str, step: Step, *, settle: Step = lambda: None, steps: int | None = None) -> None:
         self.name, self.step, self.settle = name, step, settle
         self.steps = steps
-        """Steps in a block, where that must be few."""
+        """Maximum steps in a block, for slow loggers."""
         self.hooks: tuple[Any, Any] = (OrderedDict(), OrderedDict())
-        """The optimizer's, before and after a step, while this one's turn is."""
+        """The optimizer's hooks before and after a step, installed during this logger's turn."""
 
     def enter(self, optimizer: torch.optim.Optimizer) -> None:
         before, after = self.hooks
@@ -38,30 +38,30 @@ class Contestant:
 
 @contextlib.contextmanager
 def contestants(training: Training, others: bool) -> Iterator[list[Contestant]]:
-    """Everyone, bare first; `others` says whether to include loggers that are not ours."""
+    """Yield all loggers, first the bare training. others: include other people's loggers."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         parameters = list(training.model.parameters())
         bare = Contestant("bare", training.step)
         norm = Contestant("the gradient norm by itself", lambda: training.step(lambda: norm_of(parameters)))
-        found = [bare, norm]
-        for name, takes_norm in (("our hook but for the norm", False), ("our hook", True)):
-            found.append(stack.enter_context(_our_hook(name, training, folder, takes_norm)))
+        listed = [bare, norm]
+        for name, takes_norm in (("our hook without the norm", False), ("our hook", True)):
+            listed.append(stack.enter_context(_our_hook(name, training, folder, takes_norm)))
         if others:
             for other in (_mlflow_async, _lightning, _transformers):
                 try:
-                    found.append(stack.enter_context(other(training, folder)))
+                    listed.append(stack.enter_context(other(training, folder)))
                 except ImportError as missing:
                     print(f"{other.__name__[1:]}: not measured, {missing}")
-        yield found
+        yield listed
 
 
 @contextlib.contextmanager
 def _our_hook(name: str, training: Training, folder: Path, takes_norm: bool) -> Iterator[Contestant]:
     optimizer = cast(Any, training.optimizer)
     hooks = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
-    found = Contestant(name, lambda: None)
-    found.enter(optimizer)
+    contestant = Contestant(name, lambda: None)
+    contestant.enter(optimizer)
     with TuningLogger(
         training.model,
         optimizer,
@@ -81,14 +81,14 @@ def _our_hook(name: str, training: Training, folder: Path, takes_norm: bool) -> 
             next(batches)
             log.step(training.step())
 
-        found.step = step
-        begun = time.monotonic()  # the store's process starts up meanwhile: a cost of a run, not of a step
+        contestant.step = step
+        begun = time.monotonic()  # wait for the shipper to start: a cost of a run, not of a step
         while log.run_id is None and time.monotonic() - begun < 120:
             step()
             time.sleep(0.1)
         optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks = hooks
-        yield found
-        found.enter(optimizer)
+        yield contestant
+        contestant.enter(optimizer)
 
 
 def _endless() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -98,7 +98,7 @@ def _endless() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def _three_metrics(training: Training) -> dict[str, float]:
-    """As people log them: the loss as a number, which waits for the device."""
+    """Train a step and return its metrics as people log them; `item` waits for the device."""
     loss = training.step().item()
     return {"train/loss": loss, "train/learning_rate": training.optimizer.param_groups[0]["lr"], "train/epoch": 0.0}
 
@@ -119,7 +119,7 @@ def _mlflow_async(training: Training, folder: Path) -> Iterator[Contestant]:
 
 @contextlib.contextmanager
 def _active_run(folder: Path) -> Iterator[None]:
-    """MLflow's one active run, which who comes second shares. One store for all three, since it is one address for a process."""
+    """Start MLflow's active run, or share the one that exists; a process has only one tracking URI and one active run."""
     import mlflow
 
     if mlflow.active_run() is not None:

@@ -1,11 +1,10 @@
-"""What `advisor survey` takes in processes of this machine and on a Ray cluster, and whether the files are the same.
+"""Measures `advisor survey` in local processes and on a Ray cluster, and compares the files.
 
     python benchmarks/speed/many_experiments.py        60 experiments of 12 runs x 6 metrics x 500 points, 2 at a time
     python benchmarks/speed/many_experiments.py --experiments 300 --jobs 8 --rounds 3
 
-The runs are those of `engine.py`. Each analysis is a process of its own and keeps nothing for the next. The cluster has as many
-processors as there are jobs, on this machine, and is there already, as a user's is. Both take turns, for what else the machine
-does changes what is measured.
+The runs are those of `engine.py`. Each analysis is a separate process without a cache. The cluster has as many processors as there are
+jobs, runs on this machine and is started before the measurement. Both ways alternate, so that other load affects them equally.
 """
 
 from __future__ import annotations
@@ -40,20 +39,20 @@ def main() -> None:
         for number in range(options.experiments):
             write(folder / "many.db", RUNS * number, RUNS, f"study {number}")
         ways = {"processes": (), "ray": ("--on", "ray", "--ray-address", address)}
-        took = {way: [0.0] * options.rounds for way in ways}
+        durations = {way: [0.0] * options.rounds for way in ways}
         for turn in range(options.rounds):
             for way, more in ways.items():
-                took[way][turn] = _analyze(folder, folder / way, options.jobs, more)
+                durations[way][turn] = _analyze(folder, folder / way, options.jobs, more)
         same = _contents(folder / "processes") == _contents(folder / "ray")
-    print(f"{'':10} {'median s':>9} {'least s':>8} {'most s':>8}")
-    for way, seconds in took.items():
+    print(f"{'':10} {'median s':>9} {'min s':>8} {'max s':>8}")
+    for way, seconds in durations.items():
         print(f"{way:10} {median(seconds):9.1f} {min(seconds):8.1f} {max(seconds):8.1f}")
     print(f"\nThe files are {'the same' if same else 'NOT the same'}; the load is {os.getloadavg()[0]:.0f}.")
 
 
 @contextmanager
 def _cluster(processors: int) -> Iterator[str]:
-    """The address of a new cluster on this machine."""
+    """Start a cluster on this machine and yield its address."""
     from ray import cluster_utils
 
     cluster: Any = cluster_utils.Cluster(
@@ -66,7 +65,7 @@ def _cluster(processors: int) -> Iterator[str]:
 
 
 def _analyze(folder: Path, out: Path, jobs: int, more: Sequence[str]) -> float:
-    """The seconds of the command."""
+    """Return the seconds of the command."""
     store = f"sqlite:///{folder / 'many.db'}"
     words = ["survey", "study *", "--tracking-uri", store, "--out", str(out), "--jobs", str(jobs), "-q", *more]
     began = time.perf_counter()

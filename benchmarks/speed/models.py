@@ -1,4 +1,4 @@
-"""The networks that the cost of logging is measured on."""
+"""The networks on which the cost of logging is measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812 - as everybody calls it
 
 @dataclass
 class Training:
-    """A model that learns noise with AdamW: what a step costs does not depend on what is learnt."""
+    """A model that learns noise with AdamW: the cost of a step does not depend on the data."""
 
     model: nn.Module
     loss: Callable[[], torch.Tensor]
@@ -42,7 +42,7 @@ def perceptron(device: torch.device, width: int, layers: int = 6, batch_size: in
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, each normalised before and added to what came in."""
+    """Attention and a perceptron, each a residual branch with normalisation before it."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Block(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """GPT-2's smallest: 124 million parameters with the defaults."""
+    """The smallest GPT-2, with 124 million parameters."""
 
     def __init__(
         self, vocabulary: int = 50257, length: int = 1024, width: int = 768, layers: int = 12, heads: int = 12
@@ -89,7 +89,7 @@ def gpt2(device: torch.device, batch_size: int = 8, length: int = 1024) -> Train
 
 
 class Bottleneck(nn.Module):
-    """Three convolutions around a shortcut."""
+    """A residual branch of three convolutions, with a shortcut."""
 
     def __init__(self, before: int, width: int, stride: int) -> None:
         super().__init__()

@@ -1,19 +1,19 @@
-"""What the hook costs, beside what others cost: host time that each adds to a training step.
+"""Measures the host time that our hook and other loggers add to a training step.
 
     python benchmarks/speed/overhead.py --threads 1
     python benchmarks/speed/overhead.py --device cuda
     python benchmarks/speed/overhead.py --models gpt2,resnet50
-    python benchmarks/speed/overhead.py --threads 1 --cpu-time  # on a machine that others use, too
+    python benchmarks/speed/overhead.py --threads 1 --cpu-time  # on a shared machine
 
-All train the same model with the same optimizer in the same loop, in turns: a block of bare steps, then a block of logged ones, and
-so on through all loggers, so that what else the machine does falls on all alike. Each logged block is compared with the bare one
-before it: the table shows the medians of the differences and their middle halves. What a logger does in the background within its
-blocks counts. What it leaves behind them is waited for, and does not count: in its favour, and hardly ever ours, whose blocks are
-long enough for its writer thread to have its turns. A CUDA device is waited for at the end of a block, never within one.
+All loggers train the same model with the same optimizer in the same loop. They take turns, each with a block of bare steps and a block
+of logged steps, so that other load affects all alike. Each logged block is compared with the bare block before it; the table shows the
+median and the middle half of the differences. Background work of a logger counts while its block runs. Work left over at the end of a
+block is awaited but not counted, which favours loggers with much background work; our blocks are long enough for our writer thread to
+keep up. A CUDA device is synchronised at the end of a block, never within one.
 
-Ours is with everything on: loss, gradient norm, learning rate, step time, waiting for data, computing time, examples per second.
-Its cost is also shown without the gradient norm, the one part that grows with the model. The others log three metrics at every
-step. The stores are SQLite databases. On a GPU a whole run is made, too, in which waiting for the device is an error.
+Our hook logs everything: loss, gradient norm, learning rate, step time, data wait, compute time and examples per second. Its cost is
+also shown without the gradient norm, the only part that grows with the model. The other loggers log three metrics at every step. The
+stores are SQLite databases. On a GPU the script also makes a whole run in which synchronising with the device is an error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEAD = f"{'':<34}{'bare step':>12}{'added':>13}{'share':>10}    middle half"
 
 
 def timed_us(contestant: Contestant, training: Training, steps: int, clock: Clock) -> float:
-    """Microseconds a step in one block, the device's work included."""
+    """Return microseconds a step in one block, including the device's work."""
     contestant.enter(training.optimizer)
     wait(training.device)
     begun = clock()
@@ -58,7 +58,6 @@ def wait(device: torch.device) -> None:
 
 
 def measure(name: str, device: torch.device, pairs: int, block_s: float, others: bool, clock: Clock) -> None:
-    """Print one model's table."""
     training = MODELS[name](device)
     for _ in range(5):
         training.step()
@@ -91,7 +90,7 @@ def show(name: str, both: list[tuple[float, float]]) -> None:
 
 
 def find_synchronisations(device: torch.device, model: str) -> None:
-    """A whole run in which waiting for the device is an error."""
+    """Make a whole run in which synchronising with the device is an error."""
     print("\nsynchronisations with the device in a whole run of our hook: ", end="")
     if device.type != "cuda":
         print("not measured, no GPU")
@@ -107,7 +106,7 @@ def find_synchronisations(device: torch.device, model: str) -> None:
         try:
             for _ in log.batches([torch.zeros(8, device=device)] * 50):
                 parameters = training.model.parameters()
-                log.step(training.step(lambda given=parameters: torch.nn.utils.clip_grad_norm_(given, 1.0)))  # type: ignore[misc]
+                log.step(training.step(lambda weights=parameters: torch.nn.utils.clip_grad_norm_(weights, 1.0)))  # type: ignore[misc]
                 log.evaluate({"val/loss": torch.ones((), device=device)})
             log.close()
         finally:
@@ -116,14 +115,14 @@ def find_synchronisations(device: torch.device, model: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Cost of logging per training step.")
+    parser = argparse.ArgumentParser(description="Measure the cost of logging per training step.")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--models", help=f"some of {','.join(MODELS)}; all on a GPU, the first three elsewhere")
-    parser.add_argument("--pairs", type=int, default=30, help="pairs of blocks of each logger")
-    parser.add_argument("--block", type=float, default=0.4, help="seconds of a block")
+    parser.add_argument("--pairs", type=int, default=30, help="pairs of blocks for each logger")
+    parser.add_argument("--block", type=float, default=0.4, help="seconds per block")
     parser.add_argument("--threads", type=int, default=None, help="CPU threads of PyTorch")
-    parser.add_argument("--cpu-time", action="store_true", help="of this process in place of the time on the wall")
-    parser.add_argument("--ours-only", action="store_true", help="leave out other people's loggers")
+    parser.add_argument("--cpu-time", action="store_true", help="measure CPU time of this process instead of wall time")
+    parser.add_argument("--ours-only", action="store_true", help="measure only our hook")
     args = parser.parse_args()
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     if args.threads:
@@ -132,7 +131,7 @@ def main() -> None:
     device = torch.device(args.device)
     on_gpu = device.type == "cuda"
     name = torch.cuda.get_device_name(device) if on_gpu else platform.processor() or platform.machine()
-    what = "CPU time of this process" if args.cpu_time else "time on the wall"
+    what = "CPU time of this process" if args.cpu_time else "wall time"
     print(f"{name} ({device}), PyTorch {torch.__version__}, {torch.get_num_threads()} CPU threads; " + what)
     names = args.models.split(",") if args.models else list(MODELS) if on_gpu else list(MODELS)[:3]
     for model in names:

@@ -1,8 +1,8 @@
-"""How long reading one experiment takes: by our SQL, through a tracking server, and by MLflow's client in a plain loop.
+"""Measures the time to read one experiment with our SQL, through a tracking server, and with a plain loop over MLflow's client.
 
-python benchmarks/speed/reading.py [--runs 1000] [--metrics 6] [--points 500]
+    python benchmarks/speed/reading.py [--runs 1000] [--metrics 6] [--points 500]
 
-The slow ways are measured on some of the runs and scaled to all, which flatters the plain loop on SQLite: its cost grows faster
+The slow ways are measured on a few runs and scaled to all of them. That flatters the plain loop on SQLite, whose cost grows faster
 than the number of runs.
 """
 
@@ -37,7 +37,7 @@ from advisor.tracking.stores import sqlite_columns
 from advisor.tracking.stores.client import quiet_mlflow
 from advisor.tracking.stores.reading import read_experiment
 
-SOME = 20
+SAMPLE_RUNS = 20
 """Runs on which the slow ways are measured."""
 TABLES = ("experiments", "runs", "params", "tags", "metrics", "latest_metrics")
 
@@ -59,14 +59,14 @@ def main() -> None:
             base, ours = timed(lambda: read_experiment("all", tracking_uri=uri))
             assert sum(len(p.steps) for p in ours.points.values()) == rows
             show("advisor, SQLite by SQL", base, base)
-            beside(uri, rows_of)
+            compare_with_select(uri, rows_of)
         if importlib.util.find_spec("adbc_driver_sqlite") is None:
             print('SQLite by columns: not measured, it needs: pip install "tuning-advisor[fast]"')
         else:
             seconds, _ = timed(lambda: read_experiment("all", tracking_uri=uri))
             show("advisor, SQLite by columns", seconds, base)
-            beside(uri, columns_of)
-        some = min(SOME, size.runs)
+            compare_with_select(uri, columns_of)
+        some = min(SAMPLE_RUNS, size.runs)
         seconds, _ = timed(lambda: plain_loop(uri, some))
         show(f"MLflow's client, SQLite ({some} runs, scaled)", seconds * size.runs / some, base)
         databases(folder, size.runs, rows, base)
@@ -74,7 +74,7 @@ def main() -> None:
             print("tracking server: not measured, it needs: pip install mlflow")
         else:
             with server(uri) as address:
-                one_of = max(1, size.runs // SOME)
+                one_of = max(1, size.runs // SAMPLE_RUNS)
                 names = "tags.part = '0'"
                 seconds, read = timed(lambda: read_experiment("all", tracking_uri=address, filter=names))
                 show(f"advisor, server ({len(read.runs)} runs, scaled)", seconds * size.runs / len(read.runs), base)
@@ -86,8 +86,8 @@ def main() -> None:
 
 
 def databases(folder: str, runs: int, rows: int, base: float) -> None:
-    """Print the rows of the database servers, filled with what is in the folder."""
-    some = min(SOME, runs)
+    """Print the rows of the database servers, which get a copy of the SQLite store in the folder."""
+    some = min(SAMPLE_RUNS, runs)
     for name, missing, served in SERVERS:
         if reason := missing():
             print(f"{name}: not measured, it needs {reason}")
@@ -100,7 +100,7 @@ def databases(folder: str, runs: int, rows: int, base: float) -> None:
             show(f"MLflow's client, {name} ({some} runs, scaled)", slow * runs / some, base)
             print(f"{'':42} {slow * runs / some / seconds:.0f} times ours")
             if name == "PostgreSQL":
-                times, ratio = beside_copy(database)
+                times, ratio = compare_with_copy(database)
                 print(f"{'':42} ours {times[0]:.2f} s, the server's own bare COPY {times[1]:.2f} s, {ratio:.2f} times")
 
 
@@ -116,7 +116,7 @@ def timed(what: Callable[[], Any]) -> tuple[float, Any]:
 
 @contextmanager
 def by_rows() -> Iterator[None]:
-    """Read as if the driver that reads by columns were not installed."""
+    """Read by rows, as if the driver that reads by columns were not installed."""
     is_installed = sqlite_columns.is_installed
     sqlite_columns.is_installed = lambda: False
     try:
@@ -129,14 +129,14 @@ SELECT = "SELECT run_uuid, key, step, value, timestamp FROM metrics"
 
 
 def rows_of(path: str) -> None:
-    """A bare SELECT of all points into NumPy."""
+    """Read all points into NumPy with a bare SELECT."""
     dtype = [("run", "S32"), ("metric", "S64"), ("step", "i8"), ("value", "f8"), ("time", "i8")]
     with closing(sqlite3.connect(path)) as connection:
         np.fromiter(connection.execute(SELECT), dtype=dtype)
 
 
 def columns_of(path: str) -> None:
-    """A bare SELECT of all points into Arrow columns."""
+    """Read all points into Arrow columns with a bare SELECT."""
     from adbc_driver_sqlite import dbapi
 
     with dbapi.connect(path) as connection, connection.cursor() as cursor:
@@ -145,8 +145,8 @@ def columns_of(path: str) -> None:
         cursor.fetch_arrow_table()
 
 
-def beside(uri: str, select: Callable[[str], None]) -> None:
-    """Print the processor time of our reading and of a bare SELECT by the same driver; medians of three."""
+def compare_with_select(uri: str, select: Callable[[str], None]) -> None:
+    """Print the processor time of our reading and of a bare SELECT with the same driver; medians of three."""
     rows = []
     for _ in range(3):
         began = processor_s()
@@ -160,13 +160,13 @@ def beside(uri: str, select: Callable[[str], None]) -> None:
 
 
 def processor_s() -> float:
-    """Processor time of this process and of its children that have ended."""
+    """Return the processor time of this process and of its finished children."""
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(u.ru_utime + u.ru_stime for u in usage)
 
 
-def beside_copy(uri: str) -> tuple[tuple[float, float], float]:
-    """(seconds of our reading, of the server when one connection copies the rows to nowhere), and times; medians of three."""
+def compare_with_copy(uri: str) -> tuple[tuple[float, float], float]:
+    """Return ((seconds of our reading, seconds of a server-side COPY to /dev/null), ratio); medians of three."""
     import psycopg
 
     rows = []
@@ -180,10 +180,10 @@ def beside_copy(uri: str) -> tuple[tuple[float, float], float]:
 
 
 def fill(uri: str, runs: int, metrics: int, points: int) -> None:
-    """Noisy curves, the same at every call."""
+    """Write noisy curves, the same at every call."""
     noise = np.random.default_rng(0)
     steps = np.arange(points, dtype=np.int64)
-    one_of = max(1, runs // SOME)
+    one_of = max(1, runs // SAMPLE_RUNS)
 
     def new_runs() -> Iterator[NewRun]:
         for i in range(runs):
@@ -204,20 +204,20 @@ def fill(uri: str, runs: int, metrics: int, points: int) -> None:
 
 
 def plain_loop(uri: str, runs: int) -> int:
-    """What people write: every history of every run, one after the other."""
+    """Read every history of every run in turn, as people's own scripts do; return the number of points."""
     with quiet_mlflow():
         from mlflow import MlflowClient
 
         client = MlflowClient(uri)
         experiment = client.get_experiment_by_name("all")
         assert experiment is not None
-        found = client.search_runs([experiment.experiment_id], max_results=runs)
-        return sum(len(client.get_metric_history(r.info.run_id, key)) for r in found for key in r.data.metrics)
+        listed = client.search_runs([experiment.experiment_id], max_results=runs)
+        return sum(len(client.get_metric_history(r.info.run_id, key)) for r in listed for key in r.data.metrics)
 
 
 @contextmanager
 def postgresql(path: str) -> Iterator[str]:
-    """A PostgreSQL server of its own with the rows of the SQLite file at `path`: its tracking URI."""
+    """Start a PostgreSQL server with the rows of the SQLite file at `path` and yield its tracking URI."""
     import psycopg
 
     database = Postgres()
@@ -245,7 +245,7 @@ def postgresql(path: str) -> Iterator[str]:
 
 @contextmanager
 def mariadb(path: str) -> Iterator[str]:
-    """As `postgresql`, a MariaDB server."""
+    """As `postgresql`, with a MariaDB server."""
     import sqlalchemy
 
     database = MariaDB()
@@ -262,8 +262,8 @@ def mariadb(path: str) -> Iterator[str]:
                 rows = old.execute(f"SELECT * FROM {table}")
                 names = ", ".join(f"`{column[0]}`" for column in rows.description)
                 places = ", ".join(["%s"] * len(rows.description))
-                while some := rows.fetchmany(20_000):
-                    new.exec_driver_sql(f"INSERT INTO {table} ({names}) VALUES ({places})", some)
+                while batch := rows.fetchmany(20_000):
+                    new.exec_driver_sql(f"INSERT INTO {table} ({names}) VALUES ({places})", batch)
         with engine.connect() as new:
             new.exec_driver_sql(f"ANALYZE TABLE {', '.join(TABLES)}").close()
         yield database.uri
@@ -272,9 +272,9 @@ def mariadb(path: str) -> Iterator[str]:
 
 
 def lacks(server: object, programs: str, driver: str, extra: str) -> str:
-    """What a database's measurement needs, where something of it is not there."""
-    there = server is not None and importlib.util.find_spec(driver) is not None
-    return "" if there else f"{programs} and: pip install 'tuning-advisor[{extra}]'"
+    """Return what must be installed to measure a database; empty if nothing is missing."""
+    installed = server is not None and importlib.util.find_spec(driver) is not None
+    return "" if installed else f"{programs} and: pip install 'tuning-advisor[{extra}]'"
 
 
 SERVERS: tuple[tuple[str, Callable[[], str], Callable[[str], AbstractContextManager[str]]], ...] = (

@@ -1,10 +1,10 @@
-"""How long reading an experiment through a tracking server takes with sidecars, without them, and by MLflow's client in a loop.
+"""Measures the time to read an experiment through a tracking server with sidecars, without them, and with MLflow's client.
 
     python benchmarks/speed/reading_sidecars.py [--runs 100] [--metrics 6] [--steps 500]
 
-The runs are delivered by the hook's own shipper to a real `mlflow server` on SQLite, which serves their artifacts, too. Both ways
-are taken in turns, three times, and the quicker of each is shown; the loop reads some of the runs once and is scaled. Up to 500
-steps all give the same points; beyond, the store has windows.
+The hook's shipper delivers the runs to a real `mlflow server` on SQLite, which also serves their artifacts. Both ways alternate three
+times, and the fastest time of each is shown; the client reads some of the runs once, and its time is scaled. Up to 500 steps all ways
+read the same points; beyond that, the store holds windows of steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mlflow import MlflowClient
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "reliability"))
 from fault_servers import TrackingServer
-from reading import SOME, plain_loop
+from reading import SAMPLE_RUNS, plain_loop
 
 from advisor import contract
 from advisor.tracking.points import cache
@@ -52,7 +52,7 @@ def fill(uri: str, folder: Path, runs: int, metrics: int, steps: int) -> None:
 
 
 def seconds(uri: str) -> tuple[float, int]:
-    """Time of reading the whole experiment, and how many points came."""
+    """Return the seconds to read the whole experiment, and the number of points."""
     begun = time.perf_counter()
     read = read_experiment("all", tracking_uri=uri)
     assert not read.warnings
@@ -81,7 +81,7 @@ def main() -> None:
             run.info.run_id: run.data.tags[contract.TAG_SIDECAR]
             for run in client.search_runs([experiment.experiment_id], max_results=size.runs)
         }
-        best: dict[str, tuple[float, int]] = {}
+        fastest: dict[str, tuple[float, int]] = {}
         for _ in range(3):
             for way in ("with sidecars", "without"):
                 for run_id, tag in tags.items():
@@ -89,15 +89,15 @@ def main() -> None:
                         client.delete_tag(run_id, contract.TAG_SIDECAR)
                     else:
                         client.set_tag(run_id, contract.TAG_SIDECAR, tag)
-                took = seconds(server.uri)
-                best[way] = min(best.get(way, took), took)
-        some = min(SOME, size.runs)
+                measured = seconds(server.uri)
+                fastest[way] = min(fastest.get(way, measured), measured)
+        some = min(SAMPLE_RUNS, size.runs)
         begun = time.perf_counter()
         points = plain_loop(server.uri, some)
         scaled = size.runs / some
-        best[f"client ({some} runs)"] = ((time.perf_counter() - begun) * scaled, round(points * scaled))
-        for way, (took_s, points) in best.items():
-            print(f"{way:20}{took_s:>8.2f}{points:>12,}")
+        fastest[f"client ({some} runs)"] = ((time.perf_counter() - begun) * scaled, round(points * scaled))
+        for way, (duration, points) in fastest.items():
+            print(f"{way:20}{duration:>8.2f}{points:>12,}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""How large a report is, how long it takes to make, and when it has settled in a browser.
+"""Measures the size of a report, the time to make it, and the time until a browser has painted it.
 
     python benchmarks/speed/report.py                         200, 1,000 and 5,000 trials, every rule
-    python benchmarks/speed/report.py --trials 200 --keep out keeps the pages
+    python benchmarks/speed/report.py --trials 200 --keep out keep the pages
 
-The studies are those of `engine.py`: trials x 6 curves x 500 points. Settled is the time from the navigation until the page was
-painted after its load event; everything open, until it was painted with all details opened. Medians of five; needs Playwright and
-a Chromium.
+The studies are those of `engine.py`: trials x 6 curves x 500 points. "Settled" is the time from the navigation to the first paint after
+the load event; "all open" is the time to paint after opening all details. Times are medians of five. Needs Playwright and Chromium.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from advisor.report import Report, build_report
 TRIALS = (200, 1000, 5000)
 LOADS = 5
 BUDGETS = {200: (300_000, 0.5), 5000: (3_000_000, 1.5)}
-"""Bytes and seconds that a page may take."""
+"""{trials: (maximum bytes, maximum seconds)}."""
 
 PAINTED = (
     "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() / 1000))))"
@@ -40,10 +39,9 @@ OPEN_ALL = "document.querySelectorAll('details').forEach(box => { box.open = tru
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, nargs="*", default=TRIALS)
-    parser.add_argument("--keep", type=Path, help="folder to keep the pages in")
+    parser.add_argument("--keep", type=Path, help="folder for the pages")
     options = parser.parse_args()
     browser = _browser()
     folder = options.keep or Path(tempfile.mkdtemp())
@@ -71,10 +69,10 @@ def main() -> None:
 
 
 def _analysed(trials: int) -> Report:
-    made, rules = study(trials, 500), load_rules()
-    verdicts = judge(made, rules)
-    following = plan(made, verdicts)
-    return build_report(made, verdicts, following.specs, following.deferred, rules=rules)
+    synthetic, rules = study(trials, 500), load_rules()
+    verdicts = judge(synthetic, rules)
+    following = plan(synthetic, verdicts)
+    return build_report(synthetic, verdicts, following.specs, following.deferred, rules=rules)
 
 
 def _drawn(report: Report) -> tuple[str, float]:
@@ -95,7 +93,7 @@ def _browser() -> Any:
 
 
 def _settled(browser: Any, path: Path) -> tuple[int, float, float]:
-    """(elements, seconds until painted, seconds from opening everything until painted)."""
+    """Return (elements, seconds until painted, seconds from opening all details until painted)."""
     times, opened, elements = [], [], 0
     for _ in range(LOADS):
         context = browser.new_context(viewport={"width": 1200, "height": 900})
@@ -113,5 +111,5 @@ def _settled(browser: Any, path: Path) -> tuple[int, float, float]:
 if __name__ == "__main__":
     main()
     sys.stdout.flush()
-    # Playwright's own threads would outlive the script.
+    # Playwright's threads would keep the process alive.
     os._exit(0)

@@ -1,1 +1,1 @@
-"""Small real trainings with one cause each switched on and off: recorded studies whose labels are what was switched."""
+"""Recorded studies: small real trainings, each with one cause switched on or off, which determines the labels."""

@@ -1,8 +1,8 @@
-"""The recorded studies: what was switched on in each, and which rules that makes right or wrong to fire.
+"""The recorded studies: the cause that is switched on in each, and the rules that should or should not fire.
 
-A label is what was switched, never what a rule said. Every cause stands beside `healthy` studies of the same tasks, on which no
-rule of `QUIET` may fire; and a rule about a fact, such as shuffling, may fire on no study in which that fact was left alone
-(`_NOT_SWITCHED`). Where a cause needs a task to show, as overfitting does, its study has a twin that differs in the cause alone.
+Labels follow from the cause, never from the verdict of a rule. No rule of `QUIET` may fire on the `healthy` studies of the same tasks.
+A rule about a fact, such as shuffling, may not fire on any study that leaves this fact unchanged (`_NOT_SWITCHED`). If a cause shows
+only on a special task, as overfitting does, its study has a twin that differs only in the cause.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from recordings.training import Training
 
 @dataclass(frozen=True)
 class Label:
-    """A rule that must fire on a study, or must not."""
+    """A rule that must, or must not, fire on a study."""
 
     rule: str
     fires: bool = True
@@ -32,13 +32,13 @@ class RecordedStudy:
 
     name: str
     cause: str
-    """What was switched, in a sentence."""
+    """What was switched on, in a sentence."""
     training: Training
     space: Mapping[str, Parameter]
     labels: tuple[Label, ...]
     trials: int = 12
     fixed: tuple[Mapping[str, float | int | str], ...] = field(default=())
-    """The trials' hyperparameters where they are listed instead of drawn."""
+    """The trials' hyperparameters, if they are listed instead of drawn."""
 
 
 def _log(low: float, high: float) -> Parameter:
@@ -50,9 +50,9 @@ def _linear(low: float, high: float) -> Parameter:
 
 
 SPACE = {"learning_rate": _log(0.01, 1.5), "momentum": _linear(0.6, 0.98), "weight_decay": _log(1e-6, 3e-3)}
-"""Its fastest corner does not train: for causes that show all the same."""
+"""The corner with the highest rates diverges: for causes that show nevertheless."""
 TAME = {"learning_rate": _log(0.005, 0.5), "momentum": _linear(0.5, 0.9), "weight_decay": _log(1e-6, 3e-3)}
-"""All of it trains, and the best lies inside."""
+"""All settings train, and the best lies inside."""
 ADAM = {"learning_rate": _log(3e-4, 0.05), "beta1": _linear(0.7, 0.95), "weight_decay": _log(1e-4, 0.1)}
 MLP = Training()
 CNN = Training(task="digits-cnn", learning_rate=0.1, norm="none")
@@ -108,7 +108,7 @@ _NOT_SWITCHED: Mapping[str, Callable[[RecordedStudy], bool]] = {
     "ckpt-best-lost": lambda s: s.training.keep == "best",
     "multi-host": lambda _: True,
 }
-"""Rules that can only be right where something was switched on that a study's own settings show."""
+"""Rules that may fire only if a setting of the study departs from the default; the functions tell whether it does not."""
 
 
 def _on(*rules: Label | str) -> tuple[Label, ...]:
@@ -130,20 +130,20 @@ def _seeds(*settings: Mapping[str, float | int | str], times: int) -> tuple[Mapp
 
 
 def studies() -> list[RecordedStudy]:
-    """All studies to record, with the labels of what each left alone."""
-    made = [*_healthy(), *_space(), *_curves(), *_stability(), *_steps(), *_batch(), *_pipeline(), *_decision()]
-    return [replace(study, labels=(*study.labels, *_left_alone(study))) for study in made]
+    """Return all studies to record, each with negative labels for the facts that it leaves unchanged."""
+    listed = [*_healthy(), *_space(), *_curves(), *_stability(), *_steps(), *_batch(), *_pipeline(), *_decision()]
+    return [replace(study, labels=(*study.labels, *_unchanged(study))) for study in listed]
 
 
-def _left_alone(study: RecordedStudy) -> tuple[Label, ...]:
-    said = {label.rule for label in study.labels}
-    return _off(*(rule for rule, holds in _NOT_SWITCHED.items() if rule not in said and holds(study)))
+def _unchanged(study: RecordedStudy) -> tuple[Label, ...]:
+    labelled = {label.rule for label in study.labels}
+    return _off(*(rule for rule, holds in _NOT_SWITCHED.items() if rule not in labelled and holds(study)))
 
 
 def _healthy() -> list[RecordedStudy]:
     nothing = "nothing was switched on"
     cnn = {"learning_rate": _log(0.002, 0.4), "dropout": _linear(0, 0.3), "weight_decay": _log(1e-6, 3e-3)}
-    # The transformers' best learning rate is about the highest of their range: no label says that it lies inside.
+    # The transformers' best learning rate is near the upper end of their range, so no label says that it lies inside.
     return [
         RecordedStudy("healthy-digits-mlp", nothing, MLP, TAME, _off(*QUIET, "space-boundary")),
         RecordedStudy("healthy-digits-cnn", nothing, CNN, cnn, _off(*QUIET, "space-boundary")),
@@ -191,7 +191,7 @@ def _space() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "decay-range-high",
-            "weight decays of which even the least is far too strong",
+            "even the lowest weight decay is far too strong",
             replace(MLP, objective="val/loss"),
             {"learning_rate": _log(0.05, 0.3), "weight_decay": _log(0.02, 0.5)},
             (Label("space-boundary", subject="weight_decay", side="low"),),
@@ -232,7 +232,7 @@ def _space() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "lr-times-momentum",
-            "a plain rate and a momentum that make up for each other",
+            "a learning rate and a momentum that compensate each other",
             MLP,
             {
                 "learning_rate": _log(1e-3, 1.0),
@@ -243,7 +243,7 @@ def _space() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "six-trials-four-dimensions",
-            "six trials of four hyperparameters, each over all that one could think of",
+            "six trials of four hyperparameters with extremely wide ranges",
             replace(MLP, objective="val/loss"),
             {
                 "learning_rate": _log(1e-5, 10.0),
@@ -270,7 +270,7 @@ def _space() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "optimizers-unequal",
-            "two optimizers, one of them with learning rates that are all too low",
+            "two optimizers; all learning rates are too low for one of them",
             MLP,
             {
                 "optimizer": Parameter(role="scientific", type="categorical", choices=("sgd", "adam")),
@@ -281,7 +281,7 @@ def _space() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "widths-unequal",
-            "two widths, one of them only tried with learning rates that are too low",
+            "two widths; one was tried only with learning rates that are too low",
             MLP,
             {
                 "width": Parameter(role="scientific", type="categorical", choices=(32, 64)),
@@ -295,7 +295,7 @@ def _space() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "widths-equal",
-            "two widths, tuned alike",
+            "two widths, tuned equally well",
             MLP,
             {"width": Parameter(role="scientific", type="categorical", choices=(32, 64)), **TAME},
             _off("unfair-comparison"),
@@ -307,7 +307,7 @@ def _space() -> list[RecordedStudy]:
 NOISY = Training(
     n_train=300, n_valid=800, wrong_labels=0.2, width=128, dropout=0.0, objective="val/loss", weight_decay=0.0
 )
-"""A task that overfits unless something keeps it from it."""
+"""A task that overfits without a regulariser."""
 NOISY_RATES = {"learning_rate": _log(0.005, 0.05)}
 
 
@@ -318,7 +318,7 @@ def _curves() -> list[RecordedStudy]:
     return [
         RecordedStudy(
             "no-regulariser-mlp",
-            "300 examples, a fifth of the labels wrong, and nothing that keeps a network from learning them by heart",
+            "300 examples, a fifth of the labels wrong, and no regulariser",
             NOISY,
             NOISY_RATES,
             _on("curve-overfitting"),
@@ -340,14 +340,14 @@ def _curves() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "crippled-winner",
-            "a network that learns 300 examples by heart at any learning rate but the far too low ones",
+            "a network that memorises 300 examples unless the learning rate is far too low",
             replace(NOISY, max_train_steps=300),
             {"learning_rate": _log(5e-4, 0.3)},
             _on(Label("curve-best-is-regularised-by-accident", accept=("curve-overfitting",))),
         ),
         RecordedStudy(
             "validation-tiny",
-            "forty examples to validate on, and a constant high rate",
+            "forty validation examples and a constant high learning rate",
             tiny,
             rates,
             _on(
@@ -356,14 +356,14 @@ def _curves() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "steps-few-mlp",
-            "an eighth of the steps it takes, at a constant rate",
+            "an eighth of the necessary steps, at a constant learning rate",
             Training(max_train_steps=50, evaluate_every=2, schedule="constant", objective="val/loss"),
             {"learning_rate": _log(0.003, 0.03)},
             _on("curve-still-improving", "step-position"),
         ),
         RecordedStudy(
             "steps-few-walk",
-            "a fifth of the steps it takes, at a constant rate",
+            "a fifth of the necessary steps, at a constant learning rate",
             Training(
                 task="walk",
                 optimizer="adam",
@@ -384,7 +384,7 @@ def _curves() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "steps-many-mlp",
-            "ten times the steps it takes, at a constant rate",
+            "ten times the necessary steps, at a constant learning rate",
             Training(
                 schedule="constant",
                 max_train_steps=1500,
@@ -401,14 +401,14 @@ def _curves() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "labels-drift",
-            "ever more wrong labels in the batches, as from a broken loader",
+            "the share of wrong labels in the batches grows, as with a broken loader",
             Training(drifting_labels=True),
             SPACE,
             _on("curve-train-loss-rises"),
         ),
         RecordedStudy(
             "shuffle-off",
-            "the loader gives examples that are sorted by class, in that order",
+            "the loader returns the examples sorted by class",
             Training(
                 shuffle=False,
                 sorted_by_class=True,
@@ -425,7 +425,7 @@ def _curves() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "train-test-overlap",
-            "the validation examples are trained on as well, once an epoch, at its beginning",
+            "the validation examples are also trained on, at the start of each epoch",
             Training(
                 shuffle=False,
                 overlap=True,
@@ -481,7 +481,7 @@ def _stability() -> list[RecordedStudy]:
     return [
         RecordedStudy(
             "post-norm",
-            "eight blocks that normalise after their branches, and no warmup",
+            "eight blocks with normalisation after the residual branch, and no warmup",
             post,
             {"learning_rate": _log(0.02, 1.0)},
             _on(Label("stability-early", accept=edge), Label("residual-norm", accept=("stability-early", *edge))),
@@ -489,7 +489,7 @@ def _stability() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "pre-norm",
-            "the same, but they normalise before their branches, there is a warmup, and the learning rates are lower",
+            "the same with normalisation before the residual branch, a warmup and lower learning rates",
             replace(post, norm="pre", warmup_steps=20),
             {"learning_rate": _log(0.003, 0.05)},
             _off("stability-early", "stability-edge", "stability-mid", "residual-norm"),
@@ -504,7 +504,7 @@ def _stability() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "warmup",
-            "the same with a warmup over a tenth of the training, at rates that it bears",
+            "the same with a warmup over a tenth of the training and lower learning rates",
             replace(cold, warmup_steps=40),
             {"learning_rate": _log(0.01, 0.15)},
             _off("stability-early", "stability-edge", "stability-mid"),
@@ -525,21 +525,21 @@ def _stability() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "clip-too-low",
-            "clipping at a thousandth of the usual gradient",
+            "clipping at a thousandth of the typical gradient norm",
             Training(grad_clip_norm=0.003),
             SPACE,
             _on("clip-aggressive"),
         ),
         RecordedStudy(
             "clip-moderate",
-            "clipping that few gradients reach",
+            "clipping at a norm that few gradients reach",
             Training(grad_clip_norm=5.0),
             SPACE,
             _off("clip-aggressive", "clip-insufficient"),
         ),
         RecordedStudy(
             "clip-too-high",
-            "clipping far above gradients that spike all the same",
+            "clipping at a norm far above the gradients, which spike",
             replace(bad, grad_clip_norm=1000.0),
             {"learning_rate": _log(0.003, 0.02)},
             _on(Label("clip-insufficient", accept=("stability-spikes", "stability-mid"))),
@@ -562,7 +562,7 @@ def _steps() -> list[RecordedStudy]:
     return [
         RecordedStudy(
             "best-step-early",
-            "so few examples that the best step comes in the first tenth",
+            "so few examples that the best step lies in the first tenth",
             peak,
             {"learning_rate": _log(0.05, 0.3)},
             _on(Label("step-position", accept=("curve-overfitting",))),
@@ -579,7 +579,7 @@ def _steps() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "decay-ends-early",
-            "a decay that ends after a fifth of the training: too many steps, at a rate that is too low",
+            "a decay that ends after a fifth of the training: most steps have a learning rate that is too low",
             Training(schedule="early-cosine", max_train_steps=600),
             SPACE,
             _on("decay-too-low", Label("curve-saturated", accept=("decay-too-low",))),
@@ -593,7 +593,7 @@ def _batch() -> list[RecordedStudy]:
     return [
         RecordedStudy(
             "batch-sizes-starved",
-            "batch sizes in powers of two, with a loader that takes half a millisecond for each example",
+            "batch sizes in powers of two, with a loader that takes half a millisecond an example",
             Training(max_train_steps=60, wait_per_example_s=5e-4),
             sized,
             _on("batch-throughput"),
@@ -617,7 +617,7 @@ def _batch() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "accumulation",
-            "gradients accumulated over four batches of sixteen that would fit at once",
+            "gradients accumulated over four batches of sixteen, which would fit into memory as one batch",
             Training(micro_batches=4, batch_size=16, max_train_steps=200),
             SPACE,
             _on("grad-accumulation"),
@@ -630,7 +630,7 @@ def _pipeline() -> list[RecordedStudy]:
     return [
         RecordedStudy(
             "evaluations-irregular",
-            "evaluations at random gaps, as by the clock",
+            "evaluations at random intervals, as when they are timed by the clock",
             Training(evaluate_irregularly=True),
             SPACE,
             _on("eval-regular"),
@@ -646,7 +646,7 @@ def _pipeline() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "last-checkpoint",
-            "only the last checkpoint is kept of trainings that overfit",
+            "trainings overfit, and only the last checkpoint is kept",
             replace(NOISY, keep="last"),
             NOISY_RATES,
             _on("ckpt-best-lost"),
@@ -679,7 +679,7 @@ def _decision() -> list[RecordedStudy]:
     return [
         RecordedStudy(
             "configurations-alike",
-            "two settings that hardly differ, six seeds each",
+            "two nearly equal settings, six seeds each",
             Training(max_train_steps=200),
             few,
             _on("adopt"),
@@ -695,7 +695,7 @@ def _decision() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "tuning-done",
-            "24 settings that are all as good, one of them five times",
+            "24 equally good settings, one of them run five times",
             Training(max_train_steps=200),
             {"learning_rate": _log(0.06, 0.3), "weight_decay": _log(1e-6, 1e-4)},
             _on("tuning-saturated"),
@@ -706,7 +706,7 @@ def _decision() -> list[RecordedStudy]:
         ),
         RecordedStudy(
             "tuning-begun",
-            "six settings over three orders of magnitude, the better the later, and three repeats of the last",
+            "six settings over three orders of magnitude, each better than the one before, and three repeats of the last",
             Training(max_train_steps=150),
             {"learning_rate": _log(1e-4, 0.1), "weight_decay": _log(1e-6, 1e-4)},
             _off("tuning-saturated"),

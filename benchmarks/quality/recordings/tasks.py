@@ -1,4 +1,4 @@
-"""Data and networks of the recorded studies: everything comes with Python or scikit-learn, nothing is fetched."""
+"""Data and networks of the recorded studies. All data come with Python or scikit-learn; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch.utils.data import TensorDataset
 from recordings.training import Training
 
 CONTEXT = 16
-"""Characters that a transformer sees."""
+"""Context length of the transformer, characters."""
 LETTERS = 64
 
 
 def split(training: Training) -> tuple[TensorDataset, TensorDataset]:
-    """Training and validation sets."""
+    """Return training and validation sets."""
     x, y = _examples(training.task)
     if training.wrong_labels:
         chance = torch.Generator().manual_seed(3)
@@ -48,14 +48,14 @@ def _examples(task: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _text() -> torch.Tensor:
-    """Letters of the language reference that is part of Python's help, as numbers below `LETTERS`."""
+    """Return characters of the language reference in Python's help, as numbers below `LETTERS`."""
     text = " ".join(pydoc_data.topics.topics[name] for name in sorted(pydoc_data.topics.topics))[:120_000].lower()
     known = {letter: i for i, letter in enumerate(sorted(set(text), key=lambda c: (-text.count(c), c))[: LETTERS - 1])}
     return torch.tensor([known.get(letter, LETTERS - 1) for letter in text])
 
 
 def _walk() -> torch.Tensor:
-    """A synthetic language: each letter follows from the two before it by a fixed rule, or in one case of ten by none."""
+    """Return a synthetic language: a fixed rule determines each letter from the two before it; one in ten is random."""
     chance = torch.Generator().manual_seed(2)
     rule = torch.randint(16, (16, 16), generator=chance)
     letters = [0, 1]
@@ -66,12 +66,12 @@ def _walk() -> torch.Tensor:
 
 
 def classes(task: str) -> int:
-    """How many classes or letters there are."""
+    """Return the number of classes or letters."""
     return {"text": LETTERS, "walk": 16}.get(task, 10)
 
 
 def build(training: Training) -> nn.Module:
-    """The network, with weights drawn from PyTorch's generator."""
+    """Return the network, with weights drawn from PyTorch's generator."""
     if training.task == "digits-mlp":
         return _mlp(training)
     if training.task == "digits-cnn":
@@ -109,7 +109,7 @@ def _cnn(training: Training) -> nn.Module:
 
 
 class ResidualBlock(nn.Module):
-    """A block of a perceptron that normalises after its residual branch or before it."""
+    """A residual block of a perceptron, with normalisation after or before the branch."""
 
     def __init__(self, width: int, *, post: bool) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class ResidualBlock(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A decoder of `depth` blocks that normalise before or after their residual branches."""
+    """A decoder of `depth` blocks, with normalisation before or after the residual branches."""
 
     def __init__(self, training: Training) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How one recorded trial is trained: every field has a healthy default, and each cause is one field that departs from it."""
+"""The settings of a recorded trial: every default is healthy, and a cause changes one field."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ Schedule = Literal["constant", "linear", "cosine", "plateau", "early-cosine", "l
 
 @dataclass(frozen=True)
 class Training:
-    """One training, as its loop is told to make it."""
-
     task: Task = "digits-mlp"
-    """Handwritten digits by a perceptron, one of residual blocks, or a small convolutional network; next character of a text, or
-    of a synthetic language, by a small transformer."""
-    # The hyperparameters a study may vary.
+    """Handwritten digits with a perceptron, a residual perceptron or a small convolutional network; next character of a text, or of
+    a synthetic language, with a small transformer."""
+    # Hyperparameters that a study may vary.
     optimizer: Literal["sgd", "adam"] = "sgd"
     learning_rate: float = 0.1
     momentum: float = 0.9
@@ -35,32 +33,32 @@ class Training:
     norm: Literal["pre", "post", "batch", "layer", "none"] = "layer"
     unused: float = 0.0
     """A hyperparameter that the training ignores."""
-    # What may be wrong with it.
+    # Possible causes.
     n_train: int = 1200
     n_valid: int = 500
     evaluate_every: int = 20
     evaluate_irregularly: bool = False
-    """Evaluate at random gaps of the same mean, as an evaluation every few seconds does."""
+    """Evaluate at random intervals with the same mean, as when evaluating every few seconds."""
     eval_batch_size: int = 500
     objective: str = "val/error"
     shuffle: bool = True
-    """Without, the loader gives the examples in the same order, epoch after epoch."""
+    """If False, the loader returns the examples in the same order in every epoch."""
     sorted_by_class: bool = False
-    """The order in which the training set holds its examples."""
+    """Sort the training set by class."""
     overlap: bool = False
-    """The examples that are validated on are trained on as well, at the beginning of the training set."""
+    """Put the validation examples at the beginning of the training set as well."""
     wait_s: float = 0.0
-    """What the loader takes for a batch, beyond the computing."""
+    """Additional seconds that the loader takes for a batch."""
     wait_per_example_s: float = 0.0
-    """What it takes for each example, as where a batch is decoded one by one."""
+    """Additional seconds for each example, as when decoding one by one."""
     random_labels: bool = False
     wrong_labels: float = 0.0
-    """Share of the labels, of both sets, that are wrong: what a network that is not held back learns by heart."""
+    """Share of wrong labels in both sets, which an unregularised network memorises."""
     drifting_labels: bool = False
-    """The share of wrong labels in a batch grows along the training."""
+    """Increase the share of wrong labels in a batch during the training."""
     outliers: float = 0.0
-    """Share of batches whose inputs are `outlier_scale` times too large."""
+    """Share of batches whose inputs are multiplied by `outlier_scale`."""
     outlier_scale: float = 10.0
     keep: Literal["best", "last", "none"] = "best"
     seed: int | None = None
-    """None: one of its own for each trial."""
+    """None: a different seed for each trial."""

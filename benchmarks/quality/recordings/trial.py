@@ -1,4 +1,4 @@
-"""Trains one trial of a recorded study, with the project's own hook in the loop."""
+"""Trains one trial of a recorded study with the project's own hook."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from recordings import tasks
 from recordings.training import Training
 
 JUMP = 30.0
-"""By how much the rate of the schedule "late-jump" jumps in mid training."""
+"""Factor by which the schedule "late-jump" raises the learning rate."""
 
 
 def train(training: Training, params: Mapping[str, Value], index: int, study: str, store: str, folder: Path) -> None:
-    """Train `training` with the trial's hyperparameters in place of its own, logging into the experiment `study`."""
-    training = replace(training, **params)  # type: ignore[arg-type]  # the names are the fields' own
+    """Train with the trial's hyperparameters and log into the experiment `study`."""
+    training = replace(training, **params)  # type: ignore[arg-type]  # the names are those of the fields
     seed = index if training.seed is None else training.seed
     torch.manual_seed(seed)
     random.seed(seed)
@@ -80,7 +80,7 @@ def _loop(
     for step in range(1, training.max_train_steps + 1):
         losses = []
         for _ in range(training.micro_batches):
-            x, y = _spoil(next(batches), training, step)
+            x, y = _corrupt(next(batches), training, step)
             loss = loss_of(model(x), y)
             (loss / training.micro_batches).backward()
             losses.append(loss)
@@ -106,7 +106,7 @@ def _forever(log: TuningLogger, loader: DataLoader[tuple[torch.Tensor, ...]]) ->
 
 
 class _Batches(TensorDataset):
-    """A data set that gives whole batches, each after a wait."""
+    """A data set that returns whole batches, each after a wait."""
 
     def __init__(self, data: TensorDataset, wait_s: float = 0.0, wait_per_example_s: float = 0.0) -> None:
         super().__init__(*data.tensors)
@@ -119,15 +119,15 @@ class _Batches(TensorDataset):
 
 
 def _loader(data: _Batches, batch_size: int, *, shuffle: bool = False) -> DataLoader[tuple[torch.Tensor, ...]]:
-    return DataLoader(data, batch_size, shuffle=shuffle, drop_last=shuffle, collate_fn=_as_it_is)
+    return DataLoader(data, batch_size, shuffle=shuffle, drop_last=shuffle, collate_fn=_identity)
 
 
-def _as_it_is(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch
 
 
-def _spoil(batch: tuple[torch.Tensor, ...], training: Training, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The batch with what is wrong with it."""
+def _corrupt(batch: tuple[torch.Tensor, ...], training: Training, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Apply outliers and wrong labels to a batch."""
     x, y = batch
     if training.outliers and random.random() < training.outliers:
         x = x * training.outlier_scale if x.is_floating_point() else x.roll(1, dims=0)
@@ -140,7 +140,6 @@ def _spoil(batch: tuple[torch.Tensor, ...], training: Training, step: int) -> tu
 
 
 def optimizer_of(model: nn.Module, training: Training) -> torch.optim.Optimizer:
-    """The optimizer, with the training's hyperparameters."""
     if training.optimizer == "adam":
         betas = (training.beta1, 0.999)
         return torch.optim.AdamW(model.parameters(), training.learning_rate, betas, weight_decay=training.weight_decay)
@@ -159,7 +158,7 @@ def _scheduler(
 
 
 def rate_factor(training: Training, step: int) -> float:
-    """What the schedule multiplies the learning rate by at a step, from 0; of all schedules but "plateau"."""
+    """Return the schedule's factor of the learning rate at a step, counted from 0; for every schedule but "plateau"."""
     total, warmup = training.max_train_steps, max(training.warmup_steps, 1)
     if step < warmup:
         return (step + 1) / warmup
@@ -183,7 +182,7 @@ def _evaluation_steps(training: Training) -> set[int]:
 
 @torch.no_grad()
 def evaluate(model: nn.Module, loader: DataLoader[tuple[torch.Tensor, ...]]) -> dict[str, float]:
-    """Mean loss and share of wrong answers over a loader."""
+    """Return mean loss and error rate over a loader."""
     model.eval()
     scores, targets = zip(*((model(x), y) for x, y in loader), strict=True)
     model.train()
