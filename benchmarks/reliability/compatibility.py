@@ -1,14 +1,14 @@
-"""Which versions of MLflow, Python, PyTorch and the frameworks work: installs each combination and uses it from end to end.
+"""Tests versions of MLflow, Python, PyTorch and the frameworks: installs each combination and uses it from end to end.
 
-    python benchmarks/reliability/compatibility.py                      everything that --keep does not hold yet: some two hours
-    python benchmarks/reliability/compatibility.py --cells 'mlflow-2*'  some of it
-    python benchmarks/reliability/compatibility.py --table              only the table of what --keep holds
+    python benchmarks/reliability/compatibility.py                      all cells without a result in --keep; about two hours
+    python benchmarks/reliability/compatibility.py --cells 'mlflow-2*'  some cells
+    python benchmarks/reliability/compatibility.py --table              only the table of the results in --keep
 
-A cell `mlflow-...`, `python-...` or `torch-...` is a virtual environment with the project's wheel: a study is run with the hook
-into SQLite and analysed; for each MLflow the same through its own `mlflow server`, from its environment and from that of the newest
-MLflow. A cell `store-...` is a store that this MLflow wrote with plain calls, read and upgraded by the newest. Other cells train an
-example with a framework, or run the tests that are about a package. `uv` is used where it is installed, else pip. Interpreters are
-looked for as python3.12 and so on. Releases of PyTorch without a build for the CPU alone bring gigabytes of CUDA libraries.
+A cell `mlflow-...`, `python-...` or `torch-...` is a virtual environment with the project's wheel. It runs a study with the hook into
+SQLite and analyzes it. A cell `mlflow-...` does the same through its own `mlflow server`, from its environment and from that of the
+newest MLflow. A cell `store-...` writes a store with plain MLflow calls, which the newest MLflow reads and upgrades. Other cells train
+an example with a framework or run the tests of a package. uv does the installation if it is available, otherwise pip. Interpreters must
+be on the path as python3.12 and so on. PyTorch releases without a CPU-only build install gigabytes of CUDA libraries.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from versions.places import Failed, Place, build, install, served, versions
 
 CHECKOUT = Path(__file__).parents[2]
 PYTHON, MLFLOW, TORCH = "3.11", "3.17.2", "2.13.0"
-"""What a cell has if it is not about it."""
+"""Versions in cells that test another package."""
 MLFLOWS = (
     "2.16.2 2.17.2 2.18.0 2.19.0 2.20.4 2.21.3 2.22.5 3.0.1 3.1.4 3.2.0 3.3.2 3.4.0 3.5.1 3.6.0 3.7.0 3.8.1 3.9.0 3.10.1 3.11.1 "
     "3.12.0 3.13.0 3.14.0 3.15.2 3.16.1 3.17.2"
 ).split()
 """The last release of each minor version."""
 NEW_SQLALCHEMY = (3, 9)
-"""From this MLflow on databases open with SQLAlchemy 2.1."""
+"""First MLflow that opens databases with SQLAlchemy 2.1."""
 TORCHES = ("2.4.1", "2.7.1", "2.10.0", "2.15.0")
 NOTED = ("python", "mlflow", "torch", "sqlalchemy", "lightning", "transformers", "optuna", "ray")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A combination of versions, and what is done with it."""
+    """A combination of versions, and how to test it."""
 
     name: str
     python: str = PYTHON
@@ -52,26 +52,26 @@ class Cell:
     torch: str = TORCH
     packages: tuple[str, ...] = ()
     example: str = ""
-    """An example script to train with instead, in `examples`, and its experiment."""
+    """A script in `examples` to train with instead, and its experiment."""
     tests: tuple[str, ...] = ()
-    """Words for pytest."""
+    """Arguments of pytest."""
 
 
 @dataclass
 class Result:
-    """What came of a cell."""
+    """The result of a cell."""
 
     name: str
     versions: dict[str, str] = field(default_factory=dict)
     checks: dict[str, str] = field(default_factory=dict)
-    """Empty for a check that holds, else why it does not."""
+    """{check: empty if it passed, else the reason}."""
     notes: list[str] = field(default_factory=list)
     date: str = ""
     seconds: float = 0.0
 
 
 def cells() -> list[Cell]:
-    """All combinations, those first that say most."""
+    """Return all combinations, the most informative first."""
     optuna, ray = "tests/advisor/interop/importers/test_optuna.py", "tests/advisor/execution/engines/test_ray.py"
     lightning, transformers = "train_lightning.py digits-lightning", "train_transformers.py sums"
     return [
@@ -99,8 +99,8 @@ def cells() -> list[Cell]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keep", type=Path, default=CHECKOUT / "build/compatibility", help="folder of what is done")
-    parser.add_argument("--cells", default="*", help="names of cells, with * and ?; several with commas")
+    parser.add_argument("--keep", type=Path, default=CHECKOUT / "build/compatibility", help="folder of the results")
+    parser.add_argument("--cells", default="*", help="names of cells, with * and ?, separated by commas")
     parser.add_argument("--table", action="store_true", help="run nothing")
     options = parser.parse_args()
     keep = options.keep.absolute()
@@ -113,7 +113,7 @@ def main() -> None:
 
 
 def run_all(left: Sequence[Cell], keep: Path) -> None:
-    """Run cells; each result is written when it is whole."""
+    """Run cells and write each result."""
     if not left:
         return
     keep.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ def run_all(left: Sequence[Cell], keep: Path) -> None:
 
 
 def prepare(cell: Cell, wheel: Path, keep: Path) -> Place:
-    """The cell's environment; Failed where its versions do not go together."""
+    """Return the cell's environment. Raises Failed if its versions cannot be installed together."""
     old = tuple(map(int, cell.mlflow.split(".")[:2])) < NEW_SQLALCHEMY
     wanted = ["sqlalchemy<2.1" if old else "sqlalchemy"]
     if cell.name.startswith("store-"):
@@ -144,7 +144,7 @@ def prepare(cell: Cell, wheel: Path, keep: Path) -> Place:
 
 
 def run(cell: Cell, wheel: Path, keep: Path, newest: Callable[[], Place]) -> Result:
-    """Everything that is to be checked of the cell."""
+    """Check a cell."""
     result = Result(cell.name, versions={"python": cell.python, "mlflow": cell.mlflow, "torch": cell.torch})
     try:
         place = prepare(cell, wheel, keep)
@@ -162,7 +162,7 @@ def run(cell: Cell, wheel: Path, keep: Path, newest: Callable[[], Place]) -> Res
 
 
 def _check(cell: Cell, place: Place, newest: Callable[[], Place], result: Result) -> None:
-    """What a cell is about, by its name; Failed where the newest MLflow, which some need, cannot be installed."""
+    """Run the checks of a cell. Raises Failed if it needs the newest MLflow and that cannot be installed."""
     if cell.name.startswith("store-"):
         _store(place, newest(), result)
     elif cell.tests:
@@ -175,7 +175,7 @@ def _check(cell: Cell, place: Place, newest: Callable[[], Place], result: Result
         _train(cell, place, result)
 
 
-# --- what is checked ------------------------------------------------------------------------------------------------------------
+# --- checks ------------------------------------------------------------------------------------------------------------
 
 
 def _store(place: Place, newest: Place, result: Result) -> None:
@@ -183,9 +183,9 @@ def _store(place: Place, newest: Place, result: Result) -> None:
     result.checks["is written"] = outcome(lambda: place.call("python", checks.STORES, "write", store))
 
     def read() -> None:
-        found = json.loads(newest.call("python", checks.STORES, "check", store))[str(store)]
-        result.notes.append(f"schema {found.pop('schema')}")
-        result.checks.update(found)
+        answers = json.loads(newest.call("python", checks.STORES, "check", store))[str(store)]
+        result.notes.append(f"schema {answers.pop('schema')}")
+        result.checks.update(answers)
 
     if broken := outcome(read):
         result.checks["read"] = broken
@@ -205,7 +205,7 @@ def _train(cell: Cell, place: Place, result: Result) -> None:
 
 
 def _serve(place: Place, newest: Place, result: Result) -> None:
-    """Through a tracking server of the cell's MLflow: from its own environment, and from that of the newest MLflow."""
+    """Use a tracking server of the cell's MLflow, from its own environment and from that of the newest MLflow."""
     store = place.folder / "served.db"
     try:
         with served(place, store) as address:
@@ -233,7 +233,7 @@ KINDS = {"store": "a store of MLflow", "mlflow": "MLflow", "torch": "PyTorch", "
 
 
 def table(results: Sequence[Result]) -> str:
-    """Markdown: a row for each cell, with what works, and why what does not."""
+    """Return a Markdown table with a row for each cell: checks that passed, and reasons of those that failed."""
     rows = [("what", "installed beside it", "works", "does not work", "note"), ("---",) * 5]
     for result in results:
         kind, _, version = result.name.partition("-")

@@ -1,4 +1,4 @@
-"""What a training logs to, made to fail: a real tracking server, PostgreSQL and MariaDB, and an HTTP proxy that gets in between."""
+"""Real servers that can be made to fail: a tracking server, PostgreSQL, MariaDB, and an HTTP proxy that injects faults."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 def until(condition: Callable[[], object], seconds: float, what: str) -> None:
-    """Wait for something to become true. Raises TimeoutError."""
+    """Wait for a condition. Raises TimeoutError."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -52,7 +52,11 @@ class TrackingServer:
         command += ["--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--workers", str(self._workers)] if self._workers else []
         command += ["--artifacts-destination", str(self._folder / "artifacts")]
-        environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+        environment = {
+            **os.environ,
+            "MLFLOW_SERVER_ENABLE_JOB_EXETRUNCATEDION": "false",
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+        }
         with open(self._folder / "server.log", "ab") as log:
             started = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
         self._process = started
@@ -68,7 +72,7 @@ class TrackingServer:
             return False
 
     def signal(self, number: int) -> None:
-        """Send it, and all its workers, a signal."""
+        """Send a signal to the server and its workers."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
@@ -80,19 +84,19 @@ class TrackingServer:
 
 
 class Postgres:
-    """A PostgreSQL server of its own, in a folder, run by somebody who is not root."""
+    """A new PostgreSQL server in a temporary folder; root runs it as another user."""
 
     @staticmethod
     def binaries() -> Path | None:
-        """Where its programs lie; None where it is not installed."""
-        found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]))
+        """Return the folder of its programs, or None if it is not installed."""
+        versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]))
         in_path = shutil.which("initdb")
-        return found[-1].parent if found else Path(in_path).parent if in_path else None
+        return versions[-1].parent if versions else Path(in_path).parent if in_path else None
 
     def __init__(self) -> None:
         binaries = self.binaries()
         assert binaries is not None
-        # In a folder of its own and not in the caller's, which others may not be let into.
+        # Not in the caller's folder, which the other user may be unable to enter.
         self._binaries, self._data, self.port = binaries, Path(tempfile.mkdtemp(prefix="advisor-pg-")), free_port()
         self._as: list[str] = []
         if os.getuid() == 0:
@@ -112,7 +116,7 @@ class Postgres:
         self._run("pg_ctl", "-D", self._data, "-w", "-m", "immediate", "stop")
 
     def remove(self) -> None:
-        """Stop it if it runs, and delete its data."""
+        """Stop the server if it runs, and delete its data."""
         with contextlib.suppress(subprocess.CalledProcessError):
             self.stop()
         shutil.rmtree(self._data, ignore_errors=True)
@@ -123,11 +127,11 @@ class Postgres:
 
 
 class MariaDB:
-    """A MariaDB server of its own, in a folder, run by somebody who is not root."""
+    """A new MariaDB server in a temporary folder; root runs it as another user."""
 
     @staticmethod
     def server() -> str | None:
-        """Its program; None where it is not installed."""
+        """Return the path of its program, or None if it is not installed."""
         return shutil.which("mariadbd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
     def __init__(self) -> None:
@@ -139,7 +143,7 @@ class MariaDB:
             os.chown(self._data, user.pw_uid, user.pw_gid)
         install = ["mariadb-install-db", "--no-defaults", *self._as, f"--datadir={self._data / 'data'}"]
         install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
-        # Temporary tables too: where servers share a folder for them, one that starts deletes those of the others.
+        # A private folder for temporary tables: a server that starts deletes those of others in a shared folder.
         self._environment = {**os.environ, "TMPDIR": str(self._data)}
         done = subprocess.run(install, check=False, cwd="/", capture_output=True, text=True, env=self._environment)
         if done.returncode:
@@ -168,7 +172,7 @@ class MariaDB:
     def _answers(self) -> bool:
         try:
             with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
-                return bool(connection.recv(1))  # its greeting
+                return bool(connection.recv(1))  # the server's greeting
         except OSError:
             return False
 
@@ -177,36 +181,36 @@ class MariaDB:
         self._process.wait()
 
     def remove(self) -> None:
-        """Stop it if it runs, and delete its data."""
+        """Stop the server if it runs, and delete its data."""
         self.stop()
         shutil.rmtree(self._data, ignore_errors=True)
 
 
 FAULTS = ("500", "429", "reset", "slow", "500 after", "reset after")
-""""after": the server did what it was asked to, but nobody hears of it."""
-CUT = "cut"
-"""The answer breaks off in the middle of its body."""
+""""after": the server handles the request, but the client gets no answer."""
+CUT = "truncated"
+"""The response ends in the middle of its body."""
 
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that are killed, or reset, hang up: so it is meant."""
+        """Ignore broken connections: tests kill and reset clients on purpose."""
 
 
 class FaultyProxy:
-    """Passes requests on to a server, but for those that a seeded schedule, or `on_answer`, picks."""
+    """Forwards requests to a server and injects faults by a seeded random schedule."""
 
     def __init__(
         self, upstream_port: int, share: float = 0.0, seed: int = 0, faults: Sequence[str] = FAULTS, only: str = ""
     ) -> None:
-        """share: of the requests whose path ends in `only` one of the faults happens to."""
+        """share: probability of a fault for a request whose path ends with `only`."""
         self.share, self._upstream, self._faults, self._only = share, upstream_port, faults, only
         self._random, self._lock = random.Random(seed), threading.Lock()
         self.requests: Counter[str] = Counter()
-        """How often each path was asked for."""
+        """Number of requests by path."""
         self.injected: Counter[str] = Counter()
         self.on_answer: Callable[[str], object] = str
-        """Told the path when the server has answered and its client has not heard of it yet."""
+        """Called with the path after the server has responded and before the client gets the response."""
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -251,13 +255,13 @@ class FaultyProxy:
         try:
             status, headers, content = self._forward(client, body)
         except OSError:
-            return _answer(client, 502, [], b"nobody there")
+            return _answer(client, 502, [], b"unreachable")
         self.on_answer(path)
         if fault == "500 after":
             return _answer(client, 500, [], b"injected")
         if fault == "reset after":
             return _reset(client)
-        return _answer(client, status, headers, content, cut=fault == CUT)
+        return _answer(client, status, headers, content, truncated=fault == CUT)
 
     def _forward(self, client: BaseHTTPRequestHandler, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         upstream = http.client.HTTPConnection("127.0.0.1", self._upstream, timeout=60)
@@ -270,7 +274,12 @@ class FaultyProxy:
 
 
 def _answer(
-    client: BaseHTTPRequestHandler, status: int, headers: list[tuple[str, str]], content: bytes, *, cut: bool = False
+    client: BaseHTTPRequestHandler,
+    status: int,
+    headers: list[tuple[str, str]],
+    content: bytes,
+    *,
+    truncated: bool = False,
 ) -> None:
     with contextlib.suppress(OSError):
         client.send_response(status)
@@ -279,8 +288,8 @@ def _answer(
                 client.send_header(name, value)
         client.send_header("Content-Length", str(len(content)))
         client.end_headers()
-        client.wfile.write(content[: len(content) // 2] if cut else content)
-    if cut:
+        client.wfile.write(content[: len(content) // 2] if truncated else content)
+    if truncated:
         _reset(client)
 
 

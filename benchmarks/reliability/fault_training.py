@@ -1,8 +1,8 @@
-"""The training that `faults.py` and the fault tests run: small, with the hook, and with a second record of what it logged.
+"""The small training that `faults.py` and the fault tests run, with the hook and a second record of what it logged.
 
     python benchmarks/reliability/fault_training.py URI FOLDER --steps 2000
 
-FOLDER/tee gets every frame that goes to the spool, as soon as the disk has it; FOLDER/report.json what the training saw.
+FOLDER/tee gets every frame once it is on disk in the spool; FOLDER/report.json gets the durations that the training measured.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from advisor_pytorch import TuningLogger
 
 
 def record(recorder: Recorder, path: Path) -> None:
-    """Have all that goes to the spool written to `path`, too: every frame that was not refused."""
-    spool, file = recorder._spool, open(path, "ab", buffering=0)  # noqa: SIM115 - as long as the training
+    """Also write every frame that the spool accepts to `path`."""
+    spool, file = recorder._spool, open(path, "ab", buffering=0)  # noqa: SIM115 - open until the training ends
     append = spool.append
 
     def tee(frames: bytes, *, critical: bool = False) -> None:
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("uri")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--step-s", type=float, default=0.003, help="what a step takes at least")
+    parser.add_argument("--step-s", type=float, default=0.003, help="minimum duration of a step")
     parser.add_argument("--timeout-s", type=float, default=60.0)
     args = parser.parse_args()
     logging.basicConfig(filename=args.folder / "training.log", level=logging.WARNING)

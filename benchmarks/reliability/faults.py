@@ -1,12 +1,12 @@
-"""What arrives when the store, the disk, the network or a process fails: points logged against points found.
+"""Compares logged with stored points when the store, the disk, the network or a process fails.
 
     python benchmarks/reliability/faults.py [--steps 3000] [--backend sqlite postgresql] [--only FAULT...]
 
-Each line is a real training with the hook, a real `mlflow server` process with a real database behind it, and one fault between or
-in them. *Logged* is what the training put into its spool, as a second record of it says, by the windows of the contract; *found* is
-what the database has at the end, row by row; *same* says that both are the same points, each once, and that the sidecar has every
-value as it was recorded. *Step* is what a step takes, forward, backward and hook, as a median, *slowest* the slowest one, and
-*delivered* the seconds from the last step until everything is in the store.
+Each line is a real training with the hook, a real `mlflow server` with a real database, and one fault. *Logged* is the number of points
+that the training's second record implies, with the windows of the contract; *found* is the number of rows in the database at the end;
+*same* says whether both are the same points, each once, and whether the sidecar has every recorded value. *Step* is the median duration
+of a step (forward, backward and hook), *slowest* the longest one, and *delivered* the seconds from the last step until the store is
+complete.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TRAINING = Path(__file__).with_name("fault_training.py")
 
 @dataclass
 class Training:
-    """A training that runs."""
+    """A running training."""
 
     process: subprocess.Popen[str]
     folder: Path
@@ -50,7 +50,7 @@ class Training:
     ended: float = field(default=0.0)
 
     def follow(self) -> None:
-        """Read what it prints."""
+        """Read its output."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             what, number = line.split()
@@ -61,7 +61,7 @@ class Training:
         self.ended = time.monotonic()
 
     def until(self, step: int) -> None:
-        """Wait until it has made a step."""
+        """Wait until the training has made a step."""
         until(lambda: self.step >= step or self.process.poll() is not None, 300, f"step {step}")
 
     @property
@@ -71,7 +71,7 @@ class Training:
 
 @dataclass
 class Stage:
-    """The servers that a fault happens to."""
+    """The servers of a training, and a folder for it."""
 
     server: TrackingServer
     database: str
@@ -154,7 +154,7 @@ def database_restarts(stage: Stage) -> Training:
 
 
 def shipper_killed(stage: Stage) -> Training:
-    """After the server has stored a batch, before its shipper hears of it."""
+    """Kill the shipper after the server has stored a batch and before the shipper gets the response."""
     with stage.behind_proxy() as proxy:
         training = stage.train("shipper", proxy.uri)
         seen = Counter[str]()
@@ -167,7 +167,7 @@ def shipper_killed(stage: Stage) -> Training:
         proxy.on_answer = kill
         training.process.wait()
         until(lambda: not training.spools, 300, "the delivery")
-        assert seen.total() >= 4, "nobody was killed"
+        assert seen.total() >= 4, "the shipper was not killed"
     return training
 
 
@@ -179,7 +179,7 @@ def trainer_killed(stage: Stage) -> Training:
 
 
 def server_disk_full(stage: Stage) -> Training:
-    """The database's folder, where it is on a disk of its own, is filled up and made room in again."""
+    """Fill the disk of the database, and free it later; needs a separate disk for the database's folder."""
     ballast = stage.folder / "database" / "ballast"
     training = stage.train("disk")
     training.until(stage.steps // 3)
@@ -209,13 +209,13 @@ FAULTS: dict[str, Callable[[Stage], Training]] = {
 
 @dataclass(frozen=True)
 class Result:
-    """What a training logged and what came of it."""
+    """The logged and the stored points of a training."""
 
     steps: int
     logged: Counter[Key]
     found: Counter[Key]
     recorded: int
-    """Values as they were recorded, before windows."""
+    """Number of recorded values, before windows."""
     in_sidecar: int
     tags: dict[str, str]
     delivered_s: float
@@ -226,32 +226,32 @@ class Result:
 
     @property
     def same(self) -> bool:
-        """Whether everything is there, once."""
+        """Whether every point is in the store exactly once."""
         return self.logged == self.found and self.recorded == self.in_sidecar
 
 
 def settle(stage: Stage, training: Training, within_s: float = 300.0) -> Result:
-    """Wait until all is delivered, and count."""
+    """Wait for the delivery and count the points."""
     training.process.wait()
     begun = time.monotonic()
     until(lambda: not training.spools, within_s, "the delivery")
     delivered = time.monotonic() - begun
     frames = list(_recorded(training.folder / "tee"))
     report = training.folder / "report.json"
-    seen = json.loads(report.read_text()) if report.exists() else {}
+    durations = json.loads(report.read_text()) if report.exists() else {}
     run_id, tags, found = _in_database(stage.database, _first_ms(frames))
-    said = training.folder / "training.log"
+    log = training.folder / "training.log"
     return Result(
-        steps=int(seen.get("steps", training.step + 1)),
+        steps=int(durations.get("steps", training.step + 1)),
         logged=_points(frames),
         found=found,
         recorded=sum(len(columns) * len(steps) for steps, _, columns in (f.columns() for f in frames)),
         in_sidecar=_rows(stage.folder / "artifacts", run_id),
         tags=tags,
-        delivered_s=delivered + float(seen.get("close_s", 0.0)),
-        step_us=float(seen.get("step_us", "nan")),
-        slowest_ms=float(seen.get("slowest_ms", "nan")),
-        warnings=said.read_text().splitlines() if said.exists() else [],
+        delivered_s=delivered + float(durations.get("close_s", 0.0)),
+        step_us=float(durations.get("step_us", "nan")),
+        slowest_ms=float(durations.get("slowest_ms", "nan")),
+        warnings=log.read_text().splitlines() if log.exists() else [],
     )
 
 
@@ -266,7 +266,7 @@ def _first_ms(frames: list[Frame]) -> int:
 
 
 def _points(frames: list[Frame]) -> Counter[Key]:
-    """What the store should have: the rows' windows, computed apart from the shipper."""
+    """Return the points that the store should have: the windows of the rows, computed independently of the shipper."""
     windows, points = Windows(), []
     for frame in frames:
         for step, time_ms, values in frame.rows():
@@ -279,12 +279,12 @@ def _points(frames: list[Frame]) -> Counter[Key]:
 
 
 def _in_database(uri: str, first_ms: int) -> tuple[str, dict[str, str], Counter[Key]]:
-    """The run whose points begin at that time: its id, its tags, and every row that there is of it."""
+    """Return id, tags and all metric rows of the run whose first point has this time."""
     engine = sqlalchemy.create_engine(uri)
     with engine.connect() as connection:
 
-        def select(query: str, **given: Any) -> list[Any]:
-            return list(connection.execute(sqlalchemy.text(query), given))
+        def select(query: str, **values: Any) -> list[Any]:
+            return list(connection.execute(sqlalchemy.text(query), values))
 
         ids = select("SELECT DISTINCT run_uuid FROM metrics WHERE timestamp = :t", t=first_ms)
         assert len(ids) == 1, f"{len(ids)} runs have the training's first point"
@@ -307,7 +307,7 @@ def _rows(artifacts: Path, run_id: str) -> int:
 
 @contextmanager
 def staged(backend: str, folder: Path, steps: int) -> Iterator[Stage]:
-    """A tracking server with a database of its own, up; all is gone at the end of the block."""
+    """Run a tracking server with its own database until the end of the block."""
     with ExitStack() as stack:
         postgres = Postgres() if backend == "postgresql" else None
         if postgres is not None:
@@ -322,7 +322,7 @@ def staged(backend: str, folder: Path, steps: int) -> Iterator[Stage]:
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[bool]:
-    """A file system of that size at `folder`, if this machine lets us have one."""
+    """Mount a file system of this size at `folder`; yield whether the machine allowed it."""
     folder.mkdir(exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
     mounted = os.getuid() == 0 and subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
@@ -349,7 +349,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(FAULTS), default=list(FAULTS))
     args = parser.parse_args()
     print(f"{'store':11}{'fault':31}{'steps':>7}{'logged':>9}{'found':>9}{'same':>6}", end="")
-    print(f"{'step µs':>9}{'slowest':>9}{'delivered':>10}{'said':>7}\n{'':73}{'ms':>18}{'s after':>10}{'lines':>7}")
+    print(f"{'step µs':>9}{'slowest':>9}{'delivered':>10}{'warned':>7}\n{'':73}{'ms':>18}{'s after':>10}{'lines':>7}")
     for backend in args.backend:
         if backend == "postgresql" and Postgres.binaries() is None:
             print("postgresql: not measured, its server is not installed")

@@ -1,4 +1,4 @@
-"""What all commands that `kills.py` kills work on: a folder with a store in it, and what is found there."""
+"""Base of the commands that `kills.py` kills: a folder with a store, and functions to read its state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VOLATILE = ("mlflow.user", "mlflow.source.name", "mlflow.source.type", "advisor.
 
 
 class Killed:
-    """What the commands share: a folder with a place for temporary files, and a store that is made once."""
+    """A folder with a store, folders for temporary files and state, and a copy of an empty store."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.number = folder, 0
@@ -34,7 +34,7 @@ class Killed:
 
     @property
     def store(self) -> Path:
-        """The database of this attempt: each has its own, since MLflow keeps files open."""
+        """The database of this attempt; each attempt has its own, because MLflow keeps files open."""
         return self.folder / f"store-{self.number}" / "mlflow.db"
 
     def renew(self) -> None:
@@ -52,16 +52,16 @@ class Killed:
         return []
 
     def files(self) -> set[str]:
-        return below(self.folder / "tmp") | below(self.folder / "state")
+        return files_below(self.folder / "tmp") | files_below(self.folder / "state")
 
     def copy(self, to: Path) -> None:
-        """The database as it is: opening it would take back what a killed process left half written."""
+        """Copy the database with its journal: opening it would roll back what a killed process left half-written."""
         for suffix in ("", "-journal"):
             if (source := self.store.with_name(self.store.name + suffix)).exists():
                 shutil.copy(source, to.with_name(to.name + suffix))
 
     def runs(self) -> dict[str, object]:
-        """What the store has of the experiment now."""
+        """Return the complete runs that the store has now."""
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             self.copy(copy := Path(place) / "copy.db")
             with closing(sqlite3.connect(copy)) as database:
@@ -73,18 +73,18 @@ class Killed:
         return found
 
     def torn(self) -> int:
-        """Runs that say that they are whole, and are not."""
+        """Count runs that are marked as complete and are not."""
         return sum(run != self.wanted.get(name) for name, run in self.runs().items())
 
 
-def below(folder: Path) -> set[str]:
-    # Locks on opening a store are sixteen at most, whatever happens; a file of eight letters is Python's trial of the folder.
+def files_below(folder: Path) -> set[str]:
+    # Ignore the locks for opening stores, which are at most sixteen, and Python's test files with eight letters.
     ours = (path for path in folder.rglob("*") if not path.match("advisor-*-?.lock") and not path.match("tmp/????????"))
     return {str(path.relative_to(folder)) for path in ours}
 
 
 def runs(database: sqlite3.Connection) -> dict[str, object]:
-    """All that a store has of the runs of the experiment that are neither deleted nor said to be unfinished, by name."""
+    """Return all data of the experiment's runs that are neither deleted nor marked as unfinished, by name."""
     query = (
         "SELECT r.run_uuid, r.name, r.status, r.start_time, r.end_time FROM runs r JOIN experiments e USING (experiment_id) "
         "WHERE e.name = 'e' AND r.lifecycle_stage = 'active' ORDER BY r.start_time, r.run_uuid"
@@ -103,7 +103,7 @@ def runs(database: sqlite3.Connection) -> dict[str, object]:
 
 
 def write_source(folder: Path, points: int, trials: int = 12) -> Path:
-    """Trials as somebody's own program left them: a CSV file and its hyperparameters each."""
+    """Write trials as a user's own program would: a CSV file and a JSON file with hyperparameters for each."""
     import math
 
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""`advisor run`, to be killed: a launch of real, if short, trainings."""
+"""`advisor run` as a command to kill: a launch of real but short trainings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from kill_base import Killed, Words, below
+from kill_base import Killed, Words, files_below
 from kills import Victim
 
 STUDY = """
 study: killed
-goal: To be trained to its end, come what may.
+goal: Train every trial to its end.
 objective: {metric: loss, direction: minimize}
 parameters:
   lr: {low: 0.001, high: 1.0, scale: log}
@@ -28,9 +28,9 @@ TRAINING = """
 import json, os, socket, sys, time
 from pathlib import Path
 
-def log(*given):
+def log(*values):
     with socket.create_connection(("127.0.0.1", int(os.environ["LOGS_FOR_ME"]))) as line, line.makefile("rw") as file:
-        file.write(json.dumps([os.environ["MLFLOW_TRACKING_URI"], os.environ["MLFLOW_RUN_ID"], *given]) + "\\n")
+        file.write(json.dumps([os.environ["MLFLOW_TRACKING_URI"], os.environ["MLFLOW_RUN_ID"], *values]) + "\\n")
         file.flush()
         assert file.readline()
 
@@ -45,7 +45,7 @@ with Path("ended").open("a") as file:
 
 
 class Run(Killed):
-    """`advisor run` of four trials, two at a time."""
+    """`advisor run` with four trials, two at a time."""
 
     def __init__(self, folder: Path, port: int) -> None:
         super().__init__(folder)
@@ -70,7 +70,7 @@ class Run(Killed):
         return [p for p in psutil.process_iter(["cmdline"]) if any(mark in word for word in p.info["cmdline"] or ())]
 
     def result(self) -> Mapping[str, object]:
-        """Trials with their parameters, values and ends, and those that were trained to the end once more."""
+        """Return finished trials with their parameters, values and status, and trials that were trained to the end twice."""
         found = trials(self.store)
         ended = Counter((self.store.parent / "ended").read_text().split()) if found else Counter()
         return {**found, **{f"trial-{trial} again": n for trial, n in ended.items() if n > 1}}
@@ -79,11 +79,11 @@ class Run(Killed):
         return 0
 
     def files(self) -> set[str]:
-        return super().files() | below(self.store.parent / "out")
+        return super().files() | files_below(self.store.parent / "out")
 
 
 def trials(store: Path) -> dict[str, object]:
-    """What the record has of trials that ended."""
+    """Return the recorded data of finished trials."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(f"sqlite:///{store}")
@@ -107,7 +107,7 @@ def trials(store: Path) -> dict[str, object]:
 
 
 class _Logs(socketserver.StreamRequestHandler):
-    """Logs for trainings, which would take seconds to import MLflow."""
+    """Logs on behalf of trainings, because importing MLflow there would take seconds."""
 
     def handle(self) -> None:
         from mlflow.tracking import MlflowClient
@@ -120,7 +120,7 @@ class _Logs(socketserver.StreamRequestHandler):
 
 @contextmanager
 def running(folder: Path) -> Iterator[Victim]:
-    """`Run`, with somebody who logs for its trainings."""
+    """Yield `Run` while the logging server of its trainings runs."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Logs) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()

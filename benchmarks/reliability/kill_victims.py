@@ -1,4 +1,4 @@
-"""The commands that `kills.py` kills, each with what it works on: real stores, a real tracking server, real trainings."""
+"""The commands that `kills.py` kills, with real stores, a real tracking server and real trainings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from fault_servers import TrackingServer
-from kill_base import Killed, Words, below, write_source
+from kill_base import Killed, Words, files_below, write_source
 from kill_run import running
 from kills import Victim
 
@@ -24,7 +24,7 @@ from advisor.interop.importers.mlflow_runs import TAG_SOURCE
 
 
 class Import(Killed):
-    """`advisor import`, into a SQLite store."""
+    """`advisor import` into a SQLite store."""
 
     def __init__(self, folder: Path, points: int = 1_000) -> None:
         super().__init__(folder)
@@ -36,7 +36,7 @@ class Import(Killed):
 
 
 class ImportToServer(Import):
-    """The same through a tracking server, each time into an experiment of its own."""
+    """`advisor import` through a tracking server; each attempt writes a new experiment."""
 
     def __init__(self, folder: Path, server: TrackingServer, database: Path) -> None:
         super().__init__(folder, 300)
@@ -47,7 +47,7 @@ class ImportToServer(Import):
         return self._database
 
     def copy(self, to: Path) -> None:
-        """As the database stands between two requests: the server may be at work on the last one of a killed client."""
+        """Back up the database between two transactions: the server may still handle the last request of a killed client."""
         with closing(sqlite3.connect(self.store)) as database, closing(sqlite3.connect(to)) as other:
             database.backup(other)
 
@@ -67,7 +67,7 @@ class ImportToServer(Import):
 
 
 class Analyze(Killed):
-    """`advisor analyze` of a study that has a report of fewer trials already."""
+    """`advisor analyze` of a study that already has a report of fewer trials."""
 
     def __init__(self, folder: Path, points: int = 300) -> None:
         super().__init__(folder)
@@ -111,24 +111,22 @@ class Analyze(Killed):
         return found
 
     def torn(self) -> int:
-        """Files that are neither the old ones nor the new ones."""
+        """Count files that equal neither the old nor the new version."""
         found = self._written()
-        found.pop("next/.written-by-advisor", None)  # has both for a moment, so that neither is forgotten
+        found.pop("next/.written-by-advisor", None)  # lists old and new files for a moment
         return sum(found[name] not in (self._old.get(name), self.wanted.get(name)) for name in found)
 
     def files(self) -> set[str]:
-        kept = sorted(path for path in self._cache.rglob("*") if path.is_file())
-        numbered = Counter(path.suffix for path in kept)
-        return (
-            super().files() | below(self._out) | {f"{suffix} {i}" for suffix, n in numbered.items() for i in range(n)}
-        )
+        suffixes = Counter(path.suffix for path in self._cache.rglob("*") if path.is_file())
+        cached = {f"{suffix} {i}" for suffix, n in suffixes.items() for i in range(n)}
+        return super().files() | files_below(self._out) | cached
 
 
 # --- sync -----------------------------------------------------------------------------------------------------------------------
 
 
 class Sync(Killed):
-    """`advisor sync` of two trainings that never reached their store."""
+    """`advisor sync` of two trainings that could not reach their store."""
 
     def __init__(self, folder: Path, steps: int = 800) -> None:
         super().__init__(folder)
@@ -170,7 +168,7 @@ class Sync(Killed):
         return ["sync", "--tracking-uri", f"sqlite:///{self.store}"], self.environment(**more)
 
     def torn(self) -> int:
-        """Runs that say that they are whole, and are not; the curves at full resolution come after that."""
+        """Count runs that are marked as complete and are not; sidecars are ignored, because they are uploaded later."""
         wanted = {name: _without_sidecar(run) for name, run in self.wanted.items()}
         return sum(_without_sidecar(run) != wanted.get(name) for name, run in self.runs().items())
 
@@ -182,7 +180,7 @@ class Sync(Killed):
         return {**super().result(), **{f"sidecar {i}": text for i, text in enumerate(sidecars)}}
 
     def files(self) -> set[str]:
-        return super().files() | below(self.folder / "spools")
+        return super().files() | files_below(self.folder / "spools")
 
 
 def _without_sidecar(run: object) -> object:
@@ -195,7 +193,7 @@ def _without_sidecar(run: object) -> object:
 
 @contextmanager
 def importing(folder: Path) -> Iterator[Victim]:
-    """`ImportToServer`, with its server."""
+    """Yield `ImportToServer` while its server runs."""
     folder.mkdir()
     database = folder / "served" / "mlflow.db"
     database.parent.mkdir()
@@ -209,7 +207,6 @@ def importing(folder: Path) -> Iterator[Victim]:
 
 @contextmanager
 def of(make: Callable[[Path], Victim], folder: Path) -> Iterator[Victim]:
-    """One that needs nobody beside it."""
     yield make(folder)
 
 

@@ -1,12 +1,12 @@
-"""What `kill -9` leaves of `analyze`, `import`, `sync` and `run`: each is killed at a random moment, looked at, and repeated.
+"""Kills `analyze`, `import`, `sync` and `run` with SIGKILL at random moments, repeats them and counts the damage.
 
     python benchmarks/reliability/kills.py [--kills 100] [--minutes M] [--seed 0] [--only COMMAND...]
 
-Every second kill comes at a time, the others at an operation: a file opened for writing, renamed or removed, a database opened, a
-request sent, a process begun; both are drawn evenly over a run that nobody kills. *Half-written* counts files under their own
-names, and runs in the store that say they are whole, which are neither as before nor as after; *lost* and *doubled* is what the
-repeated command's result lacks, or has too many, against that of one that was never killed; *leftovers* are files that are there
-after the repeated command and not after one that was never killed; *failed* counts repeated commands that did not succeed.
+Every second kill happens at a random time, the others at a random operation: a file opened for writing, renamed or removed, a database
+opened, a request sent, a process started. Both are uniform over an undisturbed run. *Half-written* counts files under their final names,
+and runs that the store marks as complete, that differ from both the state before and the state after. *Lost* and *doubled* count what the
+repeated command's result lacks, or has in addition, compared with an undisturbed run. *Leftovers* are files that exist after the repeated
+command but not after an undisturbed run. *Failed* counts repeated commands that failed.
 """
 
 from __future__ import annotations
@@ -30,27 +30,18 @@ from typing import Any, Protocol
 import psutil
 
 CHANGING = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "sqlite3.connect", "http.client.send", "subprocess.Popen")
-"""Audit events of operations that change something, beside files opened for writing."""
-PRELOADED = [
-    "advisor.cli.main",
-    "advisor.analysis",
-    "advisor.cli.run",
-    "advisor.interop.importers.sql_writer",
-    "mlflow",
-]
-PRELOADED += ["advisor.interop.importers.client_writer", "advisor.interop.importers.tabular", "advisor.execution"]
-PRELOADED += [
-    "advisor.report.build",
-    "advisor.report.formats.sarif",
-    "advisor.execution.engines.local",
-    "advisor_logging.sync",
-]
-PRELOADED += ["mlflow.store.tracking.sqlalchemy_store", "mlflow.store.artifact.local_artifact_repo"]
+"""Audit events of operations that change something, in addition to files opened for writing."""
+PRELOADED = (
+    "mlflow mlflow.store.tracking.sqlalchemy_store mlflow.store.artifact.local_artifact_repo advisor_logging.sync "
+    "advisor.analysis advisor.cli.main advisor.cli.run advisor.execution advisor.execution.engines.local "
+    "advisor.interop.importers.client_writer advisor.interop.importers.sql_writer advisor.interop.importers.tabular "
+    "advisor.report.build advisor.report.formats.sarif"
+).split()
 
 
 @dataclass
-class Seen:
-    """What was found after kills, and after the commands that followed them."""
+class Damage:
+    """Counts after kills, and after the repeated commands."""
 
     kills: int = 0
     half: int = 0
@@ -58,51 +49,50 @@ class Seen:
     doubled: int = 0
     leftovers: int = 0
     failed: int = 0
-    said: list[str] = field(default_factory=list)
-    """What failed commands said."""
+    messages: list[str] = field(default_factory=list)
+    """Output of failed commands, and names of lost and left-over things."""
 
     @property
     def clean(self) -> bool:
-        """Whether nothing went wrong."""
         return not (self.half or self.lost or self.doubled or self.leftovers or self.failed)
 
 
 class Victim(Protocol):
-    """A command and what it works on."""
+    """A command to kill, with its data."""
 
     def renew(self) -> None:
-        """Everything as it is before the command."""
+        """Restore the state before the command."""
 
     def command(self) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Its words, and what is added to its environment."""
+        """Return the arguments and additional environment variables."""
 
     def at_work(self) -> list[psutil.Process]:
-        """Processes that the command began and that outlive it."""
+        """Return processes of the command that may outlive it."""
 
     def torn(self) -> int:
-        """How many half-written things there are after a kill."""
+        """Count half-written files or runs after a kill."""
 
     def result(self) -> Mapping[str, object]:
-        """What the command made, by name."""
+        """Return the results of the command by name."""
 
     def files(self) -> set[str]:
-        """All files there are."""
+        """Return all files."""
 
 
 # --- a command in a process of its own ------------------------------------------------------------------------------------------
 
 
-def _run(words: Sequence[str], environment: Mapping[str, str], said: str, count: Any, kill_at: int) -> None:
-    """In the process: the command, killed at its `kill_at`th operation."""
+def _run(words: Sequence[str], environment: Mapping[str, str], log: str, count: Any, kill_at: int) -> None:
+    """Run the command in this process and kill it at operation number `kill_at`."""
     os.environ.update(environment)
-    os.chdir(Path(said).parent)
-    output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.chdir(Path(log).parent)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(output, stream)
     tempfile.tempdir = None
 
-    def watch(event: str, given: tuple[Any, ...]) -> None:
-        changes = event in CHANGING or (event == "open" and isinstance(given[2], int) and given[2] & os.O_ACCMODE)
+    def watch(event: str, values: tuple[Any, ...]) -> None:
+        changes = event in CHANGING or (event == "open" and isinstance(values[2], int) and values[2] & os.O_ACCMODE)
         if changes:
             count.value += 1
             if count.value == kill_at:
@@ -115,7 +105,7 @@ def _run(words: Sequence[str], environment: Mapping[str, str], said: str, count:
 
 
 class Stage:
-    """Runs commands; each is a fork of a process that has imported all of it, so that kills hit its work and not its imports."""
+    """Runs commands as forks of a process with all imports, so that kills hit the command's work and not its imports."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -123,7 +113,7 @@ class Stage:
         self._context.set_forkserver_preload(PRELOADED)
 
     def start(self, victim: Victim, kill_at: int = 0) -> tuple[BaseProcess, Any]:
-        """The command's process, and the number of its operations so far."""
+        """Start the command; return its process and a counter of its operations."""
         words, environment = victim.command()
         count = self._context.Value("q", 0, lock=False)
         process = self._context.Process(target=_run, args=(words, environment, str(self.log), count, kill_at))
@@ -132,10 +122,10 @@ class Stage:
 
     @property
     def log(self) -> Path:
-        return self._folder / "said.log"
+        return self._folder / "output.log"
 
     def whole(self, victim: Victim) -> tuple[int | None, float, int]:
-        """Run a command to its end: exit status, seconds, operations."""
+        """Run a command to its end; return exit status, seconds and number of operations."""
         began = time.monotonic()
         process, count = self.start(victim)
         process.join(300)
@@ -145,43 +135,43 @@ class Stage:
         return process.exitcode, time.monotonic() - began, int(count.value)
 
 
-def kill(victim: Victim, kills: int, chance: random.Random, stage: Stage, until: float = math.inf) -> Seen:
-    """Kill a command so many times, or until the clock says so much, and repeat it each time."""
-    seen = Seen()
+def kill(victim: Victim, kills: int, chance: random.Random, stage: Stage, until: float = math.inf) -> Damage:
+    """Kill a command `kills` times, or until the monotonic clock shows `until`, and repeat it after each kill."""
+    damage = Damage()
     victim.renew()
-    stage.whole(victim)  # the first one of all warms up what later ones find warm
+    stage.whole(victim)  # fill caches
     victim.renew()
     status, seconds, operations = stage.whole(victim)
     assert status == 0, stage.log.read_text()
     wanted, ordinary = victim.result(), victim.files()
-    while seen.kills < kills and time.monotonic() < until:
+    while damage.kills < kills and time.monotonic() < until:
         victim.renew()
-        by_time = seen.kills % 2 == 0
+        by_time = damage.kills % 2 == 0
         if not _kill_once(victim, seconds if by_time else 0.0, operations, chance, stage):
             seconds *= 0.95 if by_time else 1.0
             continue
-        seen.kills += 1
-        seen.half += victim.torn()
+        damage.kills += 1
+        damage.half += victim.torn()
         status, *_ = stage.whole(victim)
-        if outlived := victim.at_work():
-            psutil.wait_procs(outlived, timeout=60)
+        if survivors := victim.at_work():
+            psutil.wait_procs(survivors, timeout=60)
             status, *_ = stage.whole(victim)
         if status != 0:
-            seen.failed += 1
-            seen.said.append(stage.log.read_text()[-500:])
-        found = victim.result()
-        lost = [name for name, value in wanted.items() if found.get(name) != value]
-        seen.lost += len(lost)
-        seen.doubled += len(found.keys() - wanted.keys())
-        seen.leftovers += len(left := victim.files() - ordinary)
-        seen.said += [*sorted(left), *(f"lost: {name}: {str(found.get(name))[:300]}" for name in lost)]
-    return seen
+            damage.failed += 1
+            damage.messages.append(stage.log.read_text()[-500:])
+        repeated = victim.result()
+        lost = [name for name, value in wanted.items() if repeated.get(name) != value]
+        damage.lost += len(lost)
+        damage.doubled += len(repeated.keys() - wanted.keys())
+        damage.leftovers += len(leftovers := victim.files() - ordinary)
+        damage.messages += [*sorted(leftovers), *(f"lost: {name}: {str(repeated.get(name))[:300]}" for name in lost)]
+    return damage
 
 
 def _kill_once(victim: Victim, seconds: float, operations: int, chance: random.Random, stage: Stage) -> bool:
-    """Kill it at a random time, or, where that is 0, at a random operation; in half of the cases with all that it began.
+    """Kill the command at a random time up to `seconds`, or at a random operation if that is 0; return whether it was killed.
 
-    Says whether it did not end before.
+    Half of the time its surviving processes are killed as well.
     """
     process, _ = stage.start(victim, 0 if seconds else chance.randint(1, operations))
     process.join(chance.uniform(0.0, seconds) if seconds else 300)
@@ -201,25 +191,25 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="stop killing a command after so long")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="maximum minutes for each command")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", choices=list(VICTIMS), default=list(VICTIMS))
     args = parser.parse_args()
     columns = ("kills", "half-written", "lost", "doubled", "leftovers", "failed")
     print(f"{'command':28}" + "".join(f"{name:>14}" for name in columns))
     for name in args.only:
-        seen = once(name, VICTIMS[name], args.kills, args.seed, args.minutes)
-        numbers = (seen.kills, seen.half, seen.lost, seen.doubled, seen.leftovers, seen.failed)
+        damage = once(name, VICTIMS[name], args.kills, args.seed, args.minutes)
+        numbers = (damage.kills, damage.half, damage.lost, damage.doubled, damage.leftovers, damage.failed)
         print(f"{name:28}" + "".join(f"{number:>14}" for number in numbers), flush=True)
-        for line in dict.fromkeys(seen.said):
+        for line in dict.fromkeys(damage.messages):
             print(f"    {line}", flush=True)
 
 
 Make = Callable[[Path], contextlib.AbstractContextManager[Victim]]
 
 
-def once(name: str, make: Make, kills: int, seed: int, minutes: float = math.inf) -> Seen:
-    """Kill one command, in a folder of its own."""
+def once(name: str, make: Make, kills: int, seed: int, minutes: float = math.inf) -> Damage:
+    """Kill one command in a new temporary folder."""
     with tempfile.TemporaryDirectory(prefix="advisor-kills-") as folder:
         stage = Stage(Path(folder))
         with make(Path(folder) / "work") as victim:

@@ -1,4 +1,4 @@
-"""What is done with the programs of an environment: a check raises Failed, which says why, where something does not hold."""
+"""Checks of the programs of an environment; a check that does not pass raises Failed with the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 TRAINING, STORES = HERE / "training.py", HERE / "stores.py"
 EXPERIMENT = "compatibility"
 RUNS, STEPS = 3, 60
-"""Runs that one call of the training logs, and their steps."""
+"""Runs that one call of the training logs, and steps of each."""
 STUDY = f"""\
 study: tiny
 objective: {{metric: val/loss, direction: minimize}}
@@ -29,7 +29,7 @@ max_train_steps: {STEPS}
 
 
 def outcome(check: Callable[[], object]) -> str:
-    """Empty where the check holds, else why it does not."""
+    """Return an empty text if the check passes, else the reason."""
     try:
         check()
     except Failed as reason:
@@ -40,20 +40,20 @@ def outcome(check: Callable[[], object]) -> str:
 
 
 def train(place: Place, store: Path, experiment: str = EXPERIMENT) -> None:
-    """Log some runs with the hook; all their points arrive in the store's file."""
+    """Log runs with the hook and check that the store has all points."""
     place.call("python", TRAINING, "--experiment", experiment)
     _arrived(store, experiment, RUNS)
 
 
 def train_with(place: Place, store: Path, example: Path, experiment: str) -> None:
-    """Log some runs with one of the project's example scripts."""
+    """Log runs with one of the project's example scripts."""
     for rate in ("0.003", "0.01", "0.03"):
         place.call("python", example, "--learning-rate", rate, "--max-train-steps", str(STEPS))
     _arrived(store, experiment, RUNS)
 
 
 def run_study(place: Place, store: Path) -> None:
-    """Train a study of two trials with `advisor run`."""
+    """Run a study of two trials with `advisor run`."""
     place.folder.mkdir(parents=True, exist_ok=True)
     study = place.folder / "tiny.yaml"
     study.write_text(STUDY)
@@ -62,45 +62,45 @@ def run_study(place: Place, store: Path) -> None:
 
 
 def _arrived(store: Path, experiment: str, runs: int) -> None:
-    """Wait until the store has all runs to their last step; on a busy machine that takes longer than a training waits for it."""
-    asked = (
+    """Wait until the store has all runs to their last step; on a busy machine that can take longer than the trainings wait."""
+    query = (
         "SELECT count(DISTINCT r.run_uuid), count(*) FROM experiments e JOIN runs r USING (experiment_id) JOIN metrics m "
         "USING (run_uuid) WHERE e.name = ? AND r.status = 'FINISHED' AND m.key = 'train/loss'"
     )
     until = time.monotonic() + 120
     while True:
         with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
-            found = connection.execute(asked, (experiment,)).fetchone()
-        if found == (runs, runs * STEPS):
+            finished, points = connection.execute(query, (experiment,)).fetchone()
+        if (finished, points) == (runs, runs * STEPS):
             return
         if time.monotonic() > until:
-            raise Failed(f"of {runs} runs with {STEPS} points each {found[0]} ended, and {found[1]} points came")
+            raise Failed(f"{finished} of {runs} runs finished, with {points} of {runs * STEPS} points")
         time.sleep(2)
 
 
 def analyze(place: Place, experiment: str = EXPERIMENT, trials: int = RUNS) -> bytes:
-    """Analyse from start to the report; gives findings.json, which counts all trials."""
+    """Analyze the experiment, check report and number of trials, and return findings.json."""
     out = place.folder / "report"
     for old in out.glob("*.*"):
         old.unlink()
     place.call("advisor", "analyze", experiment, "--out", out, "--quiet")
     if not (out / "report.html").read_text(encoding="utf-8").rstrip().endswith("</html>"):
-        raise Failed("the report is not whole")
-    found = (out / "findings.json").read_bytes()
-    counts = json.loads(found)["trials"]
+        raise Failed("the report is incomplete")
+    findings = (out / "findings.json").read_bytes()
+    counts = json.loads(findings)["trials"]
     if counts["total"] != trials or counts["complete"] != trials:
-        raise Failed(f"of {trials} trials the analysis has {counts}")
-    return found
+        raise Failed(f"the analysis counts {counts} instead of {trials} trials")
+    return findings
 
 
 def analyze_both_ways(place: Place, store: Path) -> None:
-    """Analyse through the server and from its database: byte for byte the same is found."""
+    """Analyze through the server and from its database; both must give the same bytes."""
     if analyze(place) != analyze(place.at(f"sqlite:///{store}")):
         raise Failed("the server and its database give different findings")
 
 
 def newer_store(place: Place, store: Path) -> str:
-    """How the environment takes a store of a newer MLflow: reads it, or refuses it in a line; it stays as it is."""
+    """Check that the environment reads a store of a newer MLflow or refuses it in one line, without changing it."""
     before = store.read_bytes()
     done = place.at(f"sqlite:///{store}").start("advisor", "analyze", "plain", "--out", place.folder / "newer", "-q")
     if store.read_bytes() != before:
@@ -113,13 +113,13 @@ def newer_store(place: Place, store: Path) -> str:
 
 
 def run_tests(place: Place, checkout: Path, words: Sequence[str]) -> str:
-    """How many of the project's tests passed and were skipped; Failed with the first that failed, or where none passed."""
+    """Run tests and return the counts of passed and skipped ones. Raises Failed if a test failed or none passed."""
     paths = [checkout / word if word.endswith(".py") else word for word in words]
     settings = ("-p", "no:cacheprovider", "--rootdir", checkout, "-c", checkout / "pyproject.toml", "--tb", "no")
     done = place.start("python", "-m", "pytest", *settings, *paths)
-    said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    counts = re.search(r"\d+ \w+.*(?= in [\d.]+s)", said[-1]) if said else None
+    output = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    counts = re.search(r"\d+ \w+.*(?= in [\d.]+s)", output[-1]) if output else None
     if done.returncode or counts is None or "passed" not in counts[0]:
-        first = next((line for line in said if line.startswith(("FAILED", "ERROR"))), "")
-        raise Failed("; ".join(part for part in (first, *said[-1:]) if part) or f"status {done.returncode}")
+        first = next((line for line in output if line.startswith(("FAILED", "ERROR"))), "")
+        raise Failed("; ".join(part for part in (first, *output[-1:]) if part) or f"status {done.returncode}")
     return ", ".join(part for part in counts[0].split(", ") if not part.endswith(("warning", "warnings")))

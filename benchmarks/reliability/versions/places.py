@@ -1,4 +1,4 @@
-"""Virtual environments with chosen versions, their programs, and tracking servers started with them."""
+"""Virtual environments with chosen versions, their programs and their tracking servers."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-_PATIENCE_S = 900
+_TIMEOUT_S = 900
 _QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "OMP_NUM_THREADS": "1", "ADVISOR_CACHE": "off"}
-_FIRST_WORDS = "/api/2.0/mlflow/experiments/search?max_results=1"
-"""Answered when a server has opened its store."""
+_READY_PATH = "/api/2.0/mlflow/experiments/search?max_results=1"
+"""Request that a server answers once it has opened its store."""
 
 
-class Failed(Exception):  # noqa: N818 - what came of a check, and no error of the program
-    """A check failed, or an environment cannot be made; its text says why in a line."""
+class Failed(Exception):  # noqa: N818 - a result of a check, not an error of the program
+    """A check did not pass, or an environment cannot be installed; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """An environment's programs, and a folder to use them in."""
+    """The programs of an environment, and a working directory."""
 
     bin: Path
     folder: Path
     uri: str = ""
-    """The store that the programs work with."""
+    """Tracking URI of the programs."""
 
     def at(self, uri: str) -> Place:
         return replace(self, uri=uri)
 
     def start(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        """The program with its output, however it ended."""
+        """Run a program and return its status and output."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return subprocess.run(
             [str(self.bin / words[0]), *map(str, words[1:])],
@@ -48,29 +48,29 @@ class Place:
             env=self.environment(),
             capture_output=True,
             text=True,
-            timeout=_PATIENCE_S,
+            timeout=_TIMEOUT_S,
             check=False,
         )
 
     def call(self, *words: str | Path) -> str:
-        """What the program prints; Failed with its last line where it does not end well."""
+        """Run a program and return its output. Raises Failed with its last line if it fails."""
         done = self.start(*words)
         if done.returncode:
-            said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-            raise Failed(f"`{Path(words[0]).name}`: {said[-1] if said else done.returncode}")
+            output = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+            raise Failed(f"`{Path(words[0]).name}`: {output[-1] if output else done.returncode}")
         return done.stdout
 
     def environment(self) -> dict[str, str]:
-        kept = {
+        inherited = {
             k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "ADVISOR_", "PYTHON", "VIRTUAL_ENV"))
         }
-        path = f"{self.bin}{os.pathsep}{kept.get('PATH', '')}"
+        path = f"{self.bin}{os.pathsep}{inherited.get('PATH', '')}"
         own = {"PATH": path, "ADVISOR_SPOOL": str(self.folder / "spool"), "MLFLOW_TRACKING_URI": self.uri}
-        return {**kept, **_QUIET, **own}
+        return {**inherited, **_QUIET, **own}
 
 
 def build(checkout: Path, folder: Path) -> Path:
-    """The project's wheel."""
+    """Build the project's wheel."""
     shutil.rmtree(folder, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w"]
     words = ["uv", "build", "--quiet", "--wheel", "-o"] if shutil.which("uv") else pip
@@ -79,27 +79,27 @@ def build(checkout: Path, folder: Path) -> Path:
 
 
 def install(home: Path, python: str, wanted: Sequence[str], work: Path) -> Place:
-    """An environment with these requirements, to work with in `work`; Failed with the installer's reason where they do not fit."""
+    """Install the requirements into a new environment. Raises Failed with the installer's reason if they conflict."""
     shutil.rmtree(home, ignore_errors=True)
     interpreter = shutil.which(f"python{python}")
     if interpreter is None:
         raise Failed(f"no python{python} here")
     env = {**os.environ, "UV_FIND_LINKS": os.environ.get("PIP_FIND_LINKS", "")}
     if shutil.which("uv"):
-        made = ["uv", "venv", "--quiet", "-p", interpreter, str(home)]
-        filled = ["uv", "pip", "install", "--quiet", "--no-build", "-p", str(home / "bin" / "python"), *wanted]
+        create = ["uv", "venv", "--quiet", "-p", interpreter, str(home)]
+        fill = ["uv", "pip", "install", "--quiet", "--no-build", "-p", str(home / "bin" / "python"), *wanted]
     else:
-        made = [interpreter, "-m", "venv", str(home)]
-        filled = [str(home / "bin" / "pip"), "install", "--quiet", "--only-binary", ":all:", *wanted]
-    subprocess.run(made, check=True, env=env)
-    done = subprocess.run(filled, env=env, capture_output=True, text=True, check=False)
+        create = [interpreter, "-m", "venv", str(home)]
+        fill = [str(home / "bin" / "pip"), "install", "--quiet", "--only-binary", ":all:", *wanted]
+    subprocess.run(create, check=True, env=env)
+    done = subprocess.run(fill, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Failed(" ".join(re.sub(r"[│╰─▶×]|(cause|error|hint):", " ", done.stderr, flags=re.I).split())[-400:])
     return Place(home / "bin", work)
 
 
 def versions(place: Place, packages: Sequence[str]) -> dict[str, str]:
-    """Versions of those packages that the environment has, and of its Python."""
+    """Return the versions of the installed ones of these packages, and of Python."""
     script = (
         "import json, platform, sys; from importlib.metadata import distributions as d; "
         "found = {x.metadata['Name'].lower(): x.version for x in d()}; "
@@ -111,7 +111,7 @@ def versions(place: Place, packages: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def served(place: Place, store: Path) -> Iterator[str]:
-    """The address of a tracking server of the environment's MLflow on that SQLite store, which it makes if need be."""
+    """Run a tracking server of the environment's MLflow on a SQLite store, created if missing, and yield its address."""
     place.folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -145,9 +145,9 @@ def _wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None
     until = time.monotonic() + 300
     while time.monotonic() < until and process.poll() is None:
         try:
-            urllib.request.urlopen(address + _FIRST_WORDS, timeout=60).read()
+            urllib.request.urlopen(address + _READY_PATH, timeout=60).read()
             return
         except OSError:
             time.sleep(0.5)
-    said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    raise Failed(f"`mlflow server` does not start: {said[-1] if said else 'no word'}")
+    output = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    raise Failed(f"`mlflow server` does not start: {output[-1] if output else 'no output'}")

@@ -1,7 +1,7 @@
-"""Stores for `../compatibility.py`: written by one version of MLflow with plain calls, read and upgraded by another.
+"""Stores for `../compatibility.py`: one version of MLflow writes them with plain calls, another reads and upgrades them.
 
 python benchmarks/reliability/versions/stores.py write STORE       with the MLflow of this environment
-python benchmarks/reliability/versions/stores.py check STORE...    prints what does not hold, as JSON
+python benchmarks/reliability/versions/stores.py check STORE...    prints the differences as JSON
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def write(store: Path) -> None:
-    """Three runs with two metrics, one that failed, one that was deleted."""
+    """Write three finished runs, a failed one and a deleted one, each with two metrics."""
     from mlflow.entities import Metric, Param, RunTag
     from mlflow.tracking import MlflowClient
 
@@ -47,7 +47,7 @@ def write(store: Path) -> None:
 
 
 def check(store: Path) -> dict[str, str]:
-    """Empty texts where the store reads as it was written: as it is, by filter, upgraded, and with an unknown schema."""
+    """Return the schema, and the differences of the store as read before and after its upgrade; empty if there are none."""
     found = {}
     with closing(sqlite3.connect(store)) as connection:
         found["schema"] = str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
@@ -59,7 +59,7 @@ def check(store: Path) -> dict[str, str]:
 
 
 def difference(store: Path) -> str:
-    """What of the store does not read as it was written; empty if all does."""
+    """Return the names of the parts that do not read as written; empty if all do."""
     from advisor import analyze
     from advisor.model.errors import AdvisorError
     from advisor.tracking.stores.reading import read_experiment
@@ -68,12 +68,12 @@ def difference(store: Path) -> str:
     try:
         before = store.read_bytes()
         experiment = read_experiment(EXPERIMENT, tracking_uri=uri)
-        few = read_experiment(EXPERIMENT, tracking_uri=uri, filter="params.lr = '0.01'")
+        filtered = read_experiment(EXPERIMENT, tracking_uri=uri, filter="params.lr = '0.01'")
         report = analyze(EXPERIMENT, tracking_uri=uri, objective="val/loss", direction="minimize")
     except AdvisorError as error:
         return str(error)
     odd, loss = experiment.points["odd"], experiment.points["val/loss"]
-    holds = {
+    equal = {
         "runs": [run.status for run in experiment.runs] == ["FINISHED"] * 3 + ["FAILED"],
         "names": [run.name for run in experiment.runs] == [f"trial-{i}" for i in range(4)],
         "params": [float(run.params["lr"]) for run in experiment.runs] == [10.0**-i for i in range(1, 5)],
@@ -81,15 +81,15 @@ def difference(store: Path) -> str:
         "tags of the experiment": experiment.tags.get("team") == "vision",
         "points": len(loss.values) == 4 * STEPS and sorted(loss.steps.tolist()) == sorted([*range(STEPS)] * 4),
         "odd values": [repr(v) for v in odd.values[:3].tolist()] == ["nan", "inf", "-inf"],
-        "filter": [run.name for run in few.runs] == ["trial-1"],
+        "filter": [run.name for run in filtered.runs] == ["trial-1"],
         "report": report.to_html().rstrip().endswith("</html>"),
         "store left as it was": store.read_bytes() == before,
     }
-    return ", ".join(name for name, good in holds.items() if not good)
+    return ", ".join(name for name, good in equal.items() if not good)
 
 
 def upgrade(store: Path) -> str:
-    """Upgrade the store to the installed MLflow, as `mlflow db upgrade` does; gives why it cannot be, else nothing."""
+    """Upgrade the store to the installed MLflow, as `mlflow db upgrade` does; return the reason if it fails, else an empty text."""
     import sqlalchemy
     from mlflow.store.db.utils import _upgrade_db
 

@@ -1,7 +1,4 @@
-"""A training of a second for `../compatibility.py`: a small network and the hook, once for each learning rate.
-
-It runs in the environments of that script, with whatever versions of Python, PyTorch and MLflow they hold.
-"""
+"""A one-second training for `../compatibility.py`: a small network with the hook, once for each learning rate."""
 
 from __future__ import annotations
 
