@@ -41,7 +41,8 @@ class Source:
     name: str
     folder: Path
     facts: tuple[tuple[str, str], ...] | None = None
-    """Keys of a trial's `extra` that are facts, with their names in `advisor.contract`; None: all keys, named as in the contract."""
+    """Keys of a trial's `extra` that are facts, with their names in `advisor.contract`; None: all keys, named as in the
+    contract."""
 
     @property
     def exists(self) -> bool:

@@ -5,16 +5,16 @@
     python benchmarks/quality/diagnosis.py --part dev                          without the third of the cases that is held out
     python benchmarks/quality/diagnosis.py --peers                             the rules beside other tools on the same curves
     python benchmarks/quality/diagnosis.py --sources recordings                only our own recorded studies; takes a minute
-    python benchmarks/quality/diagnosis.py --write                             also write `rules/measured.csv`, which the pages quote
+    python benchmarks/quality/diagnosis.py --write                             also write `rules/measured.csv` for the pages
 
 There are two folders of labelled studies, and each is read if it exists: other people's real studies, which are not part of the
 project (`ADVISOR_BENCHMARK` names the folder), and our own recordings (`recordings/data`, written by `record.py`). The result is a
 Markdown table. Near-identical cases form a group, and each group has weight one.
 
 A positive case counts as detected if the rule fires on the labelled subject and side, or if a rule fires that the label accepts
-instead. A negative case counts as a false alarm if the rule fires on the labelled subject. A case counts as not assessed if the rule
-lacked data; a positive one is then a miss as well. `--part dev` selects the two thirds of the cases that thresholds may be tuned on,
-`--part held-out` the other third.
+instead. A negative case counts as a false alarm if the rule fires on the labelled subject. A case counts as not assessed if the
+rule lacked data; a positive one is then a miss as well. `--part dev` selects the two thirds of the cases that thresholds may be
+tuned on, `--part held-out` the other third.
 """
 
 from __future__ import annotations

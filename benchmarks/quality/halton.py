@@ -2,8 +2,8 @@
 
     ADVISOR_BENCHMARK=... python benchmarks/quality/halton.py
 
-The measure is the centred discrepancy (0 is perfectly even) of the whole space and its mean over single axes and over pairs of axes,
-because only a few hyperparameters matter. AlgoPerf's sequences come from `halton_reference/sequences.json` in the folder
+The measure is the centred discrepancy (0 is perfectly even) of the whole space and its mean over single axes and over pairs of
+axes, because only a few hyperparameters matter. AlgoPerf's sequences come from `halton_reference/sequences.json` in the folder
 `ADVISOR_BENCHMARK`; ours come from `advisor.planning.sampling.halton`, of the same sizes, with many seeds.
 """
 

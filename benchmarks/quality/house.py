@@ -3,8 +3,9 @@
     python benchmarks/quality/house.py                 this checkout
     python benchmarks/quality/house.py FOLDER …        other checkouts beside it, oldest first
 
-Only tracked source files are counted. The product is advisor, adapters, rules and templates. The lines of a rule are those of its own
-file and its private helpers. A rule reaches a module of shared computations or statistics if it imports it, directly or indirectly.
+Only tracked source files are counted. The product is advisor, adapters, rules and templates. The lines of a rule are those of its
+own file and its private helpers. A rule reaches a module of shared computations or statistics if it imports it, directly or
+indirectly.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def study(
     return assemble(Experiment("null", tuple(runs), points), spec=spec, objective=objective, direction=direction)
 
 
-# --- results that do not depend on the settings ---------------------------------------------------------------------------------------
+# --- results that do not depend on the settings ---------------------------------------------------------------------------------
 
 
 def draw(random: Random, count: int) -> list[dict[str, Any]]:
@@ -373,7 +373,7 @@ def _of_sizes(params: Sequence[Mapping[str, Any]], curves: Mapping[str, Sequence
     return assemble(Experiment("null", tuple(runs), points), objective="val/loss", direction="minimize")
 
 
-# --- families and the rules they test -----------------------------------------------------------------------------------------------
+# --- families and the rules they test -------------------------------------------------------------------------------------------
 
 
 def _all(rules: str, **others: Wrong) -> Mapping[str, Wrong]:

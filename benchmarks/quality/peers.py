@@ -1,8 +1,8 @@
 """Other tools that read training curves, compared with the rules: runmedic, trainspotter, losslint.
 
-They are not dependencies: `pip install runmedic trainspotter losslint` for `diagnosis.py --peers`. Each judges a single run, so it
-reads every trial of a study, with the curves under the names that it knows, and `WAYS` combines its alarms on trials into one answer
-on the study.
+They are not dependencies: `pip install runmedic trainspotter losslint` for `diagnosis.py --peers`. Each judges a single run, so
+it reads every trial of a study, with the curves under the names that it knows, and `WAYS` combines its alarms on trials into one
+answer on the study.
 """
 
 from __future__ import annotations

@@ -4,11 +4,12 @@
     python benchmarks/reliability/compatibility.py --cells 'mlflow-2*'  some cells
     python benchmarks/reliability/compatibility.py --table              only the table of the results in --keep
 
-A cell `mlflow-...`, `python-...` or `torch-...` is a virtual environment with the project's wheel. It runs a study with the hook into
-SQLite and analyzes it. A cell `mlflow-...` does the same through its own `mlflow server`, from its environment and from that of the
-newest MLflow. A cell `store-...` writes a store with plain MLflow calls, which the newest MLflow reads and upgrades. Other cells train
-an example with a framework or run the tests of a package. uv does the installation if it is available, otherwise pip. Interpreters must
-be on the path as python3.12 and so on. PyTorch releases without a CPU-only build install gigabytes of CUDA libraries.
+A cell `mlflow-...`, `python-...` or `torch-...` is a virtual environment with the project's wheel. It runs a study with the hook
+into SQLite and analyzes it. A cell `mlflow-...` does the same through its own `mlflow server`, from its environment and from that
+of the newest MLflow. A cell `store-...` writes a store with plain MLflow calls, which the newest MLflow reads and upgrades. Other
+cells train an example with a framework or run the tests of a package. uv does the installation if it is available, otherwise pip.
+Interpreters must be on the path as python3.12 and so on. PyTorch releases without a CPU-only build install gigabytes of CUDA
+libraries.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python benchmarks/reliability/faults.py [--steps 3000] [--backend sqlite postgresql] [--only FAULT...]
 
-Each line is a real training with the hook, a real `mlflow server` with a real database, and one fault. *Logged* is the number of points
-that the training's second record implies, with the windows of the contract; *found* is the number of rows in the database at the end;
-*same* says whether both are the same points, each once, and whether the sidecar has every recorded value. *Step* is the median duration
-of a step (forward, backward and hook), *slowest* the longest one, and *delivered* the seconds from the last step until the store is
-complete.
+Each line is a real training with the hook, a real `mlflow server` with a real database, and one fault. *Logged* is the number of
+points that the training's second record implies, with the windows of the contract; *found* is the number of rows in the database
+at the end; *same* says whether both are the same points, each once, and whether the sidecar has every recorded value. *Step* is
+the median duration of a step (forward, backward and hook), *slowest* the longest one, and *delivered* the seconds from the last
+step until the store is complete.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python benchmarks/reliability/kills.py [--kills 100] [--minutes M] [--seed 0] [--only COMMAND...]
 
-Every second kill happens at a random time, the others at a random operation: a file opened for writing, renamed or removed, a database
-opened, a request sent, a process started. Both are uniform over an undisturbed run. *Half-written* counts files under their final names,
-and runs that the store marks as complete, that differ from both the state before and the state after. *Lost* and *doubled* count what the
-repeated command's result lacks, or has in addition, compared with an undisturbed run. *Leftovers* are files that exist after the repeated
-command but not after an undisturbed run. *Failed* counts repeated commands that failed.
+Every second kill happens at a random time, the others at a random operation: a file opened for writing, renamed or removed, a
+database opened, a request sent, a process started. Both are uniform over an undisturbed run. *Half-written* counts files under
+their final names, and runs that the store marks as complete, that differ from both the state before and the state after. *Lost*
+and *doubled* count what the repeated command's result lacks, or has in addition, compared with an undisturbed run. *Leftovers*
+are files that exist after the repeated command but not after an undisturbed run. *Failed* counts repeated commands that failed.
 """
 
 from __future__ import annotations

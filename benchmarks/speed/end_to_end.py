@@ -4,9 +4,9 @@
     python benchmarks/speed/end_to_end.py --runs 1000 --keep DIR  keep the stores, and use those that exist
     python benchmarks/speed/end_to_end.py --server                through a tracking server on the store
 
-The runs are those of `engine.py`. Each analysis is a separate process: the first with an empty cache, the second with the cache that
-it left, the third after ten further runs. The store may already be in the page cache at a cold start. Writing 10,000 runs takes minutes
-and about 8 GB of disk.
+The runs are those of `engine.py`. Each analysis is a separate process: the first with an empty cache, the second with the cache
+that it left, the third after ten further runs. The store may already be in the page cache at a cold start. Writing 10,000 runs
+takes minutes and about 8 GB of disk.
 """
 
 from __future__ import annotations

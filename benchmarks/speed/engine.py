@@ -4,10 +4,10 @@
     python benchmarks/speed/engine.py --scaling              also 100 and 5,000 trials, and 5,000 points
     python benchmarks/speed/engine.py --all-curves           all 13 curves that the training hook logs on a GPU
 
-The space has choices and conditional parameters; curves depend on the learning rate; some trials diverge, crash or are stopped early.
-Trials carry all facts that the hook notes, so that most rules have enough data to judge. Results that several rules share are computed
-and timed in the first of them. Times are processor times, which other load hardly affects; they add up over the threads of the linear
-algebra library (set OMP_NUM_THREADS=1).
+The space has choices and conditional parameters; curves depend on the learning rate; some trials diverge, crash or are stopped
+early. Trials carry all facts that the hook notes, so that most rules have enough data to judge. Results that several rules share
+are computed and timed in the first of them. Times are processor times, which other load hardly affects; they add up over the
+threads of the linear algebra library (set OMP_NUM_THREADS=1).
 """
 
 from __future__ import annotations

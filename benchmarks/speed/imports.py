@@ -2,8 +2,8 @@
 
     python benchmarks/speed/imports.py [--times 9]
 
-The imports of torch and MLflow are timed separately in the same processes. Processor time is hardly affected by other load; wall time is
-the delay that a user sees on an idle machine.
+The imports of torch and MLflow are timed separately in the same processes. Processor time is hardly affected by other load; wall
+time is the delay that a user sees on an idle machine.
 """
 
 from __future__ import annotations

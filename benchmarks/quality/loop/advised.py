@@ -1,9 +1,9 @@
 """This project's loop as a contender: three rounds, each with the first study that the analysis of the earlier rounds planned.
 
-The plan determines the space, the number of steps, the schedule and the hyperparameters to search. The benchmark determines the number
-of trials from an equal share of the remaining training steps, so longer trainings mean fewer trials. The last round always uses the
-adaptive sampler, as the playbook exploits; its last trials repeat the leading setting with other seeds, as the playbook asks before
-a setting is adopted.
+The plan determines the space, the number of steps, the schedule and the hyperparameters to search. The benchmark determines the
+number of trials from an equal share of the remaining training steps, so longer trainings mean fewer trials. The last round always
+uses the adaptive sampler, as the playbook exploits; its last trials repeat the leading setting with other seeds, as the playbook
+asks before a setting is adopted.
 """
 
 from __future__ import annotations

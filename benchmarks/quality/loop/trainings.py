@@ -1,8 +1,8 @@
 """Tasks that are real trainings: small networks on the data of the recorded studies, most with a wrong starting space.
 
-The faults are common ones: learning rates of another project, a range of ten decades, a range whose upper half does not train, too few
-steps, a missing warmup, a regulariser that is too strong or missing. A search is judged by the mean of `JUDGED_TRAININGS` further
-trainings of the setting that it chose, with seeds that no search has seen.
+The faults are common ones: learning rates of another project, a range of ten decades, a range whose upper half does not train,
+too few steps, a missing warmup, a regulariser that is too strong or missing. A search is judged by the mean of `JUDGED_TRAININGS`
+further trainings of the setting that it chose, with seeds that no search has seen.
 """
 
 from __future__ import annotations
@@ -117,63 +117,42 @@ def tasks(results: Path | None = None) -> list[TrainingTask]:
 def _tasks() -> list[TrainingTask]:
     return [
         TrainingTask(
-            "mlp, rates too low",
-            "the best learning rate is a hundred times the highest",
-            MLP,
+            "mlp, rates too low", "the best learning rate is a hundred times the highest", MLP,
             {"learning_rate": _log(1e-5, 1e-3), "momentum": _linear(0.5, 0.95), **DECAY},
         ),
         TrainingTask(
-            "cnn, half of it unstable",
-            "the upper half of the learning rates does not train, and the best are below",
-            CNN,
-            {"learning_rate": _log(0.3, 30), "momentum": _linear(0.5, 0.95), **DECAY},
+            "cnn, half of it unstable", "the upper half of the learning rates does not train, and the best are below",
+            CNN, {"learning_rate": _log(0.3, 30), "momentum": _linear(0.5, 0.95), **DECAY},
         ),
         TrainingTask(
-            "mlp, too wide",
-            "ten decades of learning rates, most of them useless, and as wide a range of the others",
-            MLP,
-            {"learning_rate": _log(1e-7, 1e3), "momentum": _linear(0.0, 0.999), "weight_decay": _log(1e-9, 10)},
+            "mlp, too wide", "ten decades of learning rates, most of them useless, and as wide a range of the others",
+            MLP, {"learning_rate": _log(1e-7, 1e3), "momentum": _linear(0.0, 0.999), "weight_decay": _log(1e-9, 10)},
         ),
         TrainingTask(
-            "mlp, dropout too strong",
-            "the best dropout is a third of the weakest",
-            MLP,
+            "mlp, dropout too strong", "the best dropout is a third of the weakest", MLP,
             {"learning_rate": _log(0.01, 1), "dropout": _linear(0.5, 0.9), **DECAY},
         ),
         TrainingTask(
-            "transformer, rates too low",
-            "the best learning rate is some thirty times the highest",
-            WALK,
+            "transformer, rates too low", "the best learning rate is some thirty times the highest", WALK,
             {"learning_rate": _log(1e-6, 2e-4), "beta1": _linear(0.8, 0.98), "weight_decay": _log(1e-4, 0.1)},
         ),
         TrainingTask(
             "post-norm network, most of it unstable",
             "normalisation after the residual branches, no warmup, and learning rates of which most do not train",
-            POST_NORM,
-            {"learning_rate": _log(0.05, 10), "momentum": _linear(0.5, 0.95)},
+            POST_NORM, {"learning_rate": _log(0.05, 10), "momentum": _linear(0.5, 0.95)},
         ),
         TrainingTask(
             "mlp on few examples, no regulariser",
-            "the network learns its 128 examples by heart, and nothing that is searched would stop it",
-            FEW,
+            "the network learns its 128 examples by heart, and nothing that is searched would stop it", FEW,
             {"learning_rate": _log(0.01, 1), "momentum": _linear(0.5, 0.95)},
         ),
         TrainingTask(
-            "cnn, too few steps",
-            "a quarter of the steps that it takes",
+            "cnn, too few steps", "a quarter of the steps that it takes",
             replace(CNN, max_train_steps=24, evaluate_every=2),
             {"learning_rate": _log(0.01, 1), "momentum": _linear(0.5, 0.95), **DECAY},
         ),
+        TrainingTask("mlp, right", "", MLP, {"learning_rate": _log(0.01, 3), "momentum": _linear(0.5, 0.95), **DECAY}),
         TrainingTask(
-            "mlp, right",
-            "",
-            MLP,
-            {"learning_rate": _log(0.01, 3), "momentum": _linear(0.5, 0.95), **DECAY},
+            "cnn, right", "", CNN, {"learning_rate": _log(0.005, 1.5), "momentum": _linear(0.5, 0.95), **DECAY},
         ),
-        TrainingTask(
-            "cnn, right",
-            "",
-            CNN,
-            {"learning_rate": _log(0.005, 1.5), "momentum": _linear(0.5, 0.95), **DECAY},
-        ),
-    ]
+    ]  # fmt: skip
