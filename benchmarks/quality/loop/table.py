@@ -64,7 +64,7 @@ def _median(values: FloatArray) -> str:
 
 def _against(regrets: Regrets, tasks: Sequence[str], contenders: Sequence[str]) -> list[str]:
     """Return the table of how often the loop beat each contender, and of the ratios of the median regrets."""
-    rows = ["| against | loop better | median regret, the loop's over its |", "|---|---|---|"]
+    rows = ["| against | loop better | ratio of median regrets, loop / other |", "|---|---|---|"]
     for other in (c for c in contenders if c != LOOP):
         pairs = {t: _pairs(regrets, t, other) for t in tasks}
         pairs = {t: p for t, p in pairs.items() if len(p)}
@@ -72,7 +72,7 @@ def _against(regrets: Regrets, tasks: Sequence[str], contenders: Sequence[str]) 
             rows.append(f"| {other} | {_wins(list(pairs.values()))} | {_ratio(list(pairs.values()))} |")
     best = [_best_of_others(regrets, t, contenders) for t in tasks]
     if any(len(p) for p in best):
-        rows.append(f"| the best of them by median, task by task | {_wins([p for p in best if len(p)])} | |")
+        rows.append(f"| the best of them by median in each task | {_wins([p for p in best if len(p)])} | |")
     return rows
 
 
