@@ -24,14 +24,14 @@ def round_of(
     direction: str = "minimize",
     **spec: Any,
 ) -> Study:
-    """A study of a learning rate with these results; the further arguments are fields of its spec."""
-    noted = [{"max_train_steps": str(steps), **(tags or {})} for _ in rates]
+    """Return a study of a learning rate with these results; further arguments are fields of its spec."""
+    facts = [{"max_train_steps": str(steps), **(tags or {})} for _ in rates]
     curve = np.linspace(0.5, 0, 10)
     study = make_study(
         [{"learning_rate": r} for r in rates],
         {"val/loss": [c + curve for c in costs] if direction == "minimize" else [c - curve for c in costs]},
         space={"learning_rate": Parameter(type="float", low=low, high=high, scale="log")},
-        tags=noted,
+        tags=facts,
         status=["complete" if np.isfinite(c) else "diverged" for c in costs],
         seeds=seeds,
         direction=direction,

@@ -1,4 +1,4 @@
-"""A small training whose truth is known, and rounds of it through MLflow: spec in, next spec out."""
+"""A small synthetic training, and rounds of it through MLflow, from a spec to the next spec."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from advisor.report import Report
 
 
 def descend(params: Mapping[str, Any], steps: int) -> list[float]:
-    """Noisy losses of gradient descent in a valley that is steep across at first: high learning rates need a warmup to get by.
+    """Return noisy losses of gradient descent in a valley that is steep across at first, so high learning rates need a warmup.
 
-    Along the valley the ground falls slowly, so that high learning rates are better.
+    Along the valley the loss falls slowly, so high learning rates are better.
     """
     across, along, losses = 1.0, 1.0, []
     warmup, noise = int(params.get("warmup_steps", 0)), random.Random(0)
@@ -37,7 +37,7 @@ def descend(params: Mapping[str, Any], steps: int) -> list[float]:
 
 
 def train(spec: StudySpec, uri: str) -> None:
-    """Every trial of the study, logged as the hook does."""
+    """Train every trial of the study and log it like the hook."""
     client = MlflowClient(tracking_uri=uri)
     experiment = client.create_experiment(spec.study)
     for number, params in enumerate(sample(spec, spec.trials or 1)):
@@ -64,7 +64,7 @@ def train(spec: StudySpec, uri: str) -> None:
 
 
 def round_of(spec: StudySpec, folder: Path) -> tuple[Report, StudySpec | None]:
-    """Train the study and analyse it: the report, and the study to run next as it was written."""
+    """Train and analyze the study; return the report and the next study as read from its file."""
     uri = f"sqlite:///{folder / 'store.db'}"
     train(spec, uri)
     report = analyze(spec.study, tracking_uri=uri, study=spec, settings={})

@@ -1,4 +1,4 @@
-"""The closed loop beside a random search, in small: two trainings, one seed."""
+"""The closed loop beside a random search, reduced to two tasks and one seed."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def test_what_was_run_is_not_run_again(some, found, folder, monkeypatch):
 
 
 def test_the_table(some, found):
-    said = table.text(found, {t.name: t.floor for t in some}, losses=True)
-    assert "| task | this loop | random |" in said
-    assert "| mlp, rates too low | 0 (0 to 0) |" in said
-    assert "| random | " in said
+    text = table.text(found, {t.name: t.floor for t in some}, losses=True)
+    assert "| task | this loop | random |" in text
+    assert "| mlp, rates too low | 0 (0 to 0) |" in text
+    assert "| random | " in text
 
 
 def test_the_same_seed_trains_the_same_and_the_judge_has_seeds_of_its_own(some):
