@@ -40,11 +40,13 @@ def main(benchmark: Path, demo: Path) -> None:
     """Make the three reports in a temporary folder and take the pictures."""
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        there = ("--tracking-uri", f"sqlite:///{work / 'mlflow.db'}")
-        _advisor("import", "algoperf", str(benchmark / "formats/algoperf_baseline"), "--experiment", WORKLOAD, *there)
-        _advisor("import", "tables", *_sweep(benchmark / "deepobs", work), "--experiment", SWEEP, *there)
+        imported = ("--tracking-uri", f"sqlite:///{work / 'mlflow.db'}")
+        _advisor(
+            "import", "algoperf", str(benchmark / "formats/algoperf_baseline"), "--experiment", WORKLOAD, *imported
+        )
+        _advisor("import", "tables", *_sweep(benchmark / "deepobs", work), "--experiment", SWEEP, *imported)
         tuned = ("--tracking-uri", f"sqlite:///{demo.resolve() / 'mlflow.db'}", "--study", str(demo / "round-1.yaml"))
-        for experiment, where in (("digits", tuned), (WORKLOAD, there), (SWEEP, there)):
+        for experiment, where in (("digits", tuned), (WORKLOAD, imported), (SWEEP, imported)):
             _advisor("analyze", experiment, *where, "--out", str(work / experiment.partition("/")[0]))
         _take(
             [

@@ -52,8 +52,8 @@ def same_by_sql_and_through_the_client(uri: str, odd_database: Path) -> Experime
     by_sql = read_experiment("odd", tracking_uri=uri)
     same(by_sql, through_client(uri))
     same(by_sql, read_experiment("odd", tracking_uri=str(odd_database)), ids=False)
-    some = read_experiment("odd", tracking_uri=uri, filter="params.lr = '1e-3'", system_metrics=True)
-    assert [run.name for run in some.runs] == ["first"]
+    filtered = read_experiment("odd", tracking_uri=uri, filter="params.lr = '1e-3'", system_metrics=True)
+    assert [run.name for run in filtered.runs] == ["first"]
     assert list_experiments(uri) == list_experiments(str(odd_database))
     return by_sql
 

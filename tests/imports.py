@@ -20,11 +20,13 @@ def dump(uri: str) -> list[str]:
 def stored(uri: str, experiment: str) -> Points:
     """Return all points that `advisor.tracking` reads: {run: {metric: [(step, value)]}}, ordered by step."""
     read = read_experiment(experiment, tracking_uri=uri)
-    found: Points = {run.name: {} for run in read.runs}
+    points_of: Points = {run.name: {} for run in read.runs}
     for metric, points in read.points.items():
         for run, step, value in zip(points.runs.tolist(), points.steps.tolist(), points.values.tolist(), strict=True):
-            found[read.runs[run].name].setdefault(metric, []).append((step, value))
-    return {run: {m: sorted(p, key=lambda point: point[0]) for m, p in of_run.items()} for run, of_run in found.items()}
+            points_of[read.runs[run].name].setdefault(metric, []).append((step, value))
+    return {
+        run: {m: sorted(p, key=lambda point: point[0]) for m, p in of_run.items()} for run, of_run in points_of.items()
+    }
 
 
 def assert_same(found: Points, expected: Points, last_bit: bool = True) -> None:

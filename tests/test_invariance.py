@@ -138,7 +138,7 @@ def _rules() -> tuple[Any, ...]:
     return tuple(load_rules())
 
 
-def _said(study: Study, *, trials: bool = True) -> dict[str, tuple[object, ...]]:
+def _verdicts(study: Study, *, trials: bool = True) -> dict[str, tuple[object, ...]]:
     """Return each rule's verdict without figures in the metric's unit. trials: include trials and confidence."""
     return {v.rule: (v.status, *sorted(_findings(v, trials=trials))) for v in judge(study, _rules())}
 
@@ -151,7 +151,7 @@ def _findings(verdict: Verdict, *, trials: bool) -> list[tuple[object, ...]]:
     ]
 
 
-def _unlike(
+def _differences(
     before: Mapping[str, object], after: Mapping[str, object], but: Mapping[str, str] | None = None
 ) -> dict[str, tuple[object, object]]:
     return {
@@ -163,17 +163,17 @@ def _unlike(
 def test_no_verdict_changes(name: str) -> None:
     experiment, how = STUDIES[name]()
     study = assemble(experiment, **how)
-    said, apart = _said(study), _said(_apart(study))
-    unlike = {
-        "another order": _unlike(
-            _said(study, trials=False), _said(assemble(_shuffled(experiment), **how), trials=False)
+    verdicts, apart = _verdicts(study), _verdicts(_apart(study))
+    changed = {
+        "another order": _differences(
+            _verdicts(study, trials=False), _verdicts(assemble(_shuffled(experiment), **how), trials=False)
         ),  # of trials that are equal, the first one goes first
-        "every point twice": _unlike(said, _said(assemble(_twice(experiment), **how))),
-        "a thousand times the unit": _unlike(said, _said(_times(study, 1e-3)), ABSOLUTE),
-        "a millionth of the unit": _unlike(said, _said(_times(study, 2.0**20)), ABSOLUTE),
-        "the other way up": _unlike(apart, _said(_apart(study, -1.0)), ABSOLUTE),
+        "every point twice": _differences(verdicts, _verdicts(assemble(_twice(experiment), **how))),
+        "a thousand times the unit": _differences(verdicts, _verdicts(_times(study, 1e-3)), ABSOLUTE),
+        "a millionth of the unit": _differences(verdicts, _verdicts(_times(study, 2.0**20)), ABSOLUTE),
+        "the other way up": _differences(apart, _verdicts(_apart(study, -1.0)), ABSOLUTE),
     }
-    assert {change: rules for change, rules in unlike.items() if rules} == {}
+    assert {change: rules for change, rules in changed.items() if rules} == {}
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------------------

@@ -110,10 +110,10 @@ def main() -> None:
     if options.table:
         known = results.load(options.results)
         keys = [results.key_of(t, n, s) for t in tasks for n in names for s in seeds]
-        found = [known[key] for key in keys if key in known]
+        listed = [known[key] for key in keys if key in known]
     else:
-        found = run_all(tasks, names, seeds, options.results, options.workers)
-    print(table.text(found, {t.name: t.floor for t in tasks}, losses=options.losses))
+        listed = run_all(tasks, names, seeds, options.results, options.workers)
+    print(table.text(listed, {t.name: t.floor for t in tasks}, losses=options.losses))
 
 
 if __name__ == "__main__":

@@ -155,11 +155,11 @@ def scores(answers: Iterable[Answer]) -> dict[str, Score]:
 
 def measured(answers: Iterable[Answer]) -> list[Measured]:
     """Return the scores of each rule by number of trials, as the rules' pages quote them."""
-    found = _scores([(a.case, a.fired, a.missing, size(a.trials)) for a in answers])
+    by_size = _scores([(a.case, a.fired, a.missing, size(a.trials)) for a in answers])
     order = [words for _, words in SIZES]
     return [
         Measured(rule, trials, s.positives, s.detected, s.negatives, s.false_alarms, s.not_assessed)
-        for (rule, trials), s in sorted(found.items(), key=lambda item: (item[0][0], order.index(item[0][1])))
+        for (rule, trials), s in sorted(by_size.items(), key=lambda item: (item[0][0], order.index(item[0][1])))
     ]
 
 
@@ -176,10 +176,10 @@ def _scores(answers: Sequence[tuple[Case, bool, bool, str]]) -> dict[tuple[str, 
     size: dict[tuple[str, bool, str], int] = defaultdict(int)
     for case, *_ in answers:
         size[case.rule, case.fires, case.group] += 1
-    found: dict[tuple[str, str], Score] = defaultdict(Score)
+    result: dict[tuple[str, str], Score] = defaultdict(Score)
     for case, fired, missing, part in answers:
         weight = 1 / size[case.rule, case.fires, case.group]
-        mine = found[case.rule, part]
+        mine = result[case.rule, part]
         mine.not_assessed += weight * missing
         if case.fires:
             mine.positives += weight
@@ -187,13 +187,13 @@ def _scores(answers: Sequence[tuple[Case, bool, bool, str]]) -> dict[tuple[str, 
         else:
             mine.negatives += weight
             mine.false_alarms += weight * fired
-    return dict(found)
+    return dict(result)
 
 
-def macro(found: Iterable[Score]) -> tuple[float, float]:
+def macro(listed: Iterable[Score]) -> tuple[float, float]:
     """Return mean recall and mean false-alarm rate over rules."""
-    found = list(found)
-    return _mean(s.recall for s in found), _mean(s.false_alarm_rate for s in found)
+    listed = list(listed)
+    return _mean(s.recall for s in listed), _mean(s.false_alarm_rate for s in listed)
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -251,10 +251,10 @@ def peer_table(answers: Sequence[Answer]) -> str:
     is shown, which favours the peer.
     """
     rows = [["question", "cases", "rules: recall / false alarms", *(f"{name}" for name in peers.NAMES)]]
-    asked = [a for a in answers if a.peers]
+    compared = [a for a in answers if a.peers]
     means: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in peers.NAMES}
-    for rule in sorted({a.case.rule for a in asked}):
-        mine = [a for a in asked if a.case.rule == rule]
+    for rule in sorted({a.case.rule for a in compared}):
+        mine = [a for a in compared if a.case.rule == rule]
         ours = scores(mine)[rule]
         rows.append([f"`{rule}`", str(len(mine)), f"{ours.recall:.2f} / {ours.false_alarm_rate:.3f}"])
         for name in peers.NAMES:
@@ -274,11 +274,11 @@ def peer_table(answers: Sequence[Answer]) -> str:
 def _best(answers: Sequence[Answer], peer: str) -> Score | None:
     """Return the peer's score with the way of combining its alarms that scores best."""
     ways = sorted({way for a in answers for way in a.peers[peer]})
-    found = []
+    options = []
     for way in ways:
         (score,) = _scores([(a.case, a.peers[peer][way], False, "") for a in answers]).values()
-        found.append(score)
-    return max(found, key=lambda s: (_number(s.recall) - _number(s.false_alarm_rate), -s.false_alarms), default=None)
+        options.append(score)
+    return max(options, key=lambda s: (_number(s.recall) - _number(s.false_alarm_rate), -s.false_alarms), default=None)
 
 
 def _number(share: float) -> float:

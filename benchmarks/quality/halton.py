@@ -51,14 +51,14 @@ class Row:
 def references() -> dict[tuple[int, int], list[FloatArray]]:
     """Return AlgoPerf's sequences by (points, dimensions); the same points in another order count once."""
     stored = json.loads((FOLDER / "halton_reference" / "sequences.json").read_text())["sequences"]
-    found: dict[tuple[int, int], list[FloatArray]] = defaultdict(list)
+    sequences: dict[tuple[int, int], list[FloatArray]] = defaultdict(list)
     for sequence in stored:
         points = np.array(sequence["points"], dtype=np.float64)
         points = points[np.lexsort(points.T)]
-        known = found[points.shape[0], points.shape[1]]
-        if not any(np.array_equal(points, other) for other in known):
-            known.append(points)
-    return found
+        unique = sequences[points.shape[0], points.shape[1]]
+        if not any(np.array_equal(points, other) for other in unique):
+            unique.append(points)
+    return sequences
 
 
 def drawn(points: int, dimensions: int, seed: int, kind: str = "halton", skip: int = 0) -> FloatArray:

@@ -40,13 +40,13 @@ class House:
     @cached_property
     def modules(self) -> dict[str, Path]:
         """Python modules of the product by import name."""
-        found = {}
+        paths = {}
         for file in self.files:
             path = Path(file)
             if path.suffix == ".py" and path.parts[0] in PRODUCT:
                 parts = path.with_suffix("").parts[path.parts[0] in ("adapters", "rules") :]
-                found[".".join(parts).removesuffix(".__init__")] = self.root / path
-        return found
+                paths[".".join(parts).removesuffix(".__init__")] = self.root / path
+        return paths
 
     @cached_property
     def imports(self) -> dict[str, set[str]]:
@@ -54,16 +54,16 @@ class House:
         return {name: self._imported(name, path) for name, path in self.modules.items()}
 
     def _imported(self, name: str, path: Path) -> set[str]:
-        found = set()
+        names = set()
         for node in _without_type_checking(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
+                names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found |= {
+                names |= {
                     full if (full := f"{node.module}.{alias.name}") in self.modules else node.module
                     for alias in node.names
                 }
-        return (found & self.modules.keys()) - {name}
+        return (names & self.modules.keys()) - {name}
 
     @property
     def rules(self) -> dict[str, list[Path]]:

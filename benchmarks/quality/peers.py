@@ -188,11 +188,11 @@ def _runmedic(log: _Log) -> tuple[Alarm, ...]:
 @lru_cache(maxsize=20_000)
 def _trainspotter(log: _Log) -> tuple[Alarm, ...]:
     detectors, model = (import_module(f"trainspotter.{part}") for part in ("detectors", "model"))
-    known = {"train_loss": "train/loss", "val_loss": "eval/loss"}
+    names = {"train_loss": "train/loss", "val_loss": "eval/loss"}
     run = model.Run()
     for name, steps, values in log:
         for step, value in zip(steps, values, strict=True):
-            run.add_point(known.get(name, name), step, value)
+            run.add_point(names.get(name, name), step, value)
     run.finalize()
     return tuple(Alarm(f.detector, _place(f.step_start, log)) for f in detectors.run_all(run))
 
@@ -200,14 +200,14 @@ def _trainspotter(log: _Log) -> tuple[Alarm, ...]:
 @lru_cache(maxsize=20_000)
 def _losslint(log: _Log) -> tuple[Alarm, ...]:
     checks, parsing = (import_module(f"losslint.{part}") for part in ("checks", "parsing"))
-    at = sorted({step for _, steps, _ in log for step in steps})
-    known = {"train_loss": "loss", "val_loss": "eval_loss"}
+    all_steps = sorted({step for _, steps, _ in log for step in steps})
+    names = {"train_loss": "loss", "val_loss": "eval_loss"}
     series: dict[str, list[float | None]] = {}
     for name, steps, values in log:
         points = dict(zip(steps, values, strict=True))
-        series[known.get(name, name)] = [points.get(step) for step in at]
-    found = checks.run_all_checks(parsing.RunLog(steps=at, series=series, source=Path("trial.csv")))
-    return tuple(Alarm(f.check, _place((f.details.get("steps") or [None])[0], log)) for f in found)
+        series[names.get(name, name)] = [points.get(step) for step in all_steps]
+    findings = checks.run_all_checks(parsing.RunLog(steps=all_steps, series=series, source=Path("trial.csv")))
+    return tuple(Alarm(f.check, _place((f.details.get("steps") or [None])[0], log)) for f in findings)
 
 
 _PEERS: Mapping[str, Callable[[_Log], tuple[Alarm, ...]]] = {

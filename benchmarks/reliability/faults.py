@@ -239,12 +239,12 @@ def settle(stage: Stage, training: Training, within_s: float = 300.0) -> Result:
     frames = list(_recorded(training.folder / "tee"))
     report = training.folder / "report.json"
     durations = json.loads(report.read_text()) if report.exists() else {}
-    run_id, tags, found = _in_database(stage.database, _first_ms(frames))
+    run_id, tags, stored = _in_database(stage.database, _first_ms(frames))
     log = training.folder / "training.log"
     return Result(
         steps=int(durations.get("steps", training.step + 1)),
         logged=_points(frames),
-        found=found,
+        found=stored,
         recorded=sum(len(columns) * len(steps) for steps, _, columns in (f.columns() for f in frames)),
         in_sidecar=_rows(stage.folder / "artifacts", run_id),
         tags=tags,
@@ -334,9 +334,9 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[bool]:
 
 
 def show(backend: str, fault: str, result: Result) -> None:
-    logged, found = result.logged.total(), result.found.total()
+    logged, stored = result.logged.total(), result.found.total()
     print(
-        f"{backend:11}{fault:31}{result.steps:>7,}{logged:>9,}{found:>9,}{'yes' if result.same else 'NO':>6}"
+        f"{backend:11}{fault:31}{result.steps:>7,}{logged:>9,}{stored:>9,}{'yes' if result.same else 'NO':>6}"
         f"{result.step_us:>9,.0f}{result.slowest_ms:>9.1f}{result.delivered_s:>10.1f}{len(result.warnings):>7}",
         flush=True,
     )

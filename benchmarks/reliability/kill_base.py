@@ -68,9 +68,9 @@ class Killed:
                 return runs(database)
 
     def result(self) -> Mapping[str, object]:
-        found = self.runs()
-        self.wanted = self.wanted or dict(found)
-        return found
+        complete = self.runs()
+        self.wanted = self.wanted or dict(complete)
+        return complete
 
     def torn(self) -> int:
         """Count runs that are marked as complete and are not."""
@@ -89,7 +89,7 @@ def runs(database: sqlite3.Connection) -> dict[str, object]:
         "SELECT r.run_uuid, r.name, r.status, r.start_time, r.end_time FROM runs r JOIN experiments e USING (experiment_id) "
         "WHERE e.name = 'e' AND r.lifecycle_stage = 'active' ORDER BY r.start_time, r.run_uuid"
     )
-    found: dict[str, object] = {}
+    complete: dict[str, object] = {}
     for id, name, *facts in database.execute(query).fetchall():
         parts = [facts]
         for table in ("params", "tags", "metrics", "latest_metrics"):
@@ -97,9 +97,9 @@ def runs(database: sqlite3.Connection) -> dict[str, object]:
             parts.append(sorted([c for c in row if c != id] for row in rows if not set(row) & set(VOLATILE)))
         if facts[0] == "RUNNING" or dict(parts[2]).get(TAG_SOURCE, UNFINISHED).startswith(UNFINISHED):
             continue
-        number = sum(other.split("#")[0] == name for other in found)
-        found[f"{name}#{number}" if number else name] = json.dumps(parts, default=str)
-    return found
+        number = sum(other.split("#")[0] == name for other in complete)
+        complete[f"{name}#{number}" if number else name] = json.dumps(parts, default=str)
+    return complete
 
 
 def write_source(folder: Path, points: int, trials: int = 12) -> Path:

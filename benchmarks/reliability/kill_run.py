@@ -71,9 +71,9 @@ class Run(Killed):
 
     def result(self) -> Mapping[str, object]:
         """Return finished trials with their parameters, values and status, and trials that were trained to the end twice."""
-        found = trials(self.store)
-        ended = Counter((self.store.parent / "ended").read_text().split()) if found else Counter()
-        return {**found, **{f"trial-{trial} again": n for trial, n in ended.items() if n > 1}}
+        finished = trials(self.store)
+        ended = Counter((self.store.parent / "ended").read_text().split()) if finished else Counter()
+        return {**finished, **{f"trial-{trial} again": n for trial, n in ended.items() if n > 1}}
 
     def torn(self) -> int:
         return 0
@@ -88,12 +88,12 @@ def trials(store: Path) -> dict[str, object]:
 
     client = MlflowClient(f"sqlite:///{store}")
     experiment = client.get_experiment_by_name("e")
-    found: dict[str, object] = {}
+    finished: dict[str, object] = {}
     for run in client.search_runs([experiment.experiment_id]) if experiment is not None else ():
         tags, name = run.data.tags, str(run.info.run_name)
         done = json.loads(tags["advisor.launch"]).get("state") == "done" or run.info.status == "FINISHED"
         if done:
-            while name in found:
+            while name in finished:
                 name += "#"
             facts = (
                 tags.get("advisor.status"),
@@ -102,8 +102,8 @@ def trials(store: Path) -> dict[str, object]:
                 run.data.params,
                 run.data.metrics,
             )
-            found[name] = json.dumps(facts)
-    return found
+            finished[name] = json.dumps(facts)
+    return finished
 
 
 class _Logs(socketserver.StreamRequestHandler):

@@ -106,15 +106,15 @@ class Analyze(Killed):
 
     def result(self) -> Mapping[str, object]:
         assert self.store.read_bytes() == self._whole, "the store was written to"
-        found = self._written()
-        self.wanted = self.wanted or dict(found)
-        return found
+        files = self._written()
+        self.wanted = self.wanted or dict(files)
+        return files
 
     def torn(self) -> int:
         """Count files that equal neither the old nor the new version."""
-        found = self._written()
-        found.pop("next/.written-by-advisor", None)  # lists old and new files for a moment
-        return sum(found[name] not in (self._old.get(name), self.wanted.get(name)) for name in found)
+        files = self._written()
+        files.pop("next/.written-by-advisor", None)  # lists old and new files for a moment
+        return sum(files[name] not in (self._old.get(name), self.wanted.get(name)) for name in files)
 
     def files(self) -> set[str]:
         suffixes = Counter(path.suffix for path in self._cache.rglob("*") if path.is_file())

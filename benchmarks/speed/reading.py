@@ -66,9 +66,9 @@ def main() -> None:
             seconds, _ = timed(lambda: read_experiment("all", tracking_uri=uri))
             show("advisor, SQLite by columns", seconds, base)
             compare_with_select(uri, columns_of)
-        some = min(SAMPLE_RUNS, size.runs)
-        seconds, _ = timed(lambda: plain_loop(uri, some))
-        show(f"MLflow's client, SQLite ({some} runs, scaled)", seconds * size.runs / some, base)
+        sample = min(SAMPLE_RUNS, size.runs)
+        seconds, _ = timed(lambda: plain_loop(uri, sample))
+        show(f"MLflow's client, SQLite ({sample} runs, scaled)", seconds * size.runs / sample, base)
         databases(folder, size.runs, rows, base)
         if importlib.util.find_spec("flask") is None:
             print("tracking server: not measured, it needs: pip install mlflow")
@@ -78,8 +78,8 @@ def main() -> None:
                 names = "tags.part = '0'"
                 seconds, read = timed(lambda: read_experiment("all", tracking_uri=address, filter=names))
                 show(f"advisor, server ({len(read.runs)} runs, scaled)", seconds * size.runs / len(read.runs), base)
-                seconds, _ = timed(lambda: plain_loop(address, some))
-                show(f"MLflow's client, server ({some} runs, scaled)", seconds * size.runs / some, base)
+                seconds, _ = timed(lambda: plain_loop(address, sample))
+                show(f"MLflow's client, server ({sample} runs, scaled)", seconds * size.runs / sample, base)
                 assert len(read.runs) == -(-size.runs // one_of)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
         print(f"\npeak memory of this process, writing included: {peak:,.0f} MiB")
@@ -87,7 +87,7 @@ def main() -> None:
 
 def databases(folder: str, runs: int, rows: int, base: float) -> None:
     """Print the rows of the database servers, which get a copy of the SQLite store in the folder."""
-    some = min(SAMPLE_RUNS, runs)
+    sample = min(SAMPLE_RUNS, runs)
     for name, missing, served in SERVERS:
         if reason := missing():
             print(f"{name}: not measured, it needs {reason}")
@@ -96,9 +96,9 @@ def databases(folder: str, runs: int, rows: int, base: float) -> None:
             seconds, ours = timed(partial(read_experiment, "all", tracking_uri=database))
             assert sum(len(p.steps) for p in ours.points.values()) == rows
             show(f"advisor, {name} by SQL", seconds, base)
-            slow, _ = timed(partial(plain_loop, database, some))
-            show(f"MLflow's client, {name} ({some} runs, scaled)", slow * runs / some, base)
-            print(f"{'':42} {slow * runs / some / seconds:.0f} times ours")
+            slow, _ = timed(partial(plain_loop, database, sample))
+            show(f"MLflow's client, {name} ({sample} runs, scaled)", slow * runs / sample, base)
+            print(f"{'':42} {slow * runs / sample / seconds:.0f} times ours")
             if name == "PostgreSQL":
                 times, ratio = compare_with_copy(database)
                 print(f"{'':42} ours {times[0]:.2f} s, the server's own bare COPY {times[1]:.2f} s, {ratio:.2f} times")

@@ -91,11 +91,11 @@ def main() -> None:
                         client.set_tag(run_id, contract.TAG_SIDECAR, tag)
                 measured = seconds(server.uri)
                 fastest[way] = min(fastest.get(way, measured), measured)
-        some = min(SAMPLE_RUNS, size.runs)
+        sample = min(SAMPLE_RUNS, size.runs)
         begun = time.perf_counter()
-        points = plain_loop(server.uri, some)
-        scaled = size.runs / some
-        fastest[f"client ({some} runs)"] = ((time.perf_counter() - begun) * scaled, round(points * scaled))
+        points = plain_loop(server.uri, sample)
+        scaled = size.runs / sample
+        fastest[f"client ({sample} runs)"] = ((time.perf_counter() - begun) * scaled, round(points * scaled))
         for way, (duration, points) in fastest.items():
             print(f"{way:20}{duration:>8.2f}{points:>12,}")
 

@@ -141,10 +141,10 @@ def _figures(page: str, part: str) -> str:
     figures = re.findall(r'<figure class="plot">.*?</figure>', part, re.DOTALL)
     if not figures:
         raise LookupError("the report has no such plot")
-    whole = (
+    inlined = (
         re.sub(r'<use((?: class="[^"]*")?) href="#([^"]+)"/>', lambda m: _shared(page, m), figure) for figure in figures
     )
-    return "".join(re.sub(r"\s*\n\s*", "", figure) for figure in whole)
+    return "".join(re.sub(r"\s*\n\s*", "", figure) for figure in inlined)
 
 
 def _shared(page: str, use: re.Match[str]) -> str:
@@ -163,9 +163,9 @@ def _shared(page: str, use: re.Match[str]) -> str:
 
 def _style(page: str) -> str:
     """Return the report's style sheet, nested to apply only to the plots, in the site's light and dark schemes."""
-    found = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
-    assert found is not None
-    nested = found[1].replace(":root{", "&{")
+    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
+    assert style is not None
+    nested = style[1].replace(":root{", "&{")
     for theirs, ours in (("light", "default"), ("dark", "slate")):
         nested = nested.replace(f":root[data-theme={theirs}]", f"[data-md-color-scheme={ours}] &")
     return f".picture{{{nested}\n}}\n"

@@ -33,7 +33,7 @@ def answers() -> list[Answer]:
 
 def test_what_is_wrong_is_known(answers: list[Answer]) -> None:
     wrong = {a.case.id: a.message for a in answers if a.wrong}
-    assert {name: said for name, said in wrong.items() if name not in KNOWN} == {}
+    assert {name: message for name, message in wrong.items() if name not in KNOWN} == {}
     assert set(KNOWN) <= set(wrong), "these are now answered correctly: remove them from KNOWN"
 
 
@@ -43,12 +43,12 @@ def test_no_rule_breaks(answers: list[Answer]) -> None:
 
 
 def test_scores(answers: list[Answer]) -> None:
-    found = scores(answers)
-    recall, false_alarms = macro(found.values())
+    by_rule = scores(answers)
+    recall, false_alarms = macro(by_rule.values())
     assert recall >= 0.9
     assert false_alarms <= 0.03
     excused = {a.case.rule for a in answers if a.case.id in KNOWN}
-    for rule, score in found.items():
+    for rule, score in by_rule.items():
         if rule not in excused:
             assert not score.recall < 0.9, rule
             assert not score.false_alarm_rate > 0.03, rule

@@ -136,10 +136,10 @@ def _run(task: Task, spec: StudySpec, params: dict[str, Value], done: list[_Tria
 
 def _next(task: Task, spec: StudySpec, counted: Sequence[_Trial], seed: int, log: list[str]) -> StudySpec:
     """Return the first study that the analysis plans, or the same study if it plans none."""
-    made = study(spec, [t.outcome for t in counted], [t.seed for t in counted])
-    verdicts = judge(made, _rules())
+    assembled = study(spec, [t.outcome for t in counted], [t.seed for t in counted])
+    verdicts = judge(assembled, _rules())
     fired = [f"{f.rule}({f.subject or ''}{' ' + f.side if f.side else ''})" for v in verdicts for f in v.findings]
-    specs = plan(made, verdicts).specs
+    specs = plan(assembled, verdicts).specs
     log.append(f"{', '.join(fired) or 'nothing fired'} → {specs[0].goal if specs else 'no study'}")
     following = specs[0] if specs else spec.baseline or spec
     return task.legal(following.model_copy(update={"sampler": Sampler(kind=following.sampler.kind, seed=seed)}))

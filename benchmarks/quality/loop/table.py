@@ -17,31 +17,31 @@ from loop.results import LOOP, Result
 DRAWS = 2000
 
 
-def text(found: Sequence[Result], floors: Mapping[str, float], *, losses: bool = False) -> str:
+def text(results: Sequence[Result], floors: Mapping[str, float], *, losses: bool = False) -> str:
     """Return the whole table. floors: the lowest possible cost by task, NaN if unknown."""
-    regrets = regrets_of(found, floors)
-    contenders = list(dict.fromkeys(r.contender for r in found))
+    regrets = regrets_of(results, floors)
+    contenders = list(dict.fromkeys(r.contender for r in results))
     lines = []
     for wrong, title in ((True, "Wrong starting space"), (False, "Right starting space")):
-        tasks = list(dict.fromkeys(r.task for r in found if r.wrong == wrong))
+        tasks = list(dict.fromkeys(r.task for r in results if r.wrong == wrong))
         if tasks:
             lines += ["", f"### {title}: median regret", "", *_by_task(regrets, tasks, contenders)]
             if LOOP in contenders:
                 lines += ["", *_against(regrets, tasks, contenders)]
-    return "\n".join([*lines, *(_losses(found, regrets) if losses else [])]).strip()
+    return "\n".join([*lines, *(_losses(results, regrets) if losses else [])]).strip()
 
 
 Regrets = Mapping[tuple[str, str], Mapping[int, float]]
 """{(task, contender): {seed: regret}}."""
 
 
-def regrets_of(found: Sequence[Result], floors: Mapping[str, float]) -> Regrets:
+def regrets_of(results: Sequence[Result], floors: Mapping[str, float]) -> Regrets:
     best: dict[str, float] = {task: floor for task, floor in floors.items() if np.isfinite(floor)}
-    for r in found:
+    for r in results:
         if not np.isfinite(floors[r.task]):
             best[r.task] = min(best.get(r.task, np.inf), r.cost)
     out: dict[tuple[str, str], dict[int, float]] = {}
-    for r in found:
+    for r in results:
         out.setdefault((r.task, r.contender), {})[r.seed] = r.cost - best[r.task]
     return out
 
@@ -100,13 +100,13 @@ def _wins(pairs: Sequence[FloatArray]) -> str:
 def _ratio(pairs: Sequence[FloatArray]) -> str:
     """Return the ratio of the median regrets over tasks x seeds; a task's regrets are divided by the sum of its two medians."""
     scaled = [p / max(float(np.median(p, axis=0).sum()), 1e-12) for p in pairs]
-    every = np.concatenate(scaled)
-    ours, theirs = np.median(every, axis=0)
+    pooled = np.concatenate(scaled)
+    ours, theirs = np.median(pooled, axis=0)
     rng = np.random.default_rng(0)
     drawn = []
     for _ in range(DRAWS // 4):
-        some = np.median(np.concatenate([scaled[i] for i in rng.integers(len(scaled), size=len(scaled))]), axis=0)
-        drawn.append(some[0] / max(some[1], 1e-12))
+        medians = np.median(np.concatenate([scaled[i] for i in rng.integers(len(scaled), size=len(scaled))]), axis=0)
+        drawn.append(medians[0] / max(medians[1], 1e-12))
     low, high = np.quantile(drawn, [0.025, 0.975])
     return f"{_times(ours / max(theirs, 1e-12))} ({_times(low)} to {_times(high)})"
 
@@ -115,10 +115,10 @@ def _times(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 100 else "over 100"
 
 
-def _losses(found: Sequence[Result], regrets: Regrets) -> list[str]:
+def _losses(results: Sequence[Result], regrets: Regrets) -> list[str]:
     """List what the loop did in each search that a contender did better."""
     lines = []
-    for r in (r for r in found if r.contender == LOOP):
+    for r in (r for r in results if r.contender == LOOP):
         own = regrets[r.task, LOOP][r.seed]
         better = [
             f"{c} {seeds[r.seed]:.3g}"

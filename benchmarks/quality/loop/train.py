@@ -45,7 +45,7 @@ def train(training: Training, params: Mapping[str, Value], seed: int) -> Outcome
     train_set, valid_set = (data.tensors for data in tasks.split(training))
     model = tasks.build(training)
     optimizer = optimizer_of(model, training)
-    log, fine = _Log(), True
+    log, finite = _Log(), True
     order = torch.Generator().manual_seed(seed)
     batches = _batches(train_set[0].shape[0], training.batch_size, order)
     loss_of = nn.CrossEntropyLoss(label_smoothing=training.label_smoothing)
@@ -64,13 +64,13 @@ def train(training: Training, params: Mapping[str, Value], seed: int) -> Outcome
         if training.grad_clip_norm is not None:
             seen[contract.CLIPPED] = float(norm > limit)
         log.add(step, seen)
-        fine = abs(seen[contract.TRAIN_LOSS]) < DIVERGED_LOSS  # false for NaN
-        if not fine:
+        finite = abs(seen[contract.TRAIN_LOSS]) < DIVERGED_LOSS  # false for NaN
+        if not finite:
             log.add(step, dict.fromkeys(("val/loss", "val/error"), math.nan))
             break
         if (step + 1) % training.evaluate_every == 0:
             log.add(step, _evaluate(model, train_set, valid_set))
-    return _outcome(training, params, model, optimizer, log.curves(), fine)
+    return _outcome(training, params, model, optimizer, log.curves(), finite)
 
 
 def _batches(count: int, size: int, order: torch.Generator) -> Iterator[torch.Tensor]:
@@ -83,12 +83,12 @@ def _batches(count: int, size: int, order: torch.Generator) -> Iterator[torch.Te
 @torch.no_grad()
 def _evaluate(model: nn.Module, train: tuple[torch.Tensor, ...], valid: tuple[torch.Tensor, ...]) -> dict[str, float]:
     model.eval()
-    scores, known = model(valid[0]), model(train[0][:300])
+    scores, train_scores = model(valid[0]), model(train[0][:300])
     model.train()
     return {
         "val/loss": float(nn.functional.cross_entropy(scores, valid[1])),
         "val/error": float((scores.argmax(1) != valid[1]).float().mean()),
-        "train/error": float((known.argmax(1) != train[1][:300]).float().mean()),
+        "train/error": float((train_scores.argmax(1) != train[1][:300]).float().mean()),
     }
 
 
@@ -115,7 +115,7 @@ def _facts(training: Training, model: nn.Module, optimizer: torch.optim.Optimize
         if isinstance(module, nn.LayerNorm | nn.BatchNorm1d | nn.BatchNorm2d):
             norms[type(module).__name__] = norms.get(type(module).__name__, 0) + 1
     regularisers = {"dropout": training.dropout, "weight_decay": training.weight_decay}
-    known = {
+    facts = {
         contract.TAG_SCHEMA: contract.SCHEMA,
         contract.TAG_MAX_TRAIN_STEPS: training.max_train_steps,
         contract.TAG_BATCH_SIZE: training.batch_size,
@@ -134,7 +134,7 @@ def _facts(training: Training, model: nn.Module, optimizer: torch.optim.Optimize
         contract.TAG_CHANCE: json.dumps({"val/loss": math.log(classes), "val/error": 1 - 1 / classes}),
     }
     if isinstance(model, tasks.Transformer):
-        known[contract.TAG_NORM_ORDER] = "post-norm" if training.norm == "post" else "pre-norm"
+        facts[contract.TAG_NORM_ORDER] = "post-norm" if training.norm == "post" else "pre-norm"
     if training.grad_clip_norm is not None:
-        known[contract.TAG_GRAD_CLIP] = training.grad_clip_norm
-    return {name: str(value) for name, value in known.items()}
+        facts[contract.TAG_GRAD_CLIP] = training.grad_clip_norm
+    return {name: str(value) for name, value in facts.items()}

@@ -69,10 +69,12 @@ class TrainingTask:
         return replace(self.training, **changes, max_train_steps=setting.steps, evaluate_every=every)
 
     @staticmethod
-    def _schedule(asked: Mapping[str, Value]) -> dict[str, Value]:
+    def _schedule(schedule: Mapping[str, Value]) -> dict[str, Value]:
         """Return kind and warmup; a prefix "warmup+" of the kind is dropped, since the warmup steps say the same."""
-        known = {"kind": "schedule", "warmup_steps": "warmup_steps"}
-        return {known[k]: str(v).removeprefix("warmup+") if k == "kind" else v for k, v in asked.items() if k in known}
+        names = {"kind": "schedule", "warmup_steps": "warmup_steps"}
+        return {
+            names[k]: str(v).removeprefix("warmup+") if k == "kind" else v for k, v in schedule.items() if k in names
+        }
 
     def judge(self, setting: Setting, seed: int) -> float:
         """Return the mean cost of the setting over seeds that no search has seen."""

@@ -60,8 +60,8 @@ def train(training: Training, params: Mapping[str, Value], index: int, study: st
     ) as log:
         if training.keep == "last":
             last = training.max_train_steps - 1
-            kept = [{"step": last, "value": None, "path": "last.pt"}]
-            log.note({contract.TAG_CHECKPOINTS: json.dumps({"policy": "last", "kept": kept, "chosen": last})})
+            checkpoint = [{"step": last, "value": None, "path": "last.pt"}]
+            log.note({contract.TAG_CHECKPOINTS: json.dumps({"policy": "last", "kept": checkpoint, "chosen": last})})
         _loop(training, model, optimizer, scheduler, loader, valid_loader, log)
 
 
@@ -186,10 +186,10 @@ def evaluate(model: nn.Module, loader: DataLoader[tuple[torch.Tensor, ...]]) -> 
     model.eval()
     scores, targets = zip(*((model(x), y) for x, y in loader), strict=True)
     model.train()
-    found, wanted = torch.cat(scores), torch.cat(targets)
+    logits, labels = torch.cat(scores), torch.cat(targets)
     return {
-        "val/loss": float(nn.functional.cross_entropy(found, wanted)),
-        "val/error": float((found.argmax(1) != wanted).float().mean()),
+        "val/loss": float(nn.functional.cross_entropy(logits, labels)),
+        "val/error": float((logits.argmax(1) != labels).float().mean()),
     }
 
 

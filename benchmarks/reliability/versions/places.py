@@ -105,8 +105,8 @@ def versions(place: Place, packages: Sequence[str]) -> dict[str, str]:
         "found = {x.metadata['Name'].lower(): x.version for x in d()}; "
         "print(json.dumps({'python': platform.python_version(), **{n: found[n] for n in sys.argv[1:] if n in found}}))"
     )
-    found: dict[str, str] = json.loads(place.call("python", "-c", script, *packages))
-    return found
+    installed: dict[str, str] = json.loads(place.call("python", "-c", script, *packages))
+    return installed
 
 
 @contextmanager

@@ -48,14 +48,14 @@ def write(store: Path) -> None:
 
 def check(store: Path) -> dict[str, str]:
     """Return the schema, and the differences of the store as read before and after its upgrade; empty if there are none."""
-    found = {}
+    answers = {}
     with closing(sqlite3.connect(store)) as connection:
-        found["schema"] = str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
-    found["read"] = difference(store)
+        answers["schema"] = str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
+    answers["read"] = difference(store)
     upgraded = store.with_name(f"upgraded-{store.name}")
     shutil.copy(store, upgraded)
-    found["upgraded"] = upgrade(upgraded) or difference(upgraded)
-    return found
+    answers["upgraded"] = upgrade(upgraded) or difference(upgraded)
+    return answers
 
 
 def difference(store: Path) -> str:
