@@ -216,59 +216,52 @@ def plain_loop(uri: str, runs: int) -> int:
 
 
 @contextmanager
-def postgresql(path: str) -> Iterator[str]:
-    """Start a PostgreSQL server with the rows of the SQLite file at `path` and yield its tracking URI."""
+def filled(database: Postgres | MariaDB, fill: Callable[[sqlite3.Connection, str], None], path: str) -> Iterator[str]:
+    """Copy the SQLite file at `path` to a new database server and yield the server's tracking URI."""
+    try:
+        with quiet_mlflow():
+            from mlflow import MlflowClient
+
+            MlflowClient(database.uri)  # creates the tables
+        with closing(sqlite3.connect(path)) as old:
+            fill(old, database.uri)
+        yield database.uri
+    finally:
+        database.remove()
+
+
+def fill_postgresql(old: sqlite3.Connection, uri: str) -> None:
     import psycopg
 
-    database = Postgres()
-    try:
-        with quiet_mlflow():
-            from mlflow import MlflowClient
-
-            MlflowClient(database.uri)  # makes the tables
-        with sqlite3.connect(path) as old, psycopg.connect(database.uri.replace("+psycopg2", "")) as new:
-            new.execute("DELETE FROM experiments")
-            for table in TABLES:
-                rows = old.execute(f"SELECT * FROM {table}")
-                names = [column[0] for column in rows.description]
-                flags = [i for i, name in enumerate(names) if name == "is_nan"]
-                with new.cursor() as cursor, cursor.copy(f"COPY {table} ({', '.join(names)}) FROM STDIN") as copy:
-                    for row in rows:
-                        copy.write_row([bool(v) if i in flags else v for i, v in enumerate(row)])
-            new.commit()
-            new.autocommit = True
-            new.execute("ANALYZE")
-        yield database.uri
-    finally:
-        database.remove()
+    with psycopg.connect(uri.replace("+psycopg2", "")) as new:
+        new.execute("DELETE FROM experiments")
+        for table in TABLES:
+            rows = old.execute(f"SELECT * FROM {table}")
+            names = [column[0] for column in rows.description]
+            flags = [i for i, name in enumerate(names) if name == "is_nan"]
+            with new.cursor() as cursor, cursor.copy(f"COPY {table} ({', '.join(names)}) FROM STDIN") as copy:
+                for row in rows:
+                    copy.write_row([bool(v) if i in flags else v for i, v in enumerate(row)])
+        new.commit()
+        new.autocommit = True
+        new.execute("ANALYZE")
 
 
-@contextmanager
-def mariadb(path: str) -> Iterator[str]:
-    """As `postgresql`, with a MariaDB server."""
+def fill_mariadb(old: sqlite3.Connection, uri: str) -> None:
     import sqlalchemy
 
-    database = MariaDB()
-    try:
-        with quiet_mlflow():
-            from mlflow import MlflowClient
-
-            MlflowClient(database.uri)  # makes the tables
-        engine = sqlalchemy.create_engine(database.uri, poolclass=sqlalchemy.NullPool)
-        with sqlite3.connect(path) as old, engine.begin() as new:
-            new.exec_driver_sql("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")  # the first experiment has the id 0
-            new.exec_driver_sql("DELETE FROM experiments")
-            for table in TABLES:
-                rows = old.execute(f"SELECT * FROM {table}")
-                names = ", ".join(f"`{column[0]}`" for column in rows.description)
-                places = ", ".join(["%s"] * len(rows.description))
-                while batch := rows.fetchmany(20_000):
-                    new.exec_driver_sql(f"INSERT INTO {table} ({names}) VALUES ({places})", batch)
-        with engine.connect() as new:
-            new.exec_driver_sql(f"ANALYZE TABLE {', '.join(TABLES)}").close()
-        yield database.uri
-    finally:
-        database.remove()
+    engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
+    with engine.begin() as new:
+        new.exec_driver_sql("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")  # the first experiment has the id 0
+        new.exec_driver_sql("DELETE FROM experiments")
+        for table in TABLES:
+            rows = old.execute(f"SELECT * FROM {table}")
+            names = ", ".join(f"`{column[0]}`" for column in rows.description)
+            places = ", ".join(["%s"] * len(rows.description))
+            while batch := rows.fetchmany(20_000):
+                new.exec_driver_sql(f"INSERT INTO {table} ({names}) VALUES ({places})", batch)
+    with engine.connect() as new:
+        new.exec_driver_sql(f"ANALYZE TABLE {', '.join(TABLES)}").close()
 
 
 def lacks(server: object, programs: str, driver: str, extra: str) -> str:
@@ -278,8 +271,16 @@ def lacks(server: object, programs: str, driver: str, extra: str) -> str:
 
 
 SERVERS: tuple[tuple[str, Callable[[], str], Callable[[str], AbstractContextManager[str]]], ...] = (
-    ("PostgreSQL", lambda: lacks(Postgres.binaries(), "initdb", "psycopg", "postgres"), postgresql),
-    ("MariaDB", lambda: lacks(MariaDB.server(), "mariadbd", "pymysql", "mysql"), mariadb),
+    (
+        "PostgreSQL",
+        lambda: lacks(Postgres.binaries(), "initdb", "psycopg", "postgres"),
+        lambda path: filled(Postgres(), fill_postgresql, path),
+    ),
+    (
+        "MariaDB",
+        lambda: lacks(MariaDB.server(), "mariadbd", "pymysql", "mysql"),
+        lambda path: filled(MariaDB(), fill_mariadb, path),
+    ),
 )
 
 
