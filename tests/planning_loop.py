@@ -1,4 +1,4 @@
-"""A small synthetic training, and rounds of it through MLflow, from a spec to the next spec."""
+"""A small training with a known optimum, and rounds of it through MLflow: spec in, next spec out."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from advisor.report import Report
 
 
 def descend(params: Mapping[str, Any], steps: int) -> list[float]:
-    """Return noisy losses of gradient descent in a valley that is steep across at first, so high learning rates need a warmup.
+    """Return noisy losses of gradient descent in a valley that is steep across at first and flat along.
 
-    Along the valley the loss falls slowly, so high learning rates are better.
+    High learning rates are better, but they need a warmup.
     """
     across, along, losses = 1.0, 1.0, []
     warmup, noise = int(params.get("warmup_steps", 0)), random.Random(0)
@@ -37,7 +37,7 @@ def descend(params: Mapping[str, Any], steps: int) -> list[float]:
 
 
 def train(spec: StudySpec, uri: str) -> None:
-    """Train every trial of the study and log it like the hook."""
+    """Run every trial of the study and log it as the hook does."""
     client = MlflowClient(tracking_uri=uri)
     experiment = client.create_experiment(spec.study)
     for number, params in enumerate(sample(spec, spec.trials or 1)):
@@ -57,18 +57,20 @@ def train(spec: StudySpec, uri: str) -> None:
             "mlflow.runName": f"trial-{number}",
         }
         run = client.create_run(experiment, tags=tags)
-        held = [Param(n, repr(v)) for n, v in params.items()]
+        parameters = [Param(n, repr(v)) for n, v in params.items()]
         for start in range(0, len(logged), 900):
-            client.log_batch(run.info.run_id, metrics=logged[start : start + 900], params=held if not start else [])
+            client.log_batch(
+                run.info.run_id, metrics=logged[start : start + 900], params=parameters if not start else []
+            )
         client.set_terminated(run.info.run_id)
 
 
 def round_of(spec: StudySpec, folder: Path) -> tuple[Report, StudySpec | None]:
-    """Train and analyze the study; return the report and the next study as read from its file."""
+    """Train and analyse the study; return the report and the next study, read from its file."""
     uri = f"sqlite:///{folder / 'store.db'}"
     train(spec, uri)
     report = analyze(spec.study, tracking_uri=uri, study=spec, settings={})
     out = folder / spec.study
     report.save(out)
-    following = sorted((out / "next").glob("1-*.yaml"))
-    return report, load(following[0]) if following else None
+    files = sorted((out / "next").glob("1-*.yaml"))
+    return report, load(files[0]) if files else None

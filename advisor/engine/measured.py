@@ -1,4 +1,4 @@
-"""Accuracy of each rule on labelled studies: `rules/measured.csv`, written by `benchmarks/quality/diagnosis.py --write`."""
+"""Detection and false-alarm rates of each rule on labelled studies: `rules/measured.csv`, written by `benchmarks/quality/diagnosis.py`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from advisor.engine.registry import BUILT_IN
 
 FILE = "measured.csv"
 SIZES: Sequence[tuple[int, str]] = ((1, "1"), (8, "2 to 8"), (32, "9 to 32"), (10**9, "over 32"))
-"""Numbers of trials that are counted together: (the most, in words)."""
+"""Study sizes with a count of their own: (maximum number of trials, words)."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was counted for one rule on studies of one size; near-identical cases count as one together, so counts may be broken."""
+    """Counts of one rule on studies of one size. Near-identical cases share one count, so counts can be fractions."""
 
     rule: str
     trials: str
@@ -30,21 +30,21 @@ class Measured:
     """Studies in which it must not."""
     false_alarms: float
     not_assessed: float
-    """Studies of either kind in which it lacked data."""
+    """Studies of either kind in which the rule lacked data."""
 
     def row(self) -> tuple[str, ...]:
-        """As a row of the file."""
+        """Return the row of the file."""
         values = [getattr(self, f.name) for f in fields(self)]
         return tuple(v if isinstance(v, str) else f"{v:.4g}" for v in values)
 
 
 def size(trials: int) -> str:
-    """The size, in words, that a study of so many trials has."""
-    return next(words for most, words in SIZES if trials <= most)
+    """Return the size, in words, of a study with this many trials."""
+    return next(words for limit, words in SIZES if trials <= limit)
 
 
 def path_of_table() -> Path:
-    """The file of measured rates, beside the built-in rules."""
+    """Return the file of measured rates, which lies beside the built-in rules."""
     return Path(importlib.import_module(BUILT_IN).__path__[0]) / FILE
 
 
@@ -53,21 +53,21 @@ def _all() -> dict[str, tuple[Measured, ...]]:
     path = path_of_table()
     if not path.is_file():
         return {}
-    found: dict[str, list[Measured]] = {}
+    table: dict[str, list[Measured]] = {}
     with path.open(newline="", encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             rule, trials, counts = row.pop("rule"), row.pop("trials"), {k: float(v) for k, v in row.items()}
-            found.setdefault(rule, []).append(Measured(rule, trials, **counts))
-    return {rule: tuple(rows) for rule, rows in found.items()}
+            table.setdefault(rule, []).append(Measured(rule, trials, **counts))
+    return {rule: tuple(rows) for rule, rows in table.items()}
 
 
 def measured(rule: str) -> tuple[Measured, ...]:
-    """What is known of a rule, smaller studies first; nothing of rules that have no labelled cases."""
+    """Return the counts of a rule, smaller studies first; empty for a rule without labelled cases."""
     return _all().get(rule, ())
 
 
 def in_words(rows: Iterable[Measured]) -> str | None:
-    """One sentence on all sizes together; None where there is nothing to say."""
+    """Return one sentence about all sizes together; None without counts."""
     rows = list(rows)
     positives, detected = sum(r.positives for r in rows), sum(r.detected for r in rows)
     negatives, alarms = sum(r.negatives for r in rows), sum(r.false_alarms for r in rows)

@@ -102,7 +102,7 @@ class House:
         return statistics.median(counts), statistics.median(lines)
 
     def named_rules(self) -> int:
-        """Count the modules of `advisor/` that contain the id of a built-in rule."""
+        """Modules of `advisor/` that name a built-in rule by its id."""
         ids = {files[0].stem.replace("_", "-") for files in self.rules.values()}
         return sum(
             bool(ids & set(_strings(path))) for name, path in self.modules.items() if name.startswith("advisor.")

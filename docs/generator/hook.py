@@ -37,7 +37,12 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         {"Plans": ["plans/index.md", *reference.plans_nav()]},
         {
             "Reference": [
-                *("study.md", "commands.md", "signals.md", "optimizers.md", "threat-model.md", "compatibility.md")
+                "study.md",
+                "commands.md",
+                "signals.md",
+                "optimizers.md",
+                "threat-model.md",
+                "compatibility.md",
             ]
         },
         {"Writing rules": ["own-rules.md", "contributing.md"]},

@@ -75,8 +75,8 @@ def docstring(path: str, cls: str | None = None) -> str:
 @cache
 def plans() -> Mapping[str, str]:
     """Return the docstring of each plan, by the name that it starts with."""
-    texts = (docstring(str(p.relative_to(ROOT))) for p in sorted((ROOT / "advisor/planning/designs").glob("*.py")))
-    return {match[1]: text for text in texts if (match := re.match(r"The plan `([\w-]+)`: ", text))}
+    said = (docstring(str(p.relative_to(ROOT))) for p in sorted((ROOT / "advisor/planning/designs").glob("*.py")))
+    return {match[1]: text for text in said if (match := re.match(r"The plan `([\w-]+)`: ", text))}
 
 
 def _rules() -> str:
