@@ -6,10 +6,10 @@ INSTALL := $(BIN)/python .ci/install
 # Where `advisor demo` writes its report.
 OUT ?= demo-out
 
-# What tests begin as processes of their own would else compile all of it each time, where PYTHONDONTWRITEBYTECODE is set.
+# With PYTHONDONTWRITEBYTECODE set, every process that a test starts would otherwise compile all sources again.
 COMPILE := $(BIN)/python -m compileall -q advisor adapters rules
 
-# Two processes test at once: more threads than that wait for each other, and everything takes several times as long.
+# Two test processes run at once; with more threads each, they slow each other down several times.
 test test-slow: export OMP_NUM_THREADS := 1
 
 .PHONY: help demo test test-slow fuzz lint types contracts audit docs docs-site examples compat wheel check clean browser postgres mariadb
@@ -17,14 +17,14 @@ test test-slow: export OMP_NUM_THREADS := 1
 help:
 	@echo "make demo       tune a small network in two rounds and write a report (about two minutes)"
 	@echo "make test       run the tests (about a quarter of an hour on two cores)"
-	@echo "make test-slow  the same with the slow ones, and every promise held against all its simulated studies"
-	@echo "make fuzz       hostile and broken data: ten times the usual cases, others each time, and ten minutes guided by coverage"
+	@echo "make test-slow  the same with slow tests, and every promise tested on all simulated studies"
+	@echo "make fuzz       hostile and broken data: ten times the usual cases, new ones each time, and ten minutes guided by coverage"
 	@echo "make check      lint, types, import contracts, freshness of generated pages"
-	@echo "make audit      known vulnerabilities of what is installed, where osv.dev can be reached"
+	@echo "make audit      known vulnerabilities of installed packages, if osv.dev is reachable"
 	@echo "make wheel      build the wheel and try it in an empty environment"
 	@echo "make compat     try other versions of Python, MLflow, PyTorch and the frameworks (hours, and tens of gigabytes)"
-	@echo "make docs       write rules/README.md anew"
-	@echo "make examples   write the golden examples of the rules anew"
+	@echo "make docs       regenerate rules/README.md"
+	@echo "make examples   regenerate the golden examples of the rules"
 	@echo "make docs-site  build the documentation in build/site"
 
 $(BIN)/python:
@@ -46,13 +46,13 @@ $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.demo
 	$(BIN)/advisor demo --out $(OUT)
 
-# Browser tests use the Chromium of the system; on Debian it is installed if it is missing, elsewhere they skip and say so.
+# Browser tests use the system's Chromium. On Debian, root installs it if it is missing; otherwise these tests are skipped.
 browser:
 	@command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 \
 	|| { command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && { apt-get -qq update && apt-get -qq -y install chromium >/dev/null; }; } \
 	|| echo "make: no Chromium, so the browser tests will be skipped"
 
-# Some tests log to a server with PostgreSQL behind it, in a database of their own; the same holds for where it is missing.
+# Some tests use their own PostgreSQL or MariaDB server, which is installed in the same way.
 postgres:
 	@command -v initdb >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
 	|| { command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] && { apt-get -qq update && apt-get -qq -y install postgresql >/dev/null; }; } \
@@ -97,14 +97,14 @@ docs: $(VENV)/.dev
 examples: $(VENV)/.dev
 	ADVISOR_TESTS=write $(BIN)/python -m pytest -q tests/test_every_rule.py -k golden
 
-# Most pages are made from the code as the site is built; a link to nowhere ends it.
+# Most pages are generated from the code during the build; a broken link fails it.
 docs-site: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 	@echo "The documentation is in build/site/index.html; with its search: python3 -m http.server -d build/site"
 
-# Each version in an environment of its own; what is done is kept in build/compatibility and not done again.
+# Each version gets its own environment. Results are kept in build/compatibility and not computed again.
 compat: $(BIN)/python
-	$(BIN)/python benchmarks/compatibility.py
+	$(BIN)/python benchmarks/reliability/compatibility.py
 
 check: lint types contracts
 

@@ -1,4 +1,4 @@
-"""Logs a small study with plain MLflow calls, as people do who never heard of the advisor."""
+"""Logs a small study with plain MLflow calls, without the advisor's hook."""
 
 import math
 

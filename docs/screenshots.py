@@ -1,8 +1,8 @@
 """Takes the screenshots of docs/images: `make demo && python docs/screenshots.py BENCHMARK demo-out`.
 
 BENCHMARK is a folder with other people's studies, which are not part of the project: `formats/algoperf_baseline` as AlgoPerf
-writes it, and `deepobs` as tidy tables (`advisor import tables --help`). It takes Chromium and about a minute. Look at each
-picture afterwards: `docs/reports.md` says what they show.
+writes it, and `deepobs` as tidy tables (`advisor import tables --help`). It needs Chromium and takes about a minute. Check each
+picture afterwards: `docs/reports.md` describes them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from playwright.sync_api import sync_playwright
 
 IMAGES = Path(__file__).resolve().parent / "images"
 SWEEP = "fmnist_2c2d/MomentumOptimizer"
-"""The study of DeepOBS that is shown: 36 learning rates, and ten seeds at the best."""
+"""A study of DeepOBS with 36 learning rates, and ten seeds at the best one."""
 WORKLOAD = "ogbg"
-MOST_BYTES = 250_000
+MAX_BYTES = 250_000
 
 
 @dataclass(frozen=True)
 class Shot:
-    """A picture: of which report, how many CSS pixels wide and high."""
+    """Name, report, and width and height in CSS pixels of a picture."""
 
     name: str
     report: Path
@@ -37,14 +37,16 @@ class Shot:
 
 
 def main(benchmark: Path, demo: Path) -> None:
-    """Make the three reports in a folder that goes again, and take the pictures."""
+    """Make the three reports in a temporary folder and take the pictures."""
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        there = ("--tracking-uri", f"sqlite:///{work / 'mlflow.db'}")
-        _advisor("import", "algoperf", str(benchmark / "formats/algoperf_baseline"), "--experiment", WORKLOAD, *there)
-        _advisor("import", "tables", *_sweep(benchmark / "deepobs", work), "--experiment", SWEEP, *there)
+        imported = ("--tracking-uri", f"sqlite:///{work / 'mlflow.db'}")
+        _advisor(
+            "import", "algoperf", str(benchmark / "formats/algoperf_baseline"), "--experiment", WORKLOAD, *imported
+        )
+        _advisor("import", "tables", *_sweep(benchmark / "deepobs", work), "--experiment", SWEEP, *imported)
         tuned = ("--tracking-uri", f"sqlite:///{demo.resolve() / 'mlflow.db'}", "--study", str(demo / "round-1.yaml"))
-        for experiment, where in (("digits", tuned), (WORKLOAD, there), (SWEEP, there)):
+        for experiment, where in (("digits", tuned), (WORKLOAD, imported), (SWEEP, imported)):
             _advisor("analyze", experiment, *where, "--out", str(work / experiment.partition("/")[0]))
         _take(
             [
@@ -57,7 +59,7 @@ def main(benchmark: Path, demo: Path) -> None:
 
 
 def _sweep(tables: Path, work: Path) -> list[str]:
-    """The tables of one study alone."""
+    """Write the tables of one study and return their paths."""
     written = []
     for name in ("trials", "curves"):
         table = pq.read_table(tables / f"{name}.parquet")
@@ -81,10 +83,10 @@ def _take(shots: list[Shot]) -> None:
             page.goto((shot.report / "report.html").as_uri())
             path = IMAGES / f"{shot.name}.png"
             page.screenshot(path=path, animations="disabled")
-            said = {"picture": path.name, "bytes": path.stat().st_size, "verdict": page.locator("h1").inner_text()}
-            print(json.dumps(said, ensure_ascii=False))
-            if path.stat().st_size > MOST_BYTES:
-                raise SystemExit(f"{path.name} is larger than {MOST_BYTES // 1000} kB: show less of the page")
+            summary = {"picture": path.name, "bytes": path.stat().st_size, "verdict": page.locator("h1").inner_text()}
+            print(json.dumps(summary, ensure_ascii=False))
+            if path.stat().st_size > MAX_BYTES:
+                raise SystemExit(f"{path.name} is larger than {MAX_BYTES // 1000} kB: show less of the page")
         browser.close()
 
 

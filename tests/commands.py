@@ -9,7 +9,7 @@ from pathlib import Path
 from advisor.cli import main
 
 ADVISOR = [sys.executable, "-c", "from advisor.cli import main; main()"]
-"""Words that run the command line as a process of its own."""
+"""Arguments that run the command line in a new process."""
 Advisor = Callable[..., tuple[int, str, str]]
 """Runs the command line: (exit status, standard output, standard error)."""
 Refused = Callable[..., str]

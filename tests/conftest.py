@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-os.environ["ADVISOR_CACHE"] = "off"  # tests of the cache give it a folder of their own
+os.environ["ADVISOR_CACHE"] = "off"  # tests of the cache set their own folder
 _STARTS: dict[str, Any] = {}
 
 
 @pytest.fixture(autouse=True)
 def same_random_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
-    """A module's generator `RNG` starts each test from the same state, whichever tests ran before it in this process."""
+    """Reset a module's generator `RNG` before each test, so that results do not depend on the order of tests."""
     rng = getattr(request.module, "RNG", None)
     if rng is not None:
         start = _STARTS.setdefault(request.module.__name__, copy.deepcopy(rng.bit_generator.state))
@@ -26,7 +26,7 @@ def same_random_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True)
 def same_environment_for_each_test() -> Iterator[None]:
-    """What a test leaves in the environment ends with it: `mlflow.set_tracking_uri` sets MLFLOW_TRACKING_URI for good."""
+    """Restore environment variables after each test: `mlflow.set_tracking_uri` sets MLFLOW_TRACKING_URI permanently."""
     before = dict(os.environ)
     yield
     if dict(os.environ) != before:
@@ -37,7 +37,7 @@ def same_environment_for_each_test() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new SQLite store of MLflow's, to be copied: making one takes seconds."""
+    """An empty SQLite store of MLflow to copy, because creating one takes seconds."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     path = tmp_path_factory.mktemp("store") / "mlflow.db"
@@ -56,7 +56,7 @@ CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """The system's Chromium: one a process, since a second one beside it cannot be driven."""
+    """The system's Chromium, started once in each process, which cannot control a second one."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
     if CHROMIUM is None:
         pytest.skip("needs Chromium: none of chromium, chromium-browser, google-chrome is on the path")
@@ -67,12 +67,12 @@ def browser() -> Iterator[Any]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how many cases the fuzzing went through."""
+    """Print the number of fuzzed cases."""
     reports = [r for of_kind in terminalreporter.stats.values() for r in of_kind]
-    told = [
+    counts = [
         dict(getattr(r, "user_properties", ())).get("fuzz cases", 0)
         for r in reports
         if getattr(r, "when", "") == "teardown"
     ]
-    if any(told):
-        terminalreporter.write_line(f"{sum(told):,} cases of hostile and broken data")
+    if any(counts):
+        terminalreporter.write_line(f"{sum(counts):,} cases of hostile and broken data")

@@ -1,4 +1,4 @@
-"""Trainings for the tests of engines."""
+"""Trainings for the tests of execution engines."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Compares experiments as different readers give them."""
+"""Compares experiments that different readers return."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ START_S = 1_600_000_000.0
 
 
 def same(a: Experiment, b: Experiment, *, ids: bool = True) -> None:
-    """Equal in every part; without `ids`, where two stores gave the runs different ids and their users other names."""
+    """Assert that two experiments are equal. ids: whether to compare run ids and users, which differ between stores."""
 
     def tags(run_tags):
         return {k: v for k, v in run_tags.items() if ids or k not in ("mlflow.parentRunId", "mlflow.user")}
@@ -48,16 +48,16 @@ def through_client(uri: str, filter: str | None = None) -> Experiment:
 
 
 def same_by_sql_and_through_the_client(uri: str, odd_database: Path) -> Experiment:
-    """What `odd_database` holds, from another database; gives what SQL reads of it."""
+    """Assert that SQL and the client read from this database what `odd_database` holds; return what SQL reads."""
     by_sql = read_experiment("odd", tracking_uri=uri)
     same(by_sql, through_client(uri))
     same(by_sql, read_experiment("odd", tracking_uri=str(odd_database)), ids=False)
-    some = read_experiment("odd", tracking_uri=uri, filter="params.lr = '1e-3'", system_metrics=True)
-    assert [run.name for run in some.runs] == ["first"]
+    filtered = read_experiment("odd", tracking_uri=uri, filter="params.lr = '1e-3'", system_metrics=True)
+    assert [run.name for run in filtered.runs] == ["first"]
     assert list_experiments(uri) == list_experiments(str(odd_database))
     return by_sql
 
 
 def trace(folder: Path) -> dict[str, bytes]:
-    """The contents of all files in a folder, by relative path."""
+    """Return the contents of all files and folders in a folder, by relative path."""
     return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else b"" for p in folder.rglob("*")}

@@ -1,4 +1,4 @@
-"""Studies that the tests of the exports share, and what they check of exported searches."""
+"""Studies for the tests of exports, and checks of exported searches."""
 
 import json
 
@@ -48,7 +48,7 @@ trials: 20
 
 
 def is_valid(spec, params):
-    """Whether a trial that a tool drew belongs to the study."""
+    """Assert that a trial drawn by another tool belongs to the study."""
     for name, parameter in spec.parameters.items():
         if name in params and parameter.searched:
             assert parameter.contains(params[name]), (name, params[name])

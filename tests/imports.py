@@ -1,4 +1,4 @@
-"""What the tests of the importers compare: a store as it is, and as `advisor.tracking` reads it."""
+"""Reads stores for the tests of importers: raw, and through `advisor.tracking`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ def dump(uri: str) -> list[str]:
 
 
 def stored(uri: str, experiment: str) -> Points:
-    """Every point as `advisor.tracking` reads it: {run: {metric: [(step, value)]}}, ordered by step."""
+    """Return all points that `advisor.tracking` reads: {run: {metric: [(step, value)]}}, ordered by step."""
     read = read_experiment(experiment, tracking_uri=uri)
-    found: Points = {run.name: {} for run in read.runs}
+    points_of: Points = {run.name: {} for run in read.runs}
     for metric, points in read.points.items():
         for run, step, value in zip(points.runs.tolist(), points.steps.tolist(), points.values.tolist(), strict=True):
-            found[read.runs[run].name].setdefault(metric, []).append((step, value))
-    return {run: {m: sorted(p, key=lambda point: point[0]) for m, p in of_run.items()} for run, of_run in found.items()}
+            points_of[read.runs[run].name].setdefault(metric, []).append((step, value))
+    return {
+        run: {m: sorted(p, key=lambda point: point[0]) for m, p in of_run.items()} for run, of_run in points_of.items()
+    }
 
 
 def assert_same(found: Points, expected: Points, last_bit: bool = True) -> None:
-    """last_bit: False where another reader of decimal numbers, which may round otherwise, gave what is expected."""
+    """last_bit: False if the expected values come from another parser of decimal numbers, which may round differently."""
     assert set(found) == set(expected)
     for run, metrics in expected.items():
         assert set(found[run]) == set(metrics), run
@@ -39,6 +41,6 @@ def assert_same(found: Points, expected: Points, last_bit: bool = True) -> None:
 
 
 def falling(rate: float, steps: range, floor: float = 0.0) -> list[tuple[int, float]]:
-    """A curve that falls the faster the higher the rate is."""
+    """Return a falling curve whose final value is lowest for a rate of 0.01."""
     best = abs(math.log10(rate) + 2) / 4
     return [(s, floor + best + 2 * math.exp(-s / 30)) for s in steps]

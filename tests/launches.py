@@ -1,4 +1,4 @@
-"""Launches for tests: a small study, a training that waits for a file, a launch in a thread."""
+"""A small study, a training that waits for a file, and a launch in a thread, for tests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONDITIONAL = StudySpec(
     },
     trials=20,
 )
-"""A study with a hyperparameter that not every trial has."""
+"""A study with a conditional hyperparameter."""
 TRAINING = """
 import os, sys, time
 from pathlib import Path
@@ -48,7 +48,7 @@ while time.monotonic() < until and not (here / "go").exists():
 
 
 def wait_until(condition, seconds=120.0):
-    """Wait until the condition holds; fail after so many seconds."""
+    """Wait until the condition holds; fail after `seconds`."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "the condition never held"
@@ -98,7 +98,7 @@ def client_of(project):
 
 
 def claim(ledger, job):
-    """Begin a job and return the id of its run, or its state."""
+    """Begin a job and return the id of its run, or the job's state."""
     ((_, run_id),) = ledger.begin([job])
     return run_id
 

@@ -1,4 +1,4 @@
-"""Folders with a store in them, so that a shipper that one test has started serves the next one, too: a start takes seconds."""
+"""Folders with a store that tests reuse, so that they also reuse the shipper process, whose start takes seconds."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 
 from advisor_logging import shipper_process
 
-PATIENCE_S = 2.0
+TIMEOUT_S = 2.0
 
 
 class Places:
-    """Gives one test after another a folder that is empty but for a new store, `mlflow.db`.
+    """Provides each test with a folder that contains only an empty store, `mlflow.db`.
 
-    It is the same folder as long as all that the last test started is at rest and its store is the same file; else a new one, so
-    that nothing which is left of a test can write into another one's store.
+    The folder is reused if all processes of the last test are idle and its store is still the same file. Otherwise the next test
+    gets a new folder, so that processes of an earlier test cannot write into its store.
     """
 
     def __init__(self, folders: pytest.TempPathFactory, empty_store: Path) -> None:
@@ -29,21 +29,21 @@ class Places:
         self._place: Path | None = None
 
     def take(self) -> Path:
-        """An empty folder with an empty store."""
+        """Return the folder."""
         if self._place is None:
             self._place = self._folders.mktemp("place")
             shutil.copy(self._empty_store, self._place / "mlflow.db")
-            self._store = (self._place / "mlflow.db").open("rb")  # open, no other file can come by its identity
+            self._store = (self._place / "mlflow.db").open("rb")  # while it is open, no other file can get its inode
         return self._place
 
     def give_back(self) -> None:
-        """Empty the folder for the next test, or leave it for good to those who still use it."""
+        """Empty the folder for the next test, or abandon it if it is still in use."""
         assert self._place is not None
         if not (self._is_same_store() and self._is_at_rest() and self._is_emptied()):
             self._place = None
             return
         with closing(sqlite3.connect(self._empty_store)) as empty, closing(sqlite3.connect(self._database)) as store:
-            empty.backup(store)  # as a transaction, which others that have it open take notice of
+            empty.backup(store)  # a transaction, so that open connections notice it
 
     @property
     def _database(self) -> Path:
@@ -54,8 +54,8 @@ class Places:
         return self._database.is_file() and os.path.samestat(self._database.stat(), os.fstat(self._store.fileno()))
 
     def _is_at_rest(self) -> bool:
-        """Whether no shipper is left but those that wait for a next run, and nothing to deliver."""
-        deadline = time.monotonic() + PATIENCE_S
+        """Whether all shippers are idle and nothing is left to deliver."""
+        deadline = time.monotonic() + TIMEOUT_S
         while _at_work():
             if time.monotonic() > deadline:
                 return False
@@ -74,13 +74,13 @@ class Places:
 
 
 def _at_work() -> bool:
-    """Whether a shipper of this process is at work still, or dismissed and not gone yet."""
+    """Whether a shipper of this process is still working or exiting."""
     idle = {one._process.pid for one in shipper_process._idle}
     return any(child.pid not in idle and _is_shipper(child) for child in psutil.Process().children())
 
 
 def _is_shipper(child: psutil.Process) -> bool:
     try:
-        return any("advisor_logging.shipper" in word for word in child.cmdline())  # of one that has ended it is empty
+        return any("advisor_logging.shipper" in word for word in child.cmdline())  # empty after its exit
     except psutil.Error:
         return False

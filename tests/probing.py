@@ -1,4 +1,4 @@
-"""What the tests of the probes share: a small training, and whether it is as it was."""
+"""A small training for the tests of probes, with its state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor import Report, analyze
 
 
 class Training:
-    """A step that draws its batch and its dropout from PyTorch's generator, and knows how often it was called."""
+    """A training whose step draws batch and dropout from PyTorch's generator and records its batches."""
 
     def __init__(self, learning_rate: float = 0.05) -> None:
         torch.manual_seed(0)
@@ -45,7 +45,7 @@ class Training:
         return loss
 
     def goes_on(self, steps: int = 5) -> list[float]:
-        """The losses of further steps, and what every generator draws after them."""
+        """Return the losses of further steps, then a number from each random generator, and the learning rate."""
         losses = [self.step().item() for _ in range(steps)]
         return [
             *losses,
@@ -57,15 +57,15 @@ class Training:
 
 
 def runs_of(uri: str, experiment: str) -> list[Run]:
-    """The runs of an experiment, first one first."""
+    """Return the runs of an experiment in the order of their start."""
     client = MlflowClient(uri)
-    found = client.get_experiment_by_name(experiment)
-    assert found is not None
-    return list(client.search_runs([found.experiment_id], order_by=["attributes.start_time ASC"]))
+    stored = client.get_experiment_by_name(experiment)
+    assert stored is not None
+    return list(client.search_runs([stored.experiment_id], order_by=["attributes.start_time ASC"]))
 
 
 def analyzed(uri: str, experiment: str) -> Report:
-    """What the advisor says of it."""
+    """Analyze the experiment and check that no rule is broken."""
     report = analyze(experiment, tracking_uri=uri)
     assert [v for v in report.verdicts if v.status == "broken"] == []
     return report

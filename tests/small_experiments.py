@@ -1,4 +1,4 @@
-"""Small experiments, made by hand."""
+"""Helpers to write small experiments."""
 
 from __future__ import annotations
 

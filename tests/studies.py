@@ -1,4 +1,4 @@
-"""Builds studies for tests the way any experiment becomes one: runs and points, assembled."""
+"""Assembles studies for tests from runs and points, as for any experiment."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def make_study(
     every: int = 100,
     times: Mapping[str, Sequence[Any]] | None = None,
 ) -> Study:
-    """A study of len(params) trials; `curves[metric][i]` are the values of trial i; None: not logged.
+    """Return a study with len(params) trials.
 
-    A number is a curve of one point.
-    Steps are `every`, 2 * `every`, ... unless `steps` gives them (one list for all metrics, or a list per metric and trial).
-    `times[metric][i]` are the seconds since the start of trial i at which its values were logged; as many as its step otherwise.
+    `curves[metric][i]` are the values of trial i: an array, a number for a curve of one point, or None if it was not logged.
+    `steps` is one list for all metrics, or a list for each metric and trial; the default is `every`, 2 * `every`, …
+    `times[metric][i]` are the seconds since the start of trial i for each value; the default is one second a step.
     """
     count = len(params)
     runs = []
@@ -83,8 +83,8 @@ def _points(metric: str, values: Sequence[Any], steps: Any, every: int, times: S
 
 
 def verdict(rule_id: str, study: Study, **thresholds: Any) -> Verdict:
-    """What the rule of this id says of the study; a broken rule fails the test."""
+    """Return the verdict of the rule on the study; fail if the rule is broken."""
     rules = load_rules(settings={rule_id: thresholds} if thresholds else None)
-    (said,) = judge(study, [r for r in rules if r.rule_id() == rule_id])
-    assert said.status != "broken", said.reason
-    return said
+    (result,) = judge(study, [r for r in rules if r.rule_id() == rule_id])
+    assert result.status != "broken", result.reason
+    return result

@@ -1,8 +1,8 @@
-"""What must not change a verdict: the order of the runs, the unit of the objective, which way up it is, a point logged twice.
+"""Changes that must not affect a verdict: the order of the runs, the unit and direction of the objective, points logged twice.
 
-Of order a rule may only see whether later trials follow earlier results, as those of a sampler that learns do: it weakens findings.
-Recorded studies and simulated ones, some in `make test`, all in `make test-slow`. That every way of reading a store gives the same
-study is shown in `tests/advisor/tracking`: test_store (SQL, client, server, files), test_sidecar and test_cache.
+Rules may use the order only to see whether later trials depend on earlier results, as with an adaptive sampler, which weakens
+findings. `make test` checks some recorded and simulated studies, `make test-slow` all. `tests/advisor/tracking` checks that every
+way of reading a store gives the same study.
 """
 
 from __future__ import annotations
@@ -33,39 +33,39 @@ from advisor.tracking.study.metric_names import quantity
 from tests.promise import ALL
 
 ABSOLUTE = {
-    "eval-size": "the error of a share of right answers is known because a share lies between 0 and 1",
-    "curve-worse-than-chance": "what guessing scores is known by what the metric is: an entropy, a share, an area",
+    "eval-size": "the standard error of a share is known because shares lie between 0 and 1",
+    "curve-worse-than-chance": "the chance level follows from the kind of metric: entropy, share or area",
 }
-"""Rules that rightly see the unit of a metric and which way up it is, and why."""
+"""Rules that may depend on the unit and direction of a metric, and why."""
 LOSSES: tuple[Signal, ...] = ("train_loss", "train_eval_loss", "train_objective", "valid_loss")
 EVERY = 1 if ALL else 48
-"""Of how many studies one is asked."""
+"""Test one of this many studies."""
 
 
 # --- studies ----------------------------------------------------------------------------------------------------------------------
 
 
 def _recorded() -> dict[str, Case]:
-    """A case of each recorded study, by the study's name."""
+    """Return one case of each recorded study by the study's name."""
     return {"+".join(case.raw["studies"]): case for case in load_cases([RECORDED]) if case.raw["until_step"] is None}
 
 
 def _of_family(number: int) -> tuple[Experiment, dict[str, Any]]:
-    """A study of a family of simulated ones, as it is before it is assembled."""
-    given: list[tuple[Experiment, dict[str, Any]]] = []
+    """Return the arguments of `assemble` for a study of a simulated family."""
+    calls: list[tuple[Experiment, dict[str, Any]]] = []
 
     def assembled(experiment: Experiment, **how: Any) -> Study:
-        given.append((experiment, how))
+        calls.append((experiment, how))
         return assemble(experiment, **how)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nulls, "assemble", assembled)
         nulls.FAMILIES[number].make(np.random.default_rng(number))
-    return given[-1]
+    return calls[-1]
 
 
 STUDIES: dict[str, Callable[[], tuple[Experiment, dict[str, Any]]]] = {
-    **{name: case.given for name, case in _recorded().items()},
+    **{name: case.assemble_arguments for name, case in _recorded().items()},
     **{f"simulated: {family.name}": lambda i=i: _of_family(i) for i, family in enumerate(nulls.FAMILIES)},  # type: ignore[misc]
 }
 
@@ -74,7 +74,7 @@ STUDIES: dict[str, Callable[[], tuple[Experiment, dict[str, Any]]]] = {
 
 
 def _shuffled(experiment: Experiment) -> Experiment:
-    """Runs, metrics and points in another order."""
+    """Shuffle runs, metrics and points."""
     random = np.random.default_rng(0)
     order = random.permutation(len(experiment.runs))
     place = np.argsort(order)
@@ -87,7 +87,7 @@ def _shuffled(experiment: Experiment) -> Experiment:
 
 
 def _twice(experiment: Experiment) -> Experiment:
-    """Every point logged twice."""
+    """Log every point twice."""
     points = {
         metric: Points(*(np.concatenate([column, column]) for column in (p.runs, p.steps, p.values, p.times)))
         for metric, p in experiment.points.items()
@@ -96,21 +96,21 @@ def _twice(experiment: Experiment) -> Experiment:
 
 
 def _of_the_objective(study: Study) -> set[str]:
-    """Metrics in the objective's unit."""
+    """Return the metrics in the objective's unit."""
     objective = study.spec.objective.metric
     whole = objective.removesuffix(contract.FULL_SUFFIX) + contract.FULL_SUFFIX
     return {objective, whole, *(m for m in study.metrics if quantity(m) == quantity(objective) != ())}
 
 
 def _times(study: Study, factor: float) -> Study:
-    """The objective and the losses in another unit."""
+    """Multiply the objective and the losses by a factor."""
     scaled = _of_the_objective(study) | {study.signals[s] for s in LOSSES if s in study.signals}
     scaled |= {name + part for name in scaled for part in (".min", ".max", ".std")}
     return replace(study, metrics={m: _by(b, factor) if m in scaled else b for m, b in study.metrics.items()})
 
 
 def _apart(study: Study, sign: float = 1.0) -> Study:
-    """The objective and its twin on training data as metrics of their own beside the losses; with sign -1 the other way up."""
+    """Separate the objective and its training twin from the losses; with sign -1 reverse their direction."""
     objective = study.spec.objective
     turned = _of_the_objective(study)
     metrics = {m: _by(b, sign) if m in turned else b for m, b in study.metrics.items()}
@@ -138,8 +138,8 @@ def _rules() -> tuple[Any, ...]:
     return tuple(load_rules())
 
 
-def _said(study: Study, *, trials: bool = True) -> dict[str, tuple[object, ...]]:
-    """What each rule says, without figures in the metric's unit. trials: also of which trials, and how surely."""
+def _verdicts(study: Study, *, trials: bool = True) -> dict[str, tuple[object, ...]]:
+    """Return each rule's verdict without figures in the metric's unit. trials: include trials and confidence."""
     return {v.rule: (v.status, *sorted(_findings(v, trials=trials))) for v in judge(study, _rules())}
 
 
@@ -151,7 +151,7 @@ def _findings(verdict: Verdict, *, trials: bool) -> list[tuple[object, ...]]:
     ]
 
 
-def _unlike(
+def _differences(
     before: Mapping[str, object], after: Mapping[str, object], but: Mapping[str, str] | None = None
 ) -> dict[str, tuple[object, object]]:
     return {
@@ -163,24 +163,24 @@ def _unlike(
 def test_no_verdict_changes(name: str) -> None:
     experiment, how = STUDIES[name]()
     study = assemble(experiment, **how)
-    said, apart = _said(study), _said(_apart(study))
-    unlike = {
-        "another order": _unlike(
-            _said(study, trials=False), _said(assemble(_shuffled(experiment), **how), trials=False)
+    verdicts, apart = _verdicts(study), _verdicts(_apart(study))
+    changed = {
+        "another order": _differences(
+            _verdicts(study, trials=False), _verdicts(assemble(_shuffled(experiment), **how), trials=False)
         ),  # of trials that are equal, the first one goes first
-        "every point twice": _unlike(said, _said(assemble(_twice(experiment), **how))),
-        "a thousand times the unit": _unlike(said, _said(_times(study, 1e-3)), ABSOLUTE),
-        "a millionth of the unit": _unlike(said, _said(_times(study, 2.0**20)), ABSOLUTE),
-        "the other way up": _unlike(apart, _said(_apart(study, -1.0)), ABSOLUTE),
+        "every point twice": _differences(verdicts, _verdicts(assemble(_twice(experiment), **how))),
+        "a thousand times the unit": _differences(verdicts, _verdicts(_times(study, 1e-3)), ABSOLUTE),
+        "a millionth of the unit": _differences(verdicts, _verdicts(_times(study, 2.0**20)), ABSOLUTE),
+        "the other way up": _differences(apart, _verdicts(_apart(study, -1.0)), ABSOLUTE),
     }
-    assert {change: rules for change, rules in unlike.items() if rules} == {}
+    assert {change: rules for change, rules in changed.items() if rules} == {}
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------------------
 
 
 def test_the_same_data_give_the_same_bytes(tmp_path: Path) -> None:
-    """In processes that hash texts differently, as each process of Python does."""
+    """Two processes with different hash seeds."""
     from advisor.interop.importers.tables import import_tables
 
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"

@@ -7,7 +7,7 @@ from promise import ALL
 
 pytestmark = pytest.mark.xdist_group("promises")  # they share the counts
 STUDIES = 10 if ALL else 5
-"""Of each family, with seeds of their own; `benchmarks/promises.py` judges many more."""
+"""Studies of each family; `benchmarks/quality/promises.py` judges many more."""
 SIGNIFICANT = 0.005
 
 
@@ -23,6 +23,6 @@ def test_every_rule_keeps_its_promise(counts):
         assert everywhere.p(promised[rule]) > SIGNIFICANT, everywhere
 
 
-def test_nearly_every_promise_is_asked_for(counts):
+def test_nearly_every_promise_is_tested(counts):
     judged = {c.rule for c in counts if c.judged >= STUDIES // 2}
     assert len(set(promises.promises()) - judged) <= 2

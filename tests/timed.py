@@ -1,4 +1,4 @@
-"""Studies of trials whose steps were timed, for the tests of the rules about throughput."""
+"""Studies with timed steps, for the tests of the rules about throughput."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def timed(
     tags: Sequence[Mapping[str, str]] | Mapping[str, str] | None = None,
     **more: Any,
 ) -> Study:
-    """A study of trials with these curves, each under a name of `NAMES`, logged at every step from 0 on."""
+    """Return a study of trials with these curves, named by the keys of `NAMES` and logged at every step from 0."""
     count = len(trials)
     params = params or [{"lr": 0.1 * (i + 1)} for i in range(count)]
     curves: dict[str, list[Any]] = {"val/loss": [[1.0 + 0.1 * i] for i in range(count)]}
@@ -37,5 +37,5 @@ def timed(
         if any(short in t for t in trials):
             curves[name] = [t.get(short) for t in trials]
             steps[name] = [np.arange(len(t.get(short, ()))) for t in trials]
-    given = [tags] * count if isinstance(tags, Mapping) else tags
-    return make_study(params, curves, steps=steps, tags=given, **more)
+    each = [tags] * count if isinstance(tags, Mapping) else tags
+    return make_study(params, curves, steps=steps, tags=each, **more)

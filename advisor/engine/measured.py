@@ -1,4 +1,4 @@
-"""Detection and false-alarm rates of each rule on labelled studies: `rules/measured.csv`, written by `benchmarks/diagnosis.py`."""
+"""Detection and false-alarm rates of rules on labelled studies: `rules/measured.csv`, from `benchmarks/quality/diagnosis.py`."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def _measured(rows: Sequence[Measured]) -> list[str]:
         "| trials | fires where it must | of | fires where it must not | of | lacks data |",
         "|---|---|---|---|---|---|",
     ]
-    return ["On labelled studies (`python benchmarks/diagnosis.py`):", "", *head, *map(_row, rows)]
+    return ["On labelled studies (`python benchmarks/quality/diagnosis.py`):", "", *head, *map(_row, rows)]
 
 
 def _row(m: Measured) -> str:

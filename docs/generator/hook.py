@@ -1,4 +1,4 @@
-"""What MkDocs calls as it builds the site: most pages are made from the code here, so that site and code cannot disagree."""
+"""Hooks that MkDocs calls to build the site. Most pages are generated from the code, so both always agree."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from mkdocs.structure.files import File, Files
 
 @cache
 def pages() -> Mapping[str, str]:
-    """The generated pages and style sheet, by path."""
+    """Return the generated pages and style sheet by path."""
     return {**reference.pages(), **worked.pages()}
 
 
 @cache
-def named() -> Mapping[str, str]:
-    """The pages of rules and plans by ids that mean nothing else: `seeds` is also a key of a study file."""
-    found = (re.fullmatch(r"(?:rules|plans)/(\w+-[\w-]+)\.md", path) for path in pages())
-    return {match[1]: match[0] for match in found if match is not None}
+def pages_by_id() -> Mapping[str, str]:
+    """Return the pages of rules and plans by id, without one-word ids: `seeds` is also a key of a study file."""
+    matches = (re.fullmatch(r"(?:rules|plans)/(\w+-[\w-]+)\.md", path) for path in pages())
+    return {match[1]: match[0] for match in matches if match is not None}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -53,7 +53,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what is generated."""
+    """Add the generated pages."""
     for path, text in pages().items():
         files.append(File.generated(config, path, content=text))
     return files
@@ -68,7 +68,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 def _linked(text: str, here: str) -> str:
     def link(match: re.Match[str]) -> str:
-        path = named().get(match[1])
+        path = pages_by_id().get(match[1])
         return match[0] if path in (None, here) else f"[`{match[1]}`]({relpath(str(path), dirname(here) or '.')})"
 
     return re.sub(r"(?<!`)`([a-z][a-z-]+)`(?!`)", link, text)

@@ -1,4 +1,4 @@
-"""The pages that repeat what the code says of itself: docstrings, thresholds, help texts and the keys of a study file."""
+"""Generates pages from the code: docstrings, thresholds, help texts and the keys of a study file."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ SIGNALS = (
     ("The Transformers Trainer", "adapters/advisor_transformers/callback.py", "TuningCallback"),
     ("Probes", "adapters/advisor_pytorch/probes/__init__.py", None),
 )
-"""(heading, file, class) whose docstrings say what is logged; a module's own without a class."""
+"""(heading, file, class) of the docstrings that describe what is logged; class None: the module's docstring."""
 
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """The built-in rules."""
+    """Return the built-in rules."""
     return load_rules()
 
 
 def pages() -> Mapping[str, str]:
-    """All pages of this module, by path."""
+    """Return all pages of this module by path."""
     return {
         "index.md": _readme(),
         "contributing.md": (ROOT / "CONTRIBUTING.md").read_text("utf-8"),
         "rules/index.md": _rules(),
         **{f"rules/{rule.rule_id()}.md": rule_page(type(rule)) for rule in rules()},
         "plans/index.md": _plans(),
-        **{f"plans/{name}.md": f"# {name}\n\n{said}" for name, said in plans().items()},
+        **{f"plans/{name}.md": f"# {name}\n\n{text}" for name, text in plans().items()},
         "study.md": _study_file(),
         "commands.md": "\n".join(_commands()),
         "signals.md": "\n".join(_signals()),
@@ -52,20 +52,20 @@ def pages() -> Mapping[str, str]:
 
 
 def rules_nav() -> list[dict[str, list[str]]]:
-    """The rules' pages by chapter."""
-    found: dict[str, list[str]] = {}
+    """Return the paths of the rules' pages by chapter."""
+    chapters: dict[str, list[str]] = {}
     for rule in rules():
-        found.setdefault(chapter(rule), []).append(f"rules/{rule.rule_id()}.md")
-    return [{name: paths} for name, paths in found.items()]
+        chapters.setdefault(chapter(rule), []).append(f"rules/{rule.rule_id()}.md")
+    return [{name: paths} for name, paths in chapters.items()]
 
 
 def plans_nav() -> list[str]:
-    """The plans' pages."""
+    """Return the paths of the plans' pages."""
     return [f"plans/{name}.md" for name in plans()]
 
 
 def docstring(path: str, cls: str | None = None) -> str:
-    """The docstring of a module of this checkout, or of a class in it, which is not imported: that could need a framework."""
+    """Return the docstring of a module, or of a class in it, without importing it, which could need a framework."""
     tree: ast.Module | ast.ClassDef = ast.parse((ROOT / path).read_text("utf-8"))
     if cls is not None:
         tree = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == cls)
@@ -74,20 +74,20 @@ def docstring(path: str, cls: str | None = None) -> str:
 
 @cache
 def plans() -> Mapping[str, str]:
-    """What each plan says of itself: the docstrings that begin with its name."""
+    """Return the docstring of each plan, by the name that it starts with."""
     said = (docstring(str(p.relative_to(ROOT))) for p in sorted((ROOT / "advisor/planning/designs").glob("*.py")))
     return {match[1]: text for text in said if (match := re.match(r"The design `([\w-]+)`: ", text))}
 
 
 def _rules() -> str:
-    said = "What `advisor rules` lists; `advisor explain RULE` prints a rule's page as it stands here."
-    return f"# Rules\n\n{said}\n{by_chapter(rules(), lambda rule: f'{rule.rule_id()}.md')}"
+    intro = "`advisor rules` prints this list; `advisor explain RULE` prints the page of a rule."
+    return f"# Rules\n\n{intro}\n{by_chapter(rules(), lambda rule: f'{rule.rule_id()}.md')}"
 
 
 def _plans() -> str:
     rows = (
-        f"| [`{name}`]({name}.md) | {' '.join(said.partition(': ')[2].partition('.')[0].split())} |"
-        for name, said in plans().items()
+        f"| [`{name}`]({name}.md) | {' '.join(text.partition(': ')[2].partition('.')[0].split())} |"
+        for name, text in plans().items()
     )
     return "\n".join(
         ["# Plans", "", docstring("advisor/planning/__init__.py"), "", "| plan | what |", "|---|---|", *rows]
@@ -109,7 +109,7 @@ def _signals() -> Iterator[str]:
 
 def _commands() -> Iterator[str]:
     yield "# Commands\n"
-    yield "What `advisor COMMAND --help` prints."
+    yield "The output of `advisor COMMAND --help`."
     for name, command in _all_commands("advisor", cli):
         with click.Context(command, info_name=name, max_content_width=100, terminal_width=100) as context:
             yield f"\n## {name}\n\n```text\n{command.get_help(context)}\n```"
@@ -133,14 +133,14 @@ def _study_file() -> str:
     parts = [
         "# The study file",
         "One study: one goal, the space it searches, and how its trials are run. `advisor` writes it, people edit it, and "
-        "`advisor` reads it back. `advisor schema study` prints what follows as JSON Schema; `advisor init` writes a first one.",
+        "`advisor` reads it back. `advisor schema study` prints the JSON Schema; `advisor init` writes a first study file.",
         *_section("A study", schema),
     ]
     for name in ("Objective", "Parameter", "Region", "Bounds", "Sampler", "Checkpoints"):
         parts += _section(name, schema["$defs"][name])
     kinds = {n: d for n, d in schema["$defs"].items() if "kind" in d.get("properties", {}) and n != "Sampler"}
     parts.append(
-        "## Prediction\n\nWhat the advice that the study follows predicts of it; `kind` says which of these it is."
+        "## Prediction\n\nWhat the advice behind a study predicts about it; `kind` selects one of the following."
     )
     for name, kind in kinds.items():
         parts += _section(name, kind, level=3)
@@ -149,18 +149,18 @@ def _study_file() -> str:
 
 def _section(title: str, schema: Mapping[str, Any], level: int = 2) -> Iterator[str]:
     yield f"{'#' * level} {title}"
-    if said := schema.get("description"):
-        yield str(said)
-    rows = ["| key | what it takes | |", "|---|---|---|"]
+    if description := schema.get("description"):
+        yield str(description)
+    rows = ["| key | value | |", "|---|---|---|"]
     for key, field in schema["properties"].items():
         must = " (required)" if key in schema.get("required", ()) else ""
-        said = " ".join(str(field.get("description", "")).split())
-        rows.append(f"| `{key}`{must} | {_words(field)} | {said} |".replace("||", "| |"))
+        description = " ".join(str(field.get("description", "")).split())
+        rows.append(f"| `{key}`{must} | {_words(field)} | {description} |".replace("||", "| |"))
     yield "\n".join(rows)
 
 
 def _words(field: Mapping[str, Any]) -> str:
-    """What a key takes, in words, from its JSON Schema."""
+    """Describe the values of a key from its JSON Schema."""
     if "$ref" in field:
         name = field["$ref"].rpartition("/")[2]
         return "a [study](#a-study)" if name == "StudySpec" else f"[{name}](#{name.lower()})"

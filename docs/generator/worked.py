@@ -1,4 +1,4 @@
-"""Worked examples: a recorded study for each chapter of the rules, analysed as the site is built, so that none can go stale."""
+"""Generates a worked example for each chapter of the rules: a recorded study, analyzed during the build of the site."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from advisor.model.words import confidence, number, sentence
 from advisor.report import Report
 from advisor.report.formats import view
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "benchmarks" / "quality"))
 from cases import RECORDED, Case, load_cases
 
 
 @dataclass(frozen=True)
 class Example:
-    """A recorded study, the rule whose finding it shows, and which picture of the report shows that best."""
+    """A recorded study, the rule whose finding to show, and the plot to show with it."""
 
     chapter: str
     study: str
     rule: str
     title: str
     plot: str | None = None
-    """Heading among the report's plots; None: the finding's own pictures."""
+    """Heading of a plot of the report; None: the plots of the finding."""
 
 
 EXAMPLES = (
@@ -44,14 +44,14 @@ EXAMPLES = (
 
 
 def nav() -> list[str]:
-    """The examples' pages."""
+    """Return the paths of the examples' pages."""
     return [f"examples/{example.chapter}.md" for example in EXAMPLES]
 
 
 def pages() -> Mapping[str, str]:
-    """The examples' pages by path, and the style sheet of their pictures."""
-    made = {f"examples/{example.chapter}.md": _page(example) for example in EXAMPLES}
-    return {**made, "picture.css": _style(_reports(EXAMPLES[0].study).to_html())}
+    """Return the examples' pages by path, and the style sheet of their plots."""
+    examples = {f"examples/{example.chapter}.md": _page(example) for example in EXAMPLES}
+    return {**examples, "picture.css": _style(_reports(EXAMPLES[0].study).to_html())}
 
 
 @cache
@@ -72,14 +72,14 @@ def _page(example: Example) -> str:
     return "\n\n".join(
         [
             f"# {example.chapter.capitalize()}: {example.title[0].lower()}{example.title[1:]}",
-            f"Trainings of our own, recorded with one cause switched on: {_cases()[example.study].raw['kind']}. What follows is "
-            "what `advisor analyze` says of the recording, word for word; this page is made anew with the site.",
+            f"We recorded these trainings with one cause switched on: {_cases()[example.study].raw['kind']}. The text below is "
+            "the output of `advisor analyze` for this recording, generated with the site.",
             "## The study",
             _study(report),
             "## What was found",
             _quoted(finding),
             f'<div class="picture">{pictures}</div>',
-            f"The rule {_link(finding.rule)} says how it knows; its section of the playbook is “{finding.playbook}”.",
+            f"The page of the rule {_link(finding.rule)} explains the check; its section of the playbook is “{finding.playbook}”.",
             "## What to do",
             sentence(str(finding.action)),
             *([f"It waits for a later study: {sentence(why)}"] if (why := report.reason_deferred(finding)) else []),
@@ -108,7 +108,7 @@ def _quoted(finding: Finding) -> str:
 
 def _others(report: Report, finding: Finding) -> str:
     also = dict.fromkeys(f.rule for f in report.findings if f.rule != finding.rule)
-    return f"The same report also speaks of {', '.join(map(_link, also))}." if also else "Nothing else was found."
+    return f"The same report has findings of {', '.join(map(_link, also))}." if also else "There are no other findings."
 
 
 def _link(rule: str) -> str:
@@ -117,38 +117,38 @@ def _link(rule: str) -> str:
 
 def _next(report: Report) -> str:
     if not report.next_studies:
-        return "None was written: no finding asks for one."
+        return "No finding asks for a next study, so none was written."
     first, *later = report.next_studies
     more = f" After it come {', '.join(f'`next/{study.file}`' for study in later)}." if later else ""
     return f"`next/{first.file}`, ready for `advisor run`.{more}\n\n```yaml\n{first.yaml}```"
 
 
-# --- the report's own pictures ----------------------------------------------------------------------------------------------------
+# --- plots of the report ----------------------------------------------------------------------------------------------------
 
 
 def _in_card(page: str, ident: str) -> str:
-    """The pictures of a finding, as the report's page shows them."""
+    """Return the plots of a finding."""
     return _figures(page, re.split(r"</?article", page.partition(f'id="{ident}"')[2], maxsplit=1)[0])
 
 
 def _in_plots(page: str, heading: str) -> str:
-    """The pictures under a heading of the report's plots."""
+    """Return the plots under a heading."""
     return _figures(page, page.partition(f"<summary>{heading}")[2].partition("</details>")[0])
 
 
 def _figures(page: str, part: str) -> str:
-    """The pictures in a part of the page, with what they share with others, each on one line."""
-    found = re.findall(r'<figure class="plot">.*?</figure>', part, re.DOTALL)
-    if not found:
-        raise LookupError("the report has no such picture")
-    whole = (
-        re.sub(r'<use((?: class="[^"]*")?) href="#([^"]+)"/>', lambda m: _shared(page, m), figure) for figure in found
+    """Return the plots in a part of the page, each on one line, with referenced elements inlined."""
+    figures = re.findall(r'<figure class="plot">.*?</figure>', part, re.DOTALL)
+    if not figures:
+        raise LookupError("the report has no such plot")
+    inlined = (
+        re.sub(r'<use((?: class="[^"]*")?) href="#([^"]+)"/>', lambda m: _shared(page, m), figure) for figure in figures
     )
-    return "".join(re.sub(r"\s*\n\s*", "", figure) for figure in whole)
+    return "".join(re.sub(r"\s*\n\s*", "", figure) for figure in inlined)
 
 
 def _shared(page: str, use: re.Match[str]) -> str:
-    """What a `<use>` refers to, in its place."""
+    """Return the element that a `<use>` refers to."""
     start = re.search(rf'<(\w+)[^>]*\bid="{re.escape(use[2])}"[^>]*>', page)
     assert start is not None
     end, depth = start.end(), 0 if start[0].endswith("/>") else 1
@@ -162,10 +162,10 @@ def _shared(page: str, use: re.Match[str]) -> str:
 
 
 def _style(page: str) -> str:
-    """The report's style sheet, nested so that it holds for the pictures alone, in the site's light and dark."""
-    found = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
-    assert found is not None
-    nested = found[1].replace(":root{", "&{")
+    """Return the report's style sheet, nested to apply only to the plots, in the site's light and dark schemes."""
+    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
+    assert style is not None
+    nested = style[1].replace(":root{", "&{")
     for theirs, ours in (("light", "default"), ("dark", "slate")):
         nested = nested.replace(f":root[data-theme={theirs}]", f"[data-md-color-scheme={ours}] &")
     return f".picture{{{nested}\n}}\n"

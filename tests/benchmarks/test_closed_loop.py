@@ -1,4 +1,4 @@
-"""The closed loop beside a random search, in small: two trainings, one seed."""
+"""The closed loop beside a random search, reduced to two tasks and one seed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_loop_leaves_a_space_in_which_nothing_trains(some, found):
     (ours,) = (r for r in found if r.contender == LOOP and r.task == "mlp, rates too low")
     assert ours.setting.params["learning_rate"] > some[0].start.parameters["learning_rate"].high
     assert ours.cost < min(r.cost for r in found if r.task == ours.task and r.contender != LOOP)
-    assert len([line for line in ours.told if "trials in" in line]) == 3
+    assert len([line for line in ours.log if "trials in" in line]) == 3
 
 
 def test_what_was_run_is_not_run_again(some, found, folder, monkeypatch):
@@ -53,10 +53,10 @@ def test_what_was_run_is_not_run_again(some, found, folder, monkeypatch):
 
 
 def test_the_table(some, found):
-    said = table.text(found, {t.name: t.floor for t in some}, losses=True)
-    assert "| task | this loop | random |" in said
-    assert "| mlp, rates too low | 0 (0 to 0) |" in said
-    assert "| random | " in said
+    text = table.text(found, {t.name: t.floor for t in some}, losses=True)
+    assert "| task | this loop | random |" in text
+    assert "| mlp, rates too low | 0 (0 to 0) |" in text
+    assert "| random | " in text
 
 
 def test_the_same_seed_trains_the_same_and_the_judge_has_seeds_of_its_own(some):
@@ -71,7 +71,7 @@ def test_windows_of_a_grid_leave_the_best_out():
     from loop import tables
 
     window = tables.TableTask("hpobench/phoneme", {"learning_rate_init": (6, 9)}, "rates too high")
-    assert tables.shuts_out(window)
+    assert tables.excludes_best(window)
     inside = {n: p.high if p.numeric else p.value for n, p in window.start.parameters.items()}
     assert window.judge(Setting(inside, tables.STEPS), 1) > 0
     wide = window.start.with_parameter(

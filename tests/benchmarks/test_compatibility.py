@@ -1,4 +1,4 @@
-"""The oldest versions that the project says it works with are among those that `make compat` tries."""
+"""`make compat` tests the oldest supported versions of dependencies."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""All rules on our own recorded studies, whose labels are what was switched on in each: nothing is trained here."""
+"""All rules on our own recorded studies, whose labels follow from the cause switched on in each; nothing is trained here."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from recordings.causes import studies
 from advisor.engine.registry import load_rules
 
 KNOWN = {
-    "recorded-optimizers-unequal-unfair-comparison": "both optimizers' best lie at the high end of the range that they share, "
-    "which space-boundary says; the rule asks for one that lost there while the winner is best elsewhere",
-    "recorded-steps-many-mlp-curve-saturated": "a constant rate leaves noise in which gains of the later steps might hide, so "
-    "the rule is not sure that they brought nothing",
+    "recorded-optimizers-unequal-unfair-comparison": "the best of both optimizers lie at the upper end of their common range, "
+    "which space-boundary reports; the rule requires that only the loser's best lie there",
+    "recorded-steps-many-mlp-curve-saturated": "the noise of a constant learning rate may hide gains of the later steps, so the "
+    "rule is uncertain",
 }
-"""Cases that are answered wrongly, and why; the scores count them as what they are. One that is answered rightly must go."""
+"""Wrong answers that are known, with reasons; the scores count them. A case that is answered correctly must be removed."""
 MEGABYTES = 3
 
 
@@ -32,23 +32,23 @@ def answers() -> list[Answer]:
 
 
 def test_what_is_wrong_is_known(answers: list[Answer]) -> None:
-    wrong = {a.case.id: a.said for a in answers if a.wrong}
-    assert {name: said for name, said in wrong.items() if name not in KNOWN} == {}
-    assert set(KNOWN) <= set(wrong), "these are answered rightly now: take them off the list"
+    wrong = {a.case.id: a.message for a in answers if a.wrong}
+    assert {name: message for name, message in wrong.items() if name not in KNOWN} == {}
+    assert set(KNOWN) <= set(wrong), "these are now answered correctly: remove them from KNOWN"
 
 
 def test_no_rule_breaks(answers: list[Answer]) -> None:
-    broken = [f"{a.case.id}: {a.said}" for a in answers if a.broken]
+    broken = [f"{a.case.id}: {a.message}" for a in answers if a.broken]
     assert broken == []
 
 
 def test_scores(answers: list[Answer]) -> None:
-    found = scores(answers)
-    recall, false_alarms = macro(found.values())
+    by_rule = scores(answers)
+    recall, false_alarms = macro(by_rule.values())
     assert recall >= 0.9
     assert false_alarms <= 0.03
     excused = {a.case.rule for a in answers if a.case.id in KNOWN}
-    for rule, score in found.items():
+    for rule, score in by_rule.items():
         if rule not in excused:
             assert not score.recall < 0.9, rule
             assert not score.false_alarm_rate > 0.03, rule

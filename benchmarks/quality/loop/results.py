@@ -1,0 +1,85 @@
+"""Keeps results and trainings on disk, so that an interrupted benchmark resumes and a repeated one is free."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from loop.task import Outcome, Setting, Task
+
+ROOT = Path(__file__).resolve().parents[3]
+LOOP = "this loop"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One search on one task with one seed, judged."""
+
+    key: str
+    task: str
+    contender: str
+    seed: int
+    wrong: bool
+    cost: float
+    """Cost of the chosen setting, comparable within a task."""
+    seen: float
+    trials: int
+    steps: int
+    setting: Setting
+    log: tuple[str, ...] = ()
+
+
+def key_of(task: Task, contender: str, seed: int) -> str:
+    """Return a key of everything that can change the result; for the loop that includes the source of the advisor and its rules."""
+    facts = [task.name, task.start.model_dump_json(), task.trials, contender, seed]
+    return _hash([*facts, _sources() if contender == LOOP else ""])
+
+
+@lru_cache(maxsize=1)
+def _sources() -> str:
+    files = sorted(
+        [*(ROOT / "advisor").rglob("*.py"), *(ROOT / "rules").rglob("*.py"), *Path(__file__).parent.glob("*.py")]
+    )
+    return _hash([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
+
+
+def _hash(facts: object) -> str:
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def load(folder: Path) -> dict[str, Result]:
+    """Return the stored results by key."""
+    file = folder / "searches.jsonl"
+    if not file.exists():
+        return {}
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    results = [Result(**{**row, "setting": Setting(**row["setting"]), "log": tuple(row["log"])}) for row in rows]
+    return {result.key: result for result in results}
+
+
+def append(folder: Path, result: Result) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "searches.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(result)) + "\n")
+
+
+def stored(folder: Path | None, key: object, make: Callable[[], Outcome]) -> Outcome:
+    """Return the stored outcome of a training, or train and store it."""
+    if folder is None:
+        return make()
+    file = folder / "trainings" / f"{_hash(key)}.pickle"
+    if file.exists():
+        outcome: Outcome = pickle.loads(file.read_bytes())  # our own files
+        return outcome
+    outcome = make()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(f".{os.getpid()}")
+    part.write_bytes(pickle.dumps(outcome))
+    part.replace(file)
+    return outcome

