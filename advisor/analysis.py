@@ -40,7 +40,7 @@ def analyze(
     experiment: name or id of the experiment. tracking_uri: default as MLflow resolves it. objective, direction: the metric to judge
     by, and "minimize" or "maximize"; default from the study file, else from the adapters' tags, else inferred, which the report
     mentions. study: the study's spec or file, which declares the search space. filter: an MLflow filter over runs. rules: folders
-    with your own rules. settings: thresholds by rule, `{"space-boundary": {"best": 7}}`; default from `advisor.toml` or
+    with your own rules. settings: thresholds by rule, `{"many-stopped": {"at_most": 0.5}}`; default from `advisor.toml` or
     `pyproject.toml` in the working directory or above. only_this_round: ignore trials of earlier rounds. command: the command line
     to show in the report.
 

@@ -73,7 +73,7 @@ class Rule(BaseModel):
 
     @classmethod
     def rule_id(cls) -> str:
-        """Return the rule's stable id: its file's name in kebab-case, `space_boundary.py` is `space-boundary`."""
+        """Return the rule's stable id: its file's name in kebab-case, `many_stopped.py` is `many-stopped`."""
         return cls.id or cls.__module__.rpartition(".")[2].replace("_", "-")
 
     @classmethod

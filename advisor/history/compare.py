@@ -24,7 +24,7 @@ from advisor.stats import difference
 from advisor.stats.search_comparison import compare_searches
 
 AGREEMENT = 0.5
-"""Assumed correlation of two models' errors over the same validation examples, as in the rule eval-size."""
+"""Assumed correlation of two models' errors over the same validation examples."""
 FIRST_SEEDS = 5
 """Seeds to run if the trial variance is unknown; ours: the minimum that shows a spread."""
 

@@ -21,7 +21,7 @@ MIN_EARLY = 3
 _MIN_BEFORE = 5
 """Minimum points before a divergence that show that the loss had fallen."""
 _LASTING = 10
-"""Steps that a rise at the start must last; the default of `stability-early`."""
+"""Steps that a rise at the start must last; the default of the rules that use it."""
 _STEADY = 9
 """A jump is over when the median of this many points is back at the level before it."""
 _SHIFTS = 8
@@ -31,7 +31,7 @@ _MAX_P = 0.05
 _MIN_OF_BEST = 0.02
 """Minimum rise, as a share of what the best trial gained."""
 _MATERIAL = 0.1
-"""Minimum rise or jump, as a share of what the trial gained; the default of `stability-early` and `stability-mid`."""
+"""Minimum rise or jump, as a share of what the trial gained; the default of the rules that use it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ class Unrest:
 def unrest(study: Study, trials: Sequence[Trial], *, lasting: int, material: float, false_alarms: float) -> Unrest:
     """The unstable trials; the promised level is shared among all trials and between the two kinds of instability.
 
-    lasting, material: as the thresholds of `stability-early` and `stability-mid`.
+    lasting, material: as the thresholds of the rules.
     """
     both = ((at_start(study, t, lasting), in_mid_training(study, t)) for t in trials)
     seen = [[b for b in pair if b is not None and (b.points or b.p < 1)] for pair in both]

@@ -2,11 +2,11 @@
 
 Playbook: "Determining the feasible batch sizes and estimating training throughput".
 
-*When.* The batch size is to be chosen and no throughput is known, or it still grows at the largest size tried
-(`batch-throughput`). Numbers: `from`, the smallest size to try.
+*When.* The batch size is to be chosen and no throughput is known, or it still grows at the largest size tried.
+Numbers: `from`, the smallest size to try.
 
 *What.* A few steps at each of eight sizes, each twice the one before, until the device runs out of memory; a trial that runs out of
-memory is recorded as such and does not stop the others. `batch-throughput` reads the result.
+memory is recorded as such and does not stop the others. The rule on throughput reads the result.
 `advisor_pytorch.probes.batch_size_sweep` measures the same in one process, on the training's own step function.
 """
 

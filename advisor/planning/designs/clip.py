@@ -2,13 +2,13 @@
 
 Playbook: "Gradient clipping".
 
-*When.* The loss jumps in mid training (`stability-mid`), the gradient norm has outliers (`stability-spikes`), training is unstable
-in spite of clipping (`clip-insufficient`), or the best learning rate is close to rates that fail (`stability-edge`). Numbers: `p90`
+*When.* The loss jumps in mid training, the gradient norm has outliers, training is unstable
+in spite of clipping, or the best learning rate is close to rates that fail. Numbers: `p90`
 and `median` of the unclipped gradient norms, `norms` their count, `threshold` the one in force, if any.
 
 *What.* The threshold becomes a nuisance parameter of the next study, on a log scale: from the typical norm (the median, at most two
 thirds of the 90th percentile) to as far above the percentile. If a threshold was in force, smaller ones are tried. Clipping more
-than half of all updates is a lower learning rate in disguise (`clip-aggressive`), so the range never starts below the typical norm
+than half of all updates is a lower learning rate in disguise, so the range never starts below the typical norm
 by choice.
 """
 

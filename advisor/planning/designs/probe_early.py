@@ -4,10 +4,10 @@ Playbook: "Identifying unstable workloads": an abbreviated run of about 500 step
 step.
 
 *When.* Trials fail right above the best learning rate, and losses were logged too rarely to show whether training is unstable at
-its start (`stability-edge`): some models blow up, recover and then train slowly.
+its start: some models blow up, recover and then train slowly.
 
-*What.* One trial, as the best one except for the learning rate. `stability-early` reads it. If the start is unstable, the design
-`warmup` follows; if not, the study that waited for the probe does.
+*What.* One trial, as the best one except for the learning rate. The rule on early instability reads it. If the start is unstable, the
+design `warmup` follows; if not, the study that waited for the probe does.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Playbook: "Deciding how long to train when training is compute-bound".
 
-*When.* The best trials still improve at their end, on training data too (`steps-compute-bound`), and the study states the final
+*When.* The best trials still improve at their end, on training data too, and the study states the final
 length (`final_train_steps`); or nothing is left to change in a study of short runs.
 
 *What.* Round 1 trains for about 10 % of the final length; it answers most questions. Round 2 has at most three runs of the final

@@ -6,7 +6,7 @@ Playbook: "Algorithm for picking an initial candidate for max_train_steps using 
 some training fits its data, or a generous guess. Numbers: `steps` (N), `low` and `high`, the learning rates.
 
 *What.* A grid of eight constant learning rates, without data augmentation and regularisation, for N steps each. The rule
-`steps-to-fit` reads it: the steps of the fastest trial become the first `max_train_steps`. If the fastest learning rate lies at an
+A rule reads it: the steps of the fastest trial become the first `max_train_steps`. If the fastest learning rate lies at an
 end of the grid, the grid is moved; if no trial fits its data, N was too small.
 """
 

@@ -2,13 +2,13 @@
 
 Playbook: "Learning rate warmup".
 
-*When.* The best learning rate lies right below rates that fail (`stability-edge`), or the loss rises early in training
-(`stability-early`). Numbers: `unstable_learning_rate`, the lowest that failed; `times`, the multiple of it at which training should
-become possible: 10, or 100 on request (`raise_to` of `stability-edge`).
+*When.* The best learning rate lies right below rates that fail, or the loss rises early in training.
+Numbers: `unstable_learning_rate`, the lowest that failed; `times`, the multiple of it at which training should
+become possible: 10, or 100 on request.
 
 *What.* A short study of warmups at `times` the unstable learning rate, everything else as in the best trial. The rate rises
 linearly from 0 over `warmup_steps` and stays constant for twice as long. `warmup_steps` takes four log-spaced values from 10 to a
-tenth of `max_train_steps`, as in the playbook's [10, 1e3, 1e4, 1e5] for a million steps. The rule `warmup-shortest` reads the
+tenth of `max_train_steps`, as in the playbook's [10, 1e3, 1e4, 1e5] for a million steps. A rule of its own reads the
 result: the shortest warmup that trains stably goes before the baseline and lengthens `max_train_steps`, further if it is more than
 5 % of them. If the unstable rate is unknown, the warmup is searched in the next study itself.
 """

@@ -11,7 +11,7 @@ from advisor.report.plot_data.model import Importance, Importances
 from advisor.report.plot_data.scale import Scale
 
 MAX_NOISE_P = 0.05
-"""Maximum p-value at which the variation is not noise, as in the rule `space-interaction`."""
+"""Maximum p-value at which the variation is not noise."""
 MAX_PAIR_P = 0.1
 """Maximum adjusted p-value of an interaction."""
 

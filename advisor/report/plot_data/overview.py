@@ -42,7 +42,7 @@ MIN_TRIALS_IN_SLICE = 4
 """Minimum trials per slice of a range. A number with few distinct values gets one slice per value."""
 
 TARGET = 0.95
-"""Share of the worst batch size's gain that is the target, as in the rule `batch-steps`."""
+"""Share of the worst batch size's gain that is the target."""
 
 MIN_SHARE = 0.02
 """Minimum importance of a hyperparameter to look for its interactions."""

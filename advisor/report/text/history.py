@@ -33,7 +33,7 @@ def predictions(spec: StudySpec) -> tuple[str, ...]:
 
 
 def _tally(outcomes: Sequence[Outcome]) -> str:
-    """Return how many predictions came true: `2 of 3 came true (not: curve-saturated), 1 undecided (space-boundary)`."""
+    """Return how many predictions came true: `2 of 3 came true (not: RULE), 1 undecided (RULE)`."""
     by_judgement = {j: [o.prediction.rule for o in outcomes if o.judged == j] for j in JUDGEMENTS}
     true, false, unknown = by_judgement.values()
     parts = []
@@ -46,7 +46,7 @@ def _tally(outcomes: Sequence[Outcome]) -> str:
 
 
 def hit_rate(rate: HitRate) -> str:
-    """Return `space-boundary: 3 of 4 came true (75 %, predicted 91 %); 1 undecided`."""
+    """Return `RULE: 3 of 4 came true (75 %, predicted 91 %); 1 undecided`."""
     judged = rate.kept + rate.not_kept
     parts = []
     if judged and rate.rate is not None:
