@@ -6,7 +6,7 @@ step.
 *When.* Trials fail right above the best learning rate, and losses were logged too rarely to show whether training is unstable at
 its start: some models blow up, recover and then train slowly.
 
-*What.* One trial, as the best one except for the learning rate. The rule on early instability reads it. If the start is unstable, the
+*What.* One trial, as the best one except for the learning rate. The rule on early instability reads it. If it is unstable, the
 design `warmup` follows; if not, the study that waited for the probe does.
 """
 
