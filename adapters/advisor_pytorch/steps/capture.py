@@ -90,6 +90,7 @@ class StepCapture:
         self._scale: torch.Tensor | None = None
         self._overflowed: torch.Tensor | None = None
         self._begin_row()
+        self._guarded_add_batch = self._guard(self._add_batch)
         self._handles = []
         for k, optimizer in enumerate(self._optimizers):
             self._handles.append(optimizer.register_step_pre_hook(self._guard(partial(self._before_step, k))))
@@ -148,8 +149,9 @@ class StepCapture:
 
     def add_batch(self, waited_s: float, examples: int | None) -> None:
         """Record a batch that arrived from the loader after a wait."""
-        if not self.alive:
-            return
+        self._guarded_add_batch(waited_s, examples)
+
+    def _add_batch(self, waited_s: float, examples: int | None) -> None:
         self._drops_loss = False
         if self._row is not None:  # further losses belong to the next step
             self._close_row()
