@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +16,7 @@ import torch
 
 from advisor import contract
 from advisor.contract.redact import is_secret, one_line
+from advisor_logging.limits import clean_name, clean_text
 from advisor_logging.manifest import RunInfo
 from advisor_logging.outcome import Direction, Outcome
 from advisor_logging.recorder import NEW_RUN, Recorder, RunSettings
@@ -38,6 +41,9 @@ Batch = TypeVar("Batch")
 
 DRAIN_S = 10.0
 """Maximum seconds for which the end of a run waits until its last values are on disk."""
+
+
+_PLURAL = {"loss": "losses"}
 
 
 class Best(NamedTuple):
@@ -177,6 +183,7 @@ class TuningLogger:
         self._model, self._objective = model, objective
         self._max_train_steps, self._close_timeout_s = max_train_steps, close_timeout_s
         self._closed = False
+        self._refused: Counter[str] = Counter()
         self._observations: Observations | None = None
         self._user_tags = {tag for tag, number in counts.items() if number is not None}
         self._outcome = Outcome(objective, direction)
@@ -251,7 +258,7 @@ class TuningLogger:
         try:
             self._capture.add_loss(loss, grad_norm, examples)
         except Exception as error:
-            self.warn("step", f"a loss could not be logged ({one_line(error)}); training goes on")
+            self._refuse("loss", error)
 
     def evaluate(self, metrics: Mapping[str, Value], *, step: int | None = None) -> None:
         """Log the results of an evaluation, numbers or tensors of one element, at the last step made or at `step`.
@@ -265,9 +272,9 @@ class TuningLogger:
         last_step = max(self.steps - 1, 0)
         try:
             step = last_step if step is None else check_step(step)
-            values = check_metrics(metrics, self.warn)
+            values = check_metrics(metrics, self._refuse_metric)
         except Exception as error:
-            self.warn("evaluate", f"an evaluation could not be logged ({one_line(error)}); training goes on")
+            self._refuse("evaluation", error)
             return
         if values:
             self._capture.flush()
@@ -275,6 +282,25 @@ class TuningLogger:
         if self._objective in metrics and self._keeper.checkpoints.keep:
             self._keep(step, last_step, values.get(self._objective))
         self._capture.restart_clock()
+
+    def _refuse(self, kind: str, error: Exception) -> None:
+        """Count something that could not be logged; warn about the first of its kind."""
+        self._refused[kind] += 1
+        article = "an" if kind[0] in "aeiou" else "a"
+        self.warn(kind, f"{article} {kind} could not be logged ({one_line(error)}); training goes on")
+
+    def _refuse_metric(self, name: str, error: Exception) -> None:
+        self._refused["metric value"] += 1
+        self.warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line(error)}); training goes on")
+
+    def _sum_up(self) -> None:
+        """Warn about all that could not be logged, if that is more than the warnings before have shown."""
+        counts = self._refused + Counter({"step": self._capture.failures})
+        if any(number > 1 for number in counts.values()):
+            parts = ", ".join(_counted(number, kind) for kind, number in counts.items())
+            self.warn("sum", f"{parts} could not be logged in this run")
+        if self._recorder is not None:
+            self._recorder.count_lost(counts.total() - counts["tag"])
 
     def _keep(self, step: int, last_step: int, value: Value | None) -> None:
         if step != last_step:
@@ -288,12 +314,17 @@ class TuningLogger:
         """Record a batch that arrived after a wait, and its examples; for loops that `batches` cannot wrap."""
         self._capture.add_batch(waited_s, examples)
 
-    def note(self, facts: Mapping[str, str]) -> None:
-        """Log tags by the names of `advisor.contract`; they override observed ones."""
-        if self._recorder is not None and self._is_active():
-            self._user_tags |= facts.keys()
-            self._ranks.override_tags(facts)
-            self._recorder.note(tags=facts)
+    def note(self, facts: Mapping[str, object]) -> None:
+        """Log tags by the names of `advisor.contract`; they override observed ones. Values are logged as texts."""
+        if self._recorder is None or not self._is_active():
+            return
+        try:
+            texts = {clean_name(name): clean_text(value) for name, value in facts.items()}
+            self._user_tags |= texts.keys()
+            self._ranks.override_tags(texts)
+            self._recorder.note(tags=texts)
+        except Exception as error:
+            self._refuse("tag", error)
 
     def close(self, status: str | None = None, *, error: BaseException | None = None) -> None:
         """End the run and wait at most `close_timeout_s` seconds for the store. A second call does nothing.
@@ -308,6 +339,7 @@ class TuningLogger:
         try:
             self._capture.stop()
             self._closed = True
+            self._sum_up()
             atexit.unregister(self._close_at_exit)
             if self._recorder is not None:
                 self._end(self._recorder, status, error)
@@ -384,7 +416,13 @@ class TuningLogger:
             self._recorder.note(tags=tags)
 
 
+def _counted(number: int, kind: str) -> str:
+    return f"{number:,} {kind if number == 1 else _PLURAL.get(kind, kind + 's')}"
+
+
 def _plain_text(value: object) -> str:
     """Return a hyperparameter as the text for MLflow; NumPy's and PyTorch's scalars as plain numbers."""
-    item = getattr(value, "item", None)
-    return str(item() if callable(item) and getattr(value, "shape", None) == () else value)
+    with contextlib.suppress(Exception):  # an object of the user's own class
+        item = getattr(value, "item", None)
+        value = item() if callable(item) and getattr(value, "shape", None) == () else value
+    return clean_text(value)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from advisor import contract
+from advisor.contract.redact import one_line
 from advisor_pytorch.steps import clipping, scaling
 from advisor_pytorch.steps.clock import TIME_METRICS, Clock
 from advisor_pytorch.steps.device import Value, detached_copy, read_or_copy
@@ -74,6 +75,8 @@ class StepCapture:
         self.alive = True
         """Whether steps are captured: until `stop`, and in this process only."""
         self.next_step = start_step
+        self.failures = 0
+        """Number of errors while steps were captured."""
         self.skipped = 0
         """Steps without a number because a gradient scaler skipped them."""
         self._pending_skips = 0
@@ -119,8 +122,8 @@ class StepCapture:
             try:
                 return function(*args)
             except Exception as error:
-                text = f"a step could not be captured ({type(error).__name__}: {error}); training goes on"
-                self._owner.warn("capture", text)
+                self.failures += 1
+                self._owner.warn("capture", f"a step could not be captured ({one_line(error)}); training goes on")
                 return None
 
         return guarded

@@ -144,7 +144,8 @@ def test_evaluations_that_cannot_be_logged_do_not_stop_a_training(
     assert history(only_run(), "val/error") == {1: 0.5}
     assert [r.message for r in caplog.records] == [
         "advisor: an evaluation could not be logged (TypeError: metrics must be a mapping of names to values, not float); "
-        "training goes on"
+        "training goes on",
+        "advisor: 4 evaluations could not be logged in this run",
     ]
 
 
