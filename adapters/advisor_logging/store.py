@@ -131,7 +131,9 @@ class Store:
         # Before MLflow 3.16 a resent NaN violates the primary key and its whole batch fails: NaN gets separate batches.
         kinds = [[p for p in points if not math.isnan(p.value)], [p for p in points if math.isnan(p.value)]]
         if self._is_file_store:  # it stores the points before a refused one, and would store them again
-            kinds = [[p for p in kind if p.name == name] for kind in kinds for name in dict.fromkeys(p.name for p in kind)]
+            kinds = [
+                [p for p in kind if p.name == name] for kind in kinds for name in dict.fromkeys(p.name for p in kind)
+            ]
         for kind in kinds:
             for i in range(0, len(kind), MAX_METRICS):
                 self._log(kind[i : i + MAX_METRICS])

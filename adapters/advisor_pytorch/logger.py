@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import time
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -169,8 +170,11 @@ class TuningLogger:
                 check_count(tag.removeprefix(contract.TAG_PREFIX), number, 1)
         if batch_size is not None:
             counts[contract.TAG_BATCH_SIZE] = batch_size * self._ranks.world_size
+        trained = [p for one in optimizers for group in one.param_groups for p in group["params"]]
         wanted = CheckpointSettings(checkpoints, Path(checkpoint_dir).absolute(), save, load, save_on_all_ranks, resume)
         wanted.check(model, start_step)
+        self._parameters = {id(p) for p in (*model.parameters(), *trained)}
+        self._close_earlier()
         plain = {name: "***" if is_secret(name) else _plain_text(value) for name, value in params.items()}
         about, state = RunInfo(objective, direction, plain, seed), TrainingState(model, optimizers, scheduler, scaler)
         earlier = wanted.find(run_id or os.environ.get("MLFLOW_RUN_ID"), about)
@@ -180,9 +184,10 @@ class TuningLogger:
             run_id = run_id or earlier.about.run_id
             begun_by = earlier.about.spool if run_id is None else None
 
-        self._model, self._objective = model, objective
+        self._model, self._objective, self._state = model, objective, state
         self._max_train_steps, self._close_timeout_s = max_train_steps, close_timeout_s
         self._closed = False
+        self._blocks = 0
         self._refused: Counter[str] = Counter()
         self._observations: Observations | None = None
         self._user_tags = {tag for tag, number in counts.items() if number is not None}
@@ -193,7 +198,6 @@ class TuningLogger:
         self._keeper = wanted.keeper(earlier, about, identity, state, leads=self._recorder is not None, warn=self.warn)
         self._keeper.note(run_id=None if run_id == NEW_RUN else run_id, spool=begun_by or identity)
         self._outcome.best = self._keeper.best
-        trained = [p for one in optimizers for group in one.param_groups for p in group["params"]]
         measure, in_parts = measure_for(trained, self._ranks.world_size, self.warn)
         self._capture = StepCapture(optimizers, self, start_step, batch_size, measure=measure, in_parts=in_parts)
         if self._recorder is not None:
@@ -204,6 +208,14 @@ class TuningLogger:
             self._observations.loaders(valid=valid_loader)
         self._ranks.begin(seed, checkpoints=checkpoints > 0 and (self._ranks.leads or save_on_all_ranks))
         atexit.register(self._close_at_exit)
+        _open_loggers.add(self)
+
+    def _close_earlier(self) -> None:
+        """Close the loggers that still record this model, such as that of a notebook's cell which runs a second time."""
+        for earlier in list(_open_loggers):
+            if earlier._is_active() and not self._parameters.isdisjoint(earlier._parameters):
+                earlier.warn("second", "the run ends here: another TuningLogger now records its model")
+                earlier.close()
 
     @property
     def steps(self) -> int:
@@ -295,12 +307,14 @@ class TuningLogger:
 
     def _sum_up(self) -> None:
         """Warn about all that could not be logged, if that is more than the warnings before have shown."""
+        if missing := self._capture.missing():
+            self.warn("missing", missing)
         counts = self._refused + Counter({"step": self._capture.failures})
         if any(number > 1 for number in counts.values()):
             parts = ", ".join(_counted(number, kind) for kind, number in counts.items())
             self.warn("sum", f"{parts} could not be logged in this run")
         if self._recorder is not None:
-            self._recorder.count_lost(counts.total() - counts["tag"])
+            self._recorder.count_lost(counts.total() - counts["tag"] + self._capture.losses_without_step)
 
     def _keep(self, step: int, last_step: int, value: Value | None) -> None:
         if step != last_step:
@@ -341,6 +355,7 @@ class TuningLogger:
             self._closed = True
             self._sum_up()
             atexit.unregister(self._close_at_exit)
+            _open_loggers.discard(self)
             if self._recorder is not None:
                 self._end(self._recorder, status, error)
             self._ranks.close()
@@ -354,6 +369,9 @@ class TuningLogger:
             exit_status = ExitStatus(
                 self._outcome.final_status(self.steps + self._capture.skipped, self._max_train_steps), "FINISHED"
             )
+        missing = self._capture.missing()
+        if missing and exit_status.status == "complete":
+            exit_status = ExitStatus("stopped", "FINISHED", missing)
         status = status or exit_status.status
         if error is None and status != "diverged":
             self._keeper.on_end(max(self.steps - 1, 0), self.steps)
@@ -369,12 +387,18 @@ class TuningLogger:
         self._keeper.note(run_id=recorder.run_id)  # the id of a short run is known only now
 
     def __enter__(self) -> Self:
+        """Raises RuntimeError if the run is closed; the outermost of nested blocks closes it."""
+        if self._closed:
+            raise RuntimeError("this TuningLogger is closed: make a new one, with run_id=... to continue its run")
+        self._blocks += 1
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(error=error)
+        self._blocks -= 1
+        if self._blocks == 0 or error is not None:
+            self.close(error=error)
 
     def _close_at_exit(self) -> None:
         """Close an open run with the exception that ended the script, if there was one."""
@@ -404,6 +428,18 @@ class TuningLogger:
             self._observations.noticed(tag, value)
         self._note_observed({tag: value})
 
+    def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
+        """Learn that the training goes on with another optimizer."""
+        self._state.replace_optimizer(k, optimizer)
+        if self._observations is not None:
+            self._observations.replaced(k, optimizer)
+        name = type(optimizer).__name__
+        self.warn(
+            "replaced",
+            f"a new optimizer, {name}, trains the model: its steps are logged from now on, without the first gradient norm; "
+            "the run's tags describe the first optimizer",
+        )
+
     def _note_observed(self, tags: Mapping[str, str]) -> None:
         self._note({tag: value for tag, value in tags.items() if tag not in self._user_tags})
 
@@ -414,6 +450,9 @@ class TuningLogger:
     def _note(self, tags: Mapping[str, str]) -> None:
         if self._recorder is not None:
             self._recorder.note(tags=tags)
+
+
+_open_loggers: weakref.WeakSet[TuningLogger] = weakref.WeakSet()
 
 
 def _counted(number: int, kind: str) -> str:

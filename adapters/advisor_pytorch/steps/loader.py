@@ -29,7 +29,9 @@ class _MeasuredIterator(Iterator[Batch]):
     def __init__(self, loader: Iterable[Batch], add_batch: Callable[[float, int | None], None]) -> None:
         asked = time.perf_counter()
         self._batches, self._add_batch = iter(loader), add_batch
-        self._waited_s = time.perf_counter() - asked  # the start of worker processes counts as a wait for the first batch
+        self._waited_s = (
+            time.perf_counter() - asked
+        )  # the start of worker processes counts as a wait for the first batch
 
     def __next__(self) -> Batch:
         asked = time.perf_counter()

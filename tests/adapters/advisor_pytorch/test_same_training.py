@@ -31,7 +31,7 @@ class DrawsAtTheStart:
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         order = torch.randperm(8)
-        return iter([order[i : i + 2, None]/ 8.0 * torch.ones(4) for i in range(0, 8, 2)])
+        return iter([order[i : i + 2, None] / 8.0 * torch.ones(4) for i in range(0, 8, 2)])
 
 
 def loaders() -> Loaders:
