@@ -172,7 +172,7 @@ class Store:
     def _write(self, kind: str, names: Sequence[str], entities: Sequence[Any]) -> None:
         """Store metrics, params or tags, without those that the store refuses even alone. Raises all other errors."""
         try:
-            self._client.log_batch(self._run_id, **{kind: entities})
+            self._send(kind, entities)
         except Exception as error:
             if _is_duplicate(error) and len(entities) == 1:
                 return
@@ -185,6 +185,10 @@ class Store:
             elif not self._accepts_later(kind, names[0], entities, error):
                 self.refused[names[0]] += 1
                 self.reasons.setdefault(names[0], one_line(error))
+
+    def _send(self, kind: str, entities: Sequence[Any]) -> None:
+        batch: dict[str, Any] = {kind: entities}
+        self._client.log_batch(self._run_id, **batch)
 
     def _blames_the_values(self, error: Exception) -> bool:
         """Return whether the store refused these values, and neither everything nor for a time only."""
@@ -205,7 +209,7 @@ class Store:
         for pause in _PAUSES_S:
             time.sleep(pause)
             try:
-                self._client.log_batch(self._run_id, **{kind: entities})
+                self._send(kind, entities)
                 return True
             except Exception as again:
                 if not self._blames_the_values(again):

@@ -79,6 +79,9 @@ class TuningLogger:
     steps are counted in `train/skipped_steps` and have no row. They have no number either, unless the optimizer is fused: then
     only the device knows about the skip, and the numbers have a gap.
 
+    If the loop makes a new optimizer for the same parameters, its steps are logged from then on. A second logger on the same model
+    closes the first. What cannot be logged is counted and summed up in one line at the end; it never raises into the loop.
+
     In distributed training (DDP, FSDP2), make a logger on every rank, in the same order: rank 0 records one run, with the norm of
     all shards and the examples of all ranks. A dead rank or one without a logger blocks nothing
     (`advisor_pytorch.distributed.ranks`).

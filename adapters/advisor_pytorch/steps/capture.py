@@ -101,6 +101,8 @@ class StepCapture:
         self._skips = Skips()
         self._handed = time.perf_counter()
         self._row: list[float] | None = None
+        self._losses: list[torch.Tensor] = []
+        self._plain_losses: list[float] = []
         self._scale: torch.Tensor | None = None
         self._overflowed: torch.Tensor | None = None
         self._begin_row()
@@ -317,8 +319,7 @@ class StepCapture:
 
     def _begin_row(self) -> None:
         self._row = self._scale = self._overflowed = None
-        self._losses: list[torch.Tensor] = []
-        self._plain_losses: list[float] = []
+        self._losses, self._plain_losses = [], []
         self._explicit_examples = self._nominal_examples = 0
         self._norms.forget()
 
