@@ -174,10 +174,11 @@ class Store:
         try:
             self._send(kind, entities)
         except Exception as error:
-            if _is_duplicate(error) and len(entities) == 1:
-                return
-            if not self._blames_the_values(error):
+            is_stored = _is_duplicate(error)
+            if not is_stored and not self._blames_the_values(error):
                 raise
+            if len(entities) == 1 and is_stored:
+                return
             if len(entities) > 1:
                 half = len(entities) // 2
                 self._write(kind, names[:half], entities[:half])
