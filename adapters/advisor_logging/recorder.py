@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from advisor.contract.redact import learn, learn_arguments, one_line, redact, redact_value
 from advisor_logging.disk_quota import DEFAULT_MB, VARIABLE, DiskQuota, read_limit
+from advisor_logging.limits import clean_name, clean_table, clean_text, clean_time
 from advisor_logging.shipper import RETRY_S
 from advisor_logging.shipper_process import ShipperProcess, acquire
 from advisor_logging.spool import (
@@ -94,7 +95,7 @@ class Recorder:
         self._on_rows, self._completion = on_rows, completion
         self._uri = resolve_tracking_uri(settings.tracking_uri)
         learn(self._uri)
-        learn_arguments([*sys.argv, *sys.orig_argv])
+        learn_arguments(map(clean_text, [*sys.argv, *sys.orig_argv]))
         self.id = uuid.uuid4().hex[:12]
         self.folder = _make_folder(settings.spool, self.id)
         write_json(self.folder / "run.json", _describe(settings, self.id, self._uri))
@@ -123,12 +124,14 @@ class Recorder:
         self._queued_rows += len(chunk)
         self._queue.put(chunk)
 
-    def note(self, *, tags: Mapping[str, str] | None = None, params: Mapping[str, str] | None = None) -> None:
-        """Queue tags and hyperparameters."""
+    def note(self, *, tags: Mapping[str, object] | None = None, params: Mapping[str, object] | None = None) -> None:
+        """Queue tags and hyperparameters, as texts that every store accepts."""
         event = {"tags": tags or {}, "params": params or {}}
-        self._queue.put(
-            {kind: {str(k): redact_value(str(v)) for k, v in texts.items()} for kind, texts in event.items()}
-        )
+        self._queue.put({kind: _clean(texts) for kind, texts in event.items()})
+
+    def count_lost(self, points: int) -> None:
+        """Count points that never reached this recorder as lost."""
+        self._lost_points += points
 
     def warn(self, key: str, message: str) -> None:
         """Log one line, once per `key`."""
@@ -151,12 +154,12 @@ class Recorder:
 
     def close(self, mlflow_status: str, tags: Mapping[str, str], timeout_s: float) -> None:
         """End the run after `drain`. Wait at most `timeout_s` for the store; if it lacks data then, log where that data is."""
-        tags = {k: redact(v) for k, v in tags.items()}
+        tags = {clean_name(name): redact(clean_text(value)) for name, value in tags.items()}
         if self._lost_points:
             from advisor import contract
 
             tags[contract.TAG_LOST_POINTS] = str(self._lost_points)
-        end = {"status": mlflow_status, "time_ms": int(time.time() * 1000), "tags": tags}
+        end = {"status": mlflow_status, "time_ms": clean_time(time.time() * 1000), "tags": tags}
         try:
             self._spool.append(encode_event({"end": end}), critical=True)
             self._spool.close()
@@ -245,7 +248,7 @@ class Recorder:
         if windowed:
             self._last_step = table.steps[-1]
         self._points_a_row = len(table.columns)
-        rows = self._limit_to_quota(table, windowed)
+        rows = self._limit_to_quota(clean_table(table), windowed)
         self._lost_points += (len(table) - len(rows)) * self._points_a_row
         if rows:
             frame = encode_table(STEPS if windowed else EVALUATION, rows)
@@ -261,7 +264,8 @@ class Recorder:
             if values and self._last_step > self._sampled_step:
                 self._sampled_step = self._last_step
                 columns = {name: [value] for name, value in values.items()}
-                self._spool_table(Table([self._last_step], [int(time.time() * 1000)], columns), windowed=False)
+                now_ms = clean_time(time.time() * 1000)
+                self._spool_table(Table([self._last_step], [now_ms], columns), windowed=False)
         except Exception as error:
             self.sampler = None
             self.warn("sampler", f"device metrics stop ({one_line(error)}); training goes on")
@@ -319,6 +323,10 @@ class Recorder:
         return True
 
 
+def _clean(texts: Mapping[str, object]) -> dict[str, str]:
+    return {clean_name(name): redact_value(clean_text(value)) for name, value in texts.items()}
+
+
 def resolve_tracking_uri(explicit: str | None) -> str:
     """Return the store's address: as configured, as MLflow would choose it, or an SQLite file in the working directory."""
     uri = explicit or os.environ.get("MLFLOW_TRACKING_URI")
@@ -352,17 +360,19 @@ def _describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
         user = getpass.getuser()
     except (OSError, KeyError):
         user = "unknown"
-    source = {"mlflow.user": user, "mlflow.source.name": sys.argv[0] if sys.argv else "", "mlflow.source.type": "LOCAL"}
+    script = clean_text(sys.argv[0] if sys.argv else "")
+    source = {"mlflow.user": clean_text(user), "mlflow.source.name": script, "mlflow.source.type": "LOCAL"}
+    experiment = settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
     return {
         "spool": settings.begun_by or identity,
         "identity": identity,
         "continues": bool(run_id or settings.begun_by),
-        "experiment": settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME"),
+        "experiment": None if experiment is None else clean_text(experiment),
         "experiment_id": None if settings.experiment else os.environ.get("MLFLOW_EXPERIMENT_ID"),
         "run_id": run_id,
-        "run_name": settings.run_name,
+        "run_name": None if settings.run_name is None else clean_name(settings.run_name),
         "ends_run": ends_run,
-        "start_ms": int(time.time() * 1000),
+        "start_ms": clean_time(time.time() * 1000),
         "tracking_uri": redact(uri),
         "cwd": os.getcwd(),
         "host": socket.gethostname(),

@@ -15,6 +15,7 @@ import queue
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from io import RawIOBase
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from advisor import contract
 from advisor.contract.redact import one_line, reason
 from advisor_logging import sidecar
+from advisor_logging.limits import clean_time
 from advisor_logging.reproduction import gather
 from advisor_logging.spool import (
     EVENT,
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 POLL_S = 0.05
 SEND_EVERY_S = 2.0
 """Maximum seconds for which points wait for a full batch."""
+MAX_NAMES = 5
+"""Maximum names of refused values in a message."""
 RETRY_S = 600.0
 """Seconds after the trainer's exit for which an unreachable store is retried."""
 MAX_BACK_OFF_S = 10.0
@@ -81,6 +85,8 @@ class Shipper:
         self._points: list[Point] = []
         self._ending: Mapping[str, Any] | None = None
         self._sent_at = time.monotonic()
+        if self._store is not None:
+            self._store.refused = Counter(self._state.get("refused"))
 
     def deliver(self, retry_s: float = RETRY_S) -> bool:
         """Return True once the run has ended and is delivered, False if the trainer has exited and `retry_s` is over."""
@@ -128,10 +134,23 @@ class Shipper:
         self._points += self._windows.close()
         store.log_points(self._points)
         store.set_tags(ending["tags"])
+        self._note_refused(store, int(ending["tags"].get(contract.TAG_LOST_POINTS, 0)))
         if self._run["ends_run"]:
             store.end(ending["status"], ending["time_ms"])
         self._store_sidecar(store)
         return True
+
+    def _note_refused(self, store: Store, lost: int) -> None:
+        """Report the values that the store refused; `lost` is the number of points that were lost before."""
+        if not store.refused:
+            return
+        points = sum(count for name, count in store.refused.items() if name.startswith("metric "))
+        if points:
+            store.set_tags({contract.TAG_LOST_POINTS: str(lost + points)})
+        names = [f"{name} ({count:,})" for name, count in store.refused.most_common(MAX_NAMES)]
+        names += [f"{len(store.refused) - MAX_NAMES} more"] * (len(store.refused) > MAX_NAMES)
+        reason = next(iter(store.reasons.values()), "")
+        self._note(one_line(f"the store refused {store.refused.total():,} values: {', '.join(names)}: {reason}", 600))
 
     def _store_sidecar(self, store: Store) -> None:
         """Store the full-resolution curves. The run is complete without them, so failures become notes."""
@@ -161,6 +180,7 @@ class Shipper:
     def _open(self) -> Store:
         if self._store is None:
             store = Store(self._uri)
+            store.refused.update(self._state.get("refused", {}))
             run_id = store.open_run(self._run)
             self._report(run_id=run_id)
             self._log_reproduction(store)
@@ -193,7 +213,8 @@ class Shipper:
         if frame.kind == EVENT:
             self._take_event(store, frame.event())
             return
-        for step, time_ms, values in frame.rows():
+        for step, written_ms, values in frame.rows():
+            time_ms = clean_time(written_ms)
             if frame.kind != STEPS:
                 self._points += [Point(name, value, step, time_ms) for name, value in values.items()]
             elif step >= self._stored_below:
@@ -229,6 +250,8 @@ class Shipper:
             with contextlib.suppress(OSError):  # after a crash the points are sent again and stored once
                 acknowledge(self._folder, done)
         self._done = done
+        if self._store is not None and self._store.refused:
+            self._report(refused=dict(self._store.refused))
         self._archive(done)
 
     def _archive(self, done: Acknowledgement) -> None:
@@ -320,7 +343,8 @@ def _ship(folder: Path, script_folder: Path, trainer: Mapping[str, Any]) -> None
     try:
         if not (folder / "reproduction.json").exists():
             # Before MLflow's slow import: the working tree may change during a long training.
-            write_json(folder / "reproduction.json", gather([Path.cwd(), script_folder]))
+            with contextlib.suppress(Exception):  # the points matter more
+                write_json(folder / "reproduction.json", gather([Path.cwd(), script_folder]))
         if not Shipper(folder, trainer["tracking_uri"], trainer["process"]).deliver():
             sys.exit(1)
     except Exception as error:

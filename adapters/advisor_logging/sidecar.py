@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor import contract
+from advisor_logging.limits import MAX_STEP
 from advisor_logging.spool import (
     EVENT,
     STEPS,
@@ -164,6 +165,7 @@ def _gather(frames: Iterable[Frame]) -> list[Curve]:
     curves = []
     for name in sorted(gathered):
         steps_, times_, values_ = (np.frombuffer(column, dtype=np.float64) for column in gathered.pop(name))
+        steps_ = steps_.clip(-MAX_STEP, MAX_STEP)  # an earlier version wrote others
         curves.append(_sorted(Curve(name, steps_.astype(np.int64), times_.astype(np.int64), values_)))
     return curves
 

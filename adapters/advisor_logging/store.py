@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import math
 import os
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from advisor import contract
+from advisor.contract.redact import one_line
+from advisor_logging.limits import MAX_NAME, clean_name, clean_text
 from advisor_logging.spool import user_id
 from advisor_logging.windows import Point
 
@@ -19,6 +24,14 @@ MAX_METRICS = 1000
 MAX_PARAMS = 100
 MAX_VALUE = 5000
 """Maximum characters of a tag or param that servers of all versions accept."""
+_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
+"""Seconds between attempts to write one value if the store's error may be temporary."""
+MAX_REFUSALS = 3
+"""Maximum refused values of a metric: if the store has accepted none by then, its other values are not sent."""
+_METRIC = "metric "
+_REFUSALS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST")
+_REFUSED_FILES = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
+"""Errors of a file store whose name of a metric, param or tag is a folder of another, or no file name at all."""
 
 
 class StoredRun(NamedTuple):
@@ -44,6 +57,12 @@ class Store:
             self._client = MlflowClient(tracking_uri)
             self._client.search_experiments(max_results=1)
         self._run_id = ""
+        self._is_file_store = "://" not in tracking_uri or tracking_uri.startswith("file:")
+        self.refused: Counter[str] = Counter()
+        """Number of values that the store refused and that were set aside, by name such as "metric val/error"."""
+        self.reasons: dict[str, str] = {}
+        """The store's error about the first value of each of these names, in one line."""
+        self._accepted: set[str] = set()
 
     def open_run(self, run: Mapping[str, Any]) -> str:
         """Create the run that `run.json` describes, or find it if an earlier attempt created it; return its id."""
@@ -57,8 +76,9 @@ class Store:
         experiment = self._experiment(run)
         matches = self._find_by_spool(experiment, run)
         if not matches:
-            tags = {contract.TAG_SPOOL: run["spool"], **run["source_tags"]}
-            matches = [self._client.create_run(experiment, run["start_ms"], tags=tags, run_name=run["run_name"])]
+            tags = {contract.TAG_SPOOL: run["spool"], **_clean(run["source_tags"])}
+            name = None if run["run_name"] is None else clean_name(run["run_name"])
+            matches = [self._client.create_run(experiment, max(run["start_ms"], 0), tags=tags, run_name=name)]
         self._run_id = str(matches[0].info.run_id)
         return self._run_id
 
@@ -94,76 +114,108 @@ class Store:
 
         try:
             return str(self._client.create_experiment(name))
-        except MlflowException:
+        except MlflowException as error:
             match = self._client.get_experiment_by_name(name)  # another trial created it in the meantime
-            if match is None:
+            if match is not None:
+                return str(match.experiment_id)
+            if len(name) <= MAX_NAME or not _is_refusal(error):
                 raise
-            return str(match.experiment_id)
+            return self._experiment({**run, "experiment": name[:MAX_NAME]})
 
     def log_points(self, points: Sequence[Point]) -> None:
-        """Store points; points that are already stored stay unchanged."""
+        """Store points; points that are already stored stay unchanged. Points that the store refuses are set aside."""
+        hopeless = {name for name, count in self.refused.items() if count >= MAX_REFUSALS} - self._accepted
+        if hopeless:
+            self.refused.update(_METRIC + p.name for p in points if _METRIC + p.name in hopeless)
+            points = [p for p in points if _METRIC + p.name not in hopeless]
         # Before MLflow 3.16 a resent NaN violates the primary key and its whole batch fails: NaN gets separate batches.
-        finite = [p for p in points if not math.isnan(p.value)]
-        nan = [p for p in points if math.isnan(p.value)]
-        for i in range(0, len(finite), MAX_METRICS):
-            self._log(finite[i : i + MAX_METRICS])
-        for i in range(0, len(nan), MAX_METRICS):
-            batch = nan[i : i + MAX_METRICS]
-            try:
-                self._log(batch)
-            except Exception as error:
-                if not _is_duplicate(error):
-                    raise
-                self._log_one_by_one(batch)
-
-    def _log_one_by_one(self, points: Sequence[Point]) -> None:
-        for point in points:
-            try:
-                self._log([point])
-            except Exception as error:
-                if not _is_duplicate(error):
-                    raise
+        kinds = [[p for p in points if not math.isnan(p.value)], [p for p in points if math.isnan(p.value)]]
+        if self._is_file_store:  # it stores the points before a refused one, and would store them again
+            kinds = [
+                [p for p in kind if p.name == name] for kind in kinds for name in dict.fromkeys(p.name for p in kind)
+            ]
+        for kind in kinds:
+            for i in range(0, len(kind), MAX_METRICS):
+                self._log(kind[i : i + MAX_METRICS])
 
     def _log(self, points: Sequence[Point]) -> None:
         from mlflow.entities import Metric
 
-        self._client.log_batch(self._run_id, metrics=[Metric(p.name, p.value, p.time_ms, p.step) for p in points])
+        names = [_METRIC + p.name for p in points]
+        self._write("metrics", names, [Metric(p.name, p.value, p.time_ms, p.step) for p in points])
+        self._accepted.update(name for name in names if name not in self.refused)
 
     def log_params(self, params: Mapping[str, str]) -> list[str]:
         """Store hyperparameters; return the names whose stored values differ and stay."""
         from mlflow.entities import Param
-        from mlflow.exceptions import MlflowException
 
-        entities = [Param(name, value[:MAX_VALUE]) for name, value in params.items()]
-        refused = []
+        entities = [Param(name, value[:MAX_VALUE]) for name, value in _clean(params).items()]
+        before = Counter(self.refused)
         for i in range(0, len(entities), MAX_PARAMS):
             batch = entities[i : i + MAX_PARAMS]
-            try:
-                self._client.log_batch(self._run_id, params=batch)
-            except MlflowException as error:
-                if error.error_code != "INVALID_PARAMETER_VALUE":
-                    raise
-                refused += [p.key for p in batch if not self._accepts(p)]
-        return refused
-
-    def _accepts(self, param: Any) -> bool:
-        from mlflow.exceptions import MlflowException
-
-        try:
-            self._client.log_batch(self._run_id, params=[param])
-        except MlflowException as error:
-            if error.error_code != "INVALID_PARAMETER_VALUE":
-                raise
-            return False
-        return True
+            self._write("params", [f"param {p.key}" for p in batch], batch)
+        refused = [p.key for p in entities if self.refused[f"param {p.key}"] > before[f"param {p.key}"]]
+        stored = self._client.get_run(self._run_id).data.params if refused else {}
+        differing = [name for name in refused if name in stored]
+        self.refused = +(self.refused - Counter(f"param {name}" for name in differing))
+        return differing
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Set tags, replacing existing values."""
         from mlflow.entities import RunTag
 
-        entities = [RunTag(name, value[:MAX_VALUE]) for name, value in tags.items()]
+        entities = [RunTag(name, value[:MAX_VALUE]) for name, value in _clean(tags).items()]
         for i in range(0, len(entities), MAX_PARAMS):
-            self._client.log_batch(self._run_id, tags=entities[i : i + MAX_PARAMS])
+            batch = entities[i : i + MAX_PARAMS]
+            self._write("tags", [f"tag {t.key}" for t in batch], batch)
+
+    def _write(self, kind: str, names: Sequence[str], entities: Sequence[Any]) -> None:
+        """Store metrics, params or tags, without those that the store refuses even alone. Raises all other errors."""
+        try:
+            self._send(kind, entities)
+        except Exception as error:
+            is_stored = _is_duplicate(error)
+            if not is_stored and not self._blames_the_values(error):
+                raise
+            if len(entities) == 1 and is_stored:
+                return
+            if len(entities) > 1:
+                half = len(entities) // 2
+                self._write(kind, names[:half], entities[:half])
+                self._write(kind, names[half:], entities[half:])
+            elif not self._accepts_later(kind, names[0], entities, error):
+                self.refused[names[0]] += 1
+                self.reasons.setdefault(names[0], one_line(error))
+
+    def _send(self, kind: str, entities: Sequence[Any]) -> None:
+        batch: dict[str, Any] = {kind: entities}
+        self._client.log_batch(self._run_id, **batch)
+
+    def _blames_the_values(self, error: Exception) -> bool:
+        """Return whether the store refused these values, and neither everything nor for a time only."""
+        if not _may_be_a_refusal(error):
+            return False
+        from mlflow.entities import RunTag
+
+        try:
+            self._client.log_batch(self._run_id, tags=[RunTag(contract.TAG_SCHEMA, contract.SCHEMA)])
+        except Exception:
+            return False
+        return True
+
+    def _accepts_later(self, kind: str, name: str, entities: Sequence[Any], error: Exception) -> bool:
+        """Try again to store one value if its error may be temporary. Raises errors that are no refusals."""
+        if _is_refusal(error) or self.refused[name]:
+            return False
+        for pause in _PAUSES_S:
+            time.sleep(pause)
+            try:
+                self._send(kind, entities)
+                return True
+            except Exception as again:
+                if not self._blames_the_values(again):
+                    raise
+        return False
 
     def log_file(self, file: Path, path: str) -> None:
         """Store a file as the artifact `path`, whose last part is the file's own name."""
@@ -176,7 +228,7 @@ class Store:
 
     def end(self, status: str, time_ms: int) -> None:
         """End the run as FINISHED, FAILED or KILLED."""
-        self._client.set_terminated(self._run_id, status, time_ms)
+        self._client.set_terminated(self._run_id, status, max(time_ms, 0))
 
 
 def _experiment_id(run: Mapping[str, Any]) -> str | None:
@@ -186,7 +238,7 @@ def _experiment_id(run: Mapping[str, Any]) -> str | None:
 
 
 def _experiment_name(run: Mapping[str, Any]) -> str:
-    return str(run.get("experiment") or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default")
+    return clean_text(run.get("experiment") or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default")
 
 
 @contextmanager
@@ -214,6 +266,26 @@ def _fail_at_once(tracking_uri: str) -> None:
                 "MLflow before 3.9 opens no database with SQLAlchemy 2.1; run: pip install 'sqlalchemy<2.1'"
             ) from error
         utils.MAX_RETRY_COUNT = 1
+
+
+def _clean(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return names and texts that every store accepts, also those of a spool that an earlier version wrote."""
+    return {clean_name(name): clean_text(value) for name, value in texts.items()}
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Return whether the same values would certainly be refused again."""
+    cause = error.__cause__ or error.__context__ or error
+    for each in (error, cause):
+        if isinstance(each, OSError):  # also the network errors of `requests`
+            return each.errno in _REFUSED_FILES
+        if getattr(each, "error_code", "") in _REFUSALS or isinstance(each, ValueError | TypeError | OverflowError):
+            return True
+    return False
+
+
+def _may_be_a_refusal(error: Exception) -> bool:
+    return _is_refusal(error) or getattr(error, "error_code", "") == "INTERNAL_ERROR"
 
 
 def _is_duplicate(error: BaseException) -> bool:

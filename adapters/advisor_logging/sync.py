@@ -17,6 +17,7 @@ from filelock import BaseFileLock
 
 from advisor.contract.redact import reason, redact
 from advisor_logging import sidecar
+from advisor_logging.limits import clean_text
 from advisor_logging.shipper import Shipper, lock
 from advisor_logging.shipper_process import MLFLOW_DEFAULTS
 from advisor_logging.spool import (
@@ -112,8 +113,8 @@ def inspect(folder: Path) -> Spool:
     return Spool(
         folder=folder,
         state=state,
-        run_name=str(run.get("run_name") or run.get("run_id") or folder.name),
-        experiment=str(run.get("experiment") or run.get("experiment_id") or "Default"),
+        run_name=clean_text(run.get("run_name") or run.get("run_id") or folder.name),
+        experiment=clean_text(run.get("experiment") or run.get("experiment_id") or "Default"),
         destination=redact(str(run.get("tracking_uri", ""))),
         host=str(run.get("host", "")),
         points=points,
@@ -152,8 +153,10 @@ def _is_running(process: Any, before_ms: int) -> bool:
 
 def deliver(
     spool: Spool, tracking_uri: str | None = None, on_progress: Callable[[int, int], None] | None = None
-) -> None:
+) -> str:
     """Deliver a spool to its intended store, or to `tracking_uri`, and remove it. Raises NotDelivered.
+
+    Returns one line about what the store lacks, such as values that it refused; "" if it has everything.
 
     on_progress: called with the bytes delivered so far and the total bytes.
     """
@@ -167,14 +170,16 @@ def deliver(
     run = read_json(folder / "run.json")
     if run.get("delivered"):  # a process delivered it and was killed while removing it
         remove(folder)
-        return
+        return ""
     uri = tracking_uri or _destination(spool, str(run["tracking_uri"]))
     held = _claim(folder)
     try:
         with _in_folder(str(run.get("cwd", "")), spool.host), _silence():
             if not _is_in_store(spool, run, uri):
                 _ship(folder, uri, on_progress)
+        note = str(read_json(folder / "status.json").get("note") or "")
         remove(folder)
+        return note
     finally:
         held.release()
 

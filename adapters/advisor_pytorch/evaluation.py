@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from advisor.contract.redact import one_line
+from advisor_logging.limits import clean_text
 from advisor_pytorch.steps.device import Value, read_or_copy
 from advisor_pytorch.validation import is_name
 
-Warn = Callable[[str, str], None]
-"""Logs one line, once per key."""
+Refuse = Callable[[str, Exception], None]
+"""Receives the name of a metric that cannot be logged, and the error."""
 
 
-def check_metrics(metrics: Mapping[str, object], warn: Warn) -> dict[str, Value]:
-    """Return the metrics that can be logged, as numbers or scalars on their device; warn about every other one.
+def check_metrics(metrics: Mapping[str, object], refuse: Refuse) -> dict[str, Value]:
+    """Return the metrics that can be logged, as numbers or scalars on their device; call `refuse` for every other one.
 
     Raises TypeError unless `metrics` is a mapping.
     """
     if not isinstance(metrics, Mapping):
         raise TypeError(f"metrics must be a mapping of names to values, not {type(metrics).__name__}")
-    return {name: number for name, value in metrics.items() if (number := _number(name, value, warn)) is not None}
+    return {name: number for name, value in metrics.items() if (number := _number(name, value, refuse)) is not None}
 
 
-def _number(name: str, value: object, warn: Warn) -> Value | None:
+def _number(name: str, value: object, refuse: Refuse) -> Value | None:
     try:
         if not is_name(name):
             raise ValueError("MLflow accepts letters, digits and _ - . : / in a name")
         return read_or_copy(value)  # type: ignore[arg-type]  # raises for other types
     except Exception as error:
-        warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line(error)}); training goes on")
+        refuse(clean_text(name), error)
         return None

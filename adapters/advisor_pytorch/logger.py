@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import time
+import weakref
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +17,7 @@ import torch
 
 from advisor import contract
 from advisor.contract.redact import is_secret, one_line
+from advisor_logging.limits import clean_name, clean_text
 from advisor_logging.manifest import RunInfo
 from advisor_logging.outcome import Direction, Outcome
 from advisor_logging.recorder import NEW_RUN, Recorder, RunSettings
@@ -38,6 +42,9 @@ Batch = TypeVar("Batch")
 
 DRAIN_S = 10.0
 """Maximum seconds for which the end of a run waits until its last values are on disk."""
+
+
+_PLURAL = {"loss": "losses"}
 
 
 class Best(NamedTuple):
@@ -71,6 +78,9 @@ class TuningLogger:
     per parameter steps in the backward pass, pass all of them. Under a `GradScaler` the norm is of the unscaled gradient; skipped
     steps are counted in `train/skipped_steps` and have no row. They have no number either, unless the optimizer is fused: then
     only the device knows about the skip, and the numbers have a gap.
+
+    If the loop makes a new optimizer for the same parameters, its steps are logged from then on. A second logger on the same model
+    closes the first. What cannot be logged is counted and summed up in one line at the end; it never raises into the loop.
 
     In distributed training (DDP, FSDP2), make a logger on every rank, in the same order: rank 0 records one run, with the norm of
     all shards and the examples of all ranks. A dead rank or one without a logger blocks nothing
@@ -163,8 +173,11 @@ class TuningLogger:
                 check_count(tag.removeprefix(contract.TAG_PREFIX), number, 1)
         if batch_size is not None:
             counts[contract.TAG_BATCH_SIZE] = batch_size * self._ranks.world_size
+        trained = [p for one in optimizers for group in one.param_groups for p in group["params"]]
         wanted = CheckpointSettings(checkpoints, Path(checkpoint_dir).absolute(), save, load, save_on_all_ranks, resume)
         wanted.check(model, start_step)
+        self._parameters = {id(p) for p in (*model.parameters(), *trained)}
+        self._close_earlier()
         plain = {name: "***" if is_secret(name) else _plain_text(value) for name, value in params.items()}
         about, state = RunInfo(objective, direction, plain, seed), TrainingState(model, optimizers, scheduler, scaler)
         earlier = wanted.find(run_id or os.environ.get("MLFLOW_RUN_ID"), about)
@@ -174,9 +187,11 @@ class TuningLogger:
             run_id = run_id or earlier.about.run_id
             begun_by = earlier.about.spool if run_id is None else None
 
-        self._model, self._objective = model, objective
+        self._model, self._objective, self._state = model, objective, state
         self._max_train_steps, self._close_timeout_s = max_train_steps, close_timeout_s
         self._closed = False
+        self._blocks = 0
+        self._refused: Counter[str] = Counter()
         self._observations: Observations | None = None
         self._user_tags = {tag for tag, number in counts.items() if number is not None}
         self._outcome = Outcome(objective, direction)
@@ -186,7 +201,6 @@ class TuningLogger:
         self._keeper = wanted.keeper(earlier, about, identity, state, leads=self._recorder is not None, warn=self.warn)
         self._keeper.note(run_id=None if run_id == NEW_RUN else run_id, spool=begun_by or identity)
         self._outcome.best = self._keeper.best
-        trained = [p for one in optimizers for group in one.param_groups for p in group["params"]]
         measure, in_parts = measure_for(trained, self._ranks.world_size, self.warn)
         self._capture = StepCapture(optimizers, self, start_step, batch_size, measure=measure, in_parts=in_parts)
         if self._recorder is not None:
@@ -197,6 +211,14 @@ class TuningLogger:
             self._observations.loaders(valid=valid_loader)
         self._ranks.begin(seed, checkpoints=checkpoints > 0 and (self._ranks.leads or save_on_all_ranks))
         atexit.register(self._close_at_exit)
+        _open_loggers.add(self)
+
+    def _close_earlier(self) -> None:
+        """Close the loggers that still record this model, such as that of a notebook's cell which runs a second time."""
+        for earlier in list(_open_loggers):
+            if earlier._is_active() and not self._parameters.isdisjoint(earlier._parameters):
+                earlier.warn("second", "the run ends here: another TuningLogger now records its model")
+                earlier.close()
 
     @property
     def steps(self) -> int:
@@ -251,7 +273,7 @@ class TuningLogger:
         try:
             self._capture.add_loss(loss, grad_norm, examples)
         except Exception as error:
-            self.warn("step", f"a loss could not be logged ({one_line(error)}); training goes on")
+            self._refuse("loss", error)
 
     def evaluate(self, metrics: Mapping[str, Value], *, step: int | None = None) -> None:
         """Log the results of an evaluation, numbers or tensors of one element, at the last step made or at `step`.
@@ -265,9 +287,9 @@ class TuningLogger:
         last_step = max(self.steps - 1, 0)
         try:
             step = last_step if step is None else check_step(step)
-            values = check_metrics(metrics, self.warn)
+            values = check_metrics(metrics, self._refuse_metric)
         except Exception as error:
-            self.warn("evaluate", f"an evaluation could not be logged ({one_line(error)}); training goes on")
+            self._refuse("evaluation", error)
             return
         if values:
             self._capture.flush()
@@ -275,6 +297,27 @@ class TuningLogger:
         if self._objective in metrics and self._keeper.checkpoints.keep:
             self._keep(step, last_step, values.get(self._objective))
         self._capture.restart_clock()
+
+    def _refuse(self, kind: str, error: Exception) -> None:
+        """Count something that could not be logged; warn about the first of its kind."""
+        self._refused[kind] += 1
+        article = "an" if kind[0] in "aeiou" else "a"
+        self.warn(kind, f"{article} {kind} could not be logged ({one_line(error)}); training goes on")
+
+    def _refuse_metric(self, name: str, error: Exception) -> None:
+        self._refused["metric value"] += 1
+        self.warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line(error)}); training goes on")
+
+    def _sum_up(self) -> None:
+        """Warn about all that could not be logged, if that is more than the warnings before have shown."""
+        if missing := self._capture.missing():
+            self.warn("missing", missing)
+        counts = self._refused + Counter({"step": self._capture.failures})
+        if any(number > 1 for number in counts.values()):
+            parts = ", ".join(_counted(number, kind) for kind, number in counts.items())
+            self.warn("sum", f"{parts} could not be logged in this run")
+        if self._recorder is not None:
+            self._recorder.count_lost(counts.total() - counts["tag"] + self._capture.losses_without_step)
 
     def _keep(self, step: int, last_step: int, value: Value | None) -> None:
         if step != last_step:
@@ -288,12 +331,17 @@ class TuningLogger:
         """Record a batch that arrived after a wait, and its examples; for loops that `batches` cannot wrap."""
         self._capture.add_batch(waited_s, examples)
 
-    def note(self, facts: Mapping[str, str]) -> None:
-        """Log tags by the names of `advisor.contract`; they override observed ones."""
-        if self._recorder is not None and self._is_active():
-            self._user_tags |= facts.keys()
-            self._ranks.override_tags(facts)
-            self._recorder.note(tags=facts)
+    def note(self, facts: Mapping[str, object]) -> None:
+        """Log tags by the names of `advisor.contract`; they override observed ones. Values are logged as texts."""
+        if self._recorder is None or not self._is_active():
+            return
+        try:
+            texts = {clean_name(name): clean_text(value) for name, value in facts.items()}
+            self._user_tags |= texts.keys()
+            self._ranks.override_tags(texts)
+            self._recorder.note(tags=texts)
+        except Exception as error:
+            self._refuse("tag", error)
 
     def close(self, status: str | None = None, *, error: BaseException | None = None) -> None:
         """End the run and wait at most `close_timeout_s` seconds for the store. A second call does nothing.
@@ -308,7 +356,9 @@ class TuningLogger:
         try:
             self._capture.stop()
             self._closed = True
+            self._sum_up()
             atexit.unregister(self._close_at_exit)
+            _open_loggers.discard(self)
             if self._recorder is not None:
                 self._end(self._recorder, status, error)
             self._ranks.close()
@@ -322,6 +372,9 @@ class TuningLogger:
             exit_status = ExitStatus(
                 self._outcome.final_status(self.steps + self._capture.skipped, self._max_train_steps), "FINISHED"
             )
+        missing = self._capture.missing()
+        if missing and exit_status.status == "complete":
+            exit_status = ExitStatus("stopped", "FINISHED", missing)
         status = status or exit_status.status
         if error is None and status != "diverged":
             self._keeper.on_end(max(self.steps - 1, 0), self.steps)
@@ -337,12 +390,18 @@ class TuningLogger:
         self._keeper.note(run_id=recorder.run_id)  # the id of a short run is known only now
 
     def __enter__(self) -> Self:
+        """Raises RuntimeError if the run is closed; the outermost of nested blocks closes it."""
+        if self._closed:
+            raise RuntimeError("this TuningLogger is closed: make a new one, with run_id=... to continue its run")
+        self._blocks += 1
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(error=error)
+        self._blocks -= 1
+        if self._blocks == 0 or error is not None:
+            self.close(error=error)
 
     def _close_at_exit(self) -> None:
         """Close an open run with the exception that ended the script, if there was one."""
@@ -372,6 +431,18 @@ class TuningLogger:
             self._observations.noticed(tag, value)
         self._note_observed({tag: value})
 
+    def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
+        """Learn that the training goes on with another optimizer."""
+        self._state.replace_optimizer(k, optimizer)
+        if self._observations is not None:
+            self._observations.replaced(k, optimizer)
+        name = type(optimizer).__name__
+        self.warn(
+            "replaced",
+            f"a new optimizer, {name}, trains the model: its steps are logged from now on, without the first gradient norm; "
+            "the run's tags describe the first optimizer",
+        )
+
     def _note_observed(self, tags: Mapping[str, str]) -> None:
         self._note({tag: value for tag, value in tags.items() if tag not in self._user_tags})
 
@@ -384,7 +455,16 @@ class TuningLogger:
             self._recorder.note(tags=tags)
 
 
+_open_loggers: weakref.WeakSet[TuningLogger] = weakref.WeakSet()
+
+
+def _counted(number: int, kind: str) -> str:
+    return f"{number:,} {kind if number == 1 else _PLURAL.get(kind, kind + 's')}"
+
+
 def _plain_text(value: object) -> str:
     """Return a hyperparameter as the text for MLflow; NumPy's and PyTorch's scalars as plain numbers."""
-    item = getattr(value, "item", None)
-    return str(item() if callable(item) and getattr(value, "shape", None) == () else value)
+    with contextlib.suppress(Exception):  # an object of the user's own class
+        item = getattr(value, "item", None)
+        value = item() if callable(item) and getattr(value, "shape", None) == () else value
+    return clean_text(value)

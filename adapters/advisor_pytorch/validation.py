@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from advisor_logging.limits import MAX_STEP
+
 _NAME = re.compile(r"[/\w.\- :]{1,250}")
 
 
@@ -57,9 +59,11 @@ def check_count(name: str, value: object, least: int) -> None:
 
 
 def check_step(step: object) -> int:
-    """Return a step number, also from NumPy or PyTorch integers. Raises TypeError or ValueError for others."""
+    """Return a step number, also from NumPy or PyTorch integers. Raises TypeError or ValueError for others and above 2**53."""
     number = operator.index(step)  # type: ignore[arg-type]  # raises for other types
     check_count("step", number, 0)
+    if number > MAX_STEP:
+        raise ValueError(f"step must be at most 2**53, not {number}")
     return number
 
 

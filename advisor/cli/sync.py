@@ -58,7 +58,8 @@ def _deliver(found: Sequence[Spool], tracking_uri: str | None, *, show: bool) ->
                 on_progress(f"Delivering {name}", done, total)
 
             try:
-                deliver(spool, tracking_uri, on_points)
+                if note := deliver(spool, tracking_uri, on_points):
+                    click.echo(f"advisor: {spool.run_name}: {note}", err=True)
             except NotDelivered as reason:
                 left.append((spool, str(reason)))
             except OSError as error:

@@ -103,7 +103,9 @@ def _forms(secret: str) -> set[str]:
     lines = {line.strip() for form in plain for line in form.splitlines()} if "\n" in secret else set()
     plain |= {" ".join(form.split()) for form in plain} | lines
     escaped = {escape(form)[1:-1] for form in plain for escape in (repr, json.dumps, _json_of_any_script)}
-    return {form for text in plain for form in (quote(text, safe=""), quote(text), quote_plus(text))} | plain | escaped
+    # The bytes of a variable that are not UTF-8 are surrogates, which `quote` refuses by default.
+    quoted = {form(text, errors="surrogatepass") for text in plain for form in (quote, quote_plus)}
+    return quoted | {quote(text, safe="", errors="surrogatepass") for text in plain} | plain | escaped
 
 
 def _json_of_any_script(text: str) -> str:
@@ -131,8 +133,14 @@ def _query(address: str) -> list[tuple[str, str]]:
 
 def one_line(error: BaseException | str, limit: int = 300) -> str:
     """Return an error as one redacted line of at most `limit` characters, its class first."""
-    text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    return redact(" ".join(redact(text).split()))[:limit]
+    return redact(" ".join(redact(_text_of(error)).split()))[:limit]
+
+
+def _text_of(error: BaseException | str) -> str:
+    try:
+        return error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    except Exception:  # a user's class whose text cannot be made
+        return type(error).__name__
 
 
 def reason(error: BaseException) -> str:

@@ -28,6 +28,9 @@ class Collector:
     def noticed(self, tag: str, value: str) -> None:
         self.tags[tag] = value
 
+    def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
+        self.warnings.append(f"optimizer {k} was replaced by {type(optimizer).__name__}")
+
     def warn(self, key: str, message: str) -> None:
         self.warnings.append(message)
 

@@ -44,10 +44,14 @@ class TrainingState:
         scaler: Stateful | None = None,
     ) -> None:
         self._model, self._scaler = model, scaler
-        self._several: dict[str, Sequence[Stateful]] = {
+        self._several: dict[str, list[Stateful]] = {
             "optimizers": _listed(optimizer),
             "schedulers": _listed(scheduler),
         }
+
+    def replace_optimizer(self, k: int, optimizer: Stateful) -> None:
+        """Save this optimizer in the place of optimizer k from now on."""
+        self._several["optimizers"][k] = optimizer
 
     def save(self, path: Path, metadata: Mapping[str, object]) -> None:
         """Write the state and the metadata in `metadata` to a file."""

@@ -32,7 +32,7 @@ class Observations:
         self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], note: Note, warn: Warn, steps: int | None
     ) -> None:
         """Log the facts known before the first of the `steps` planned optimizer steps."""
-        self._model, self._optimizers, self._steps = model, optimizers, steps
+        self._model, self._optimizers, self._steps = model, list(optimizers), steps
         self._log_tags, self._warn = note, warn
         self._has_classes = self._has_scheduler = False
         self._chance: ChanceLevels | None = None
@@ -75,6 +75,10 @@ class Observations:
                 self._see_graph(Graph([loss]))
             elif (order := architecture.declared_norm_order(self._model)) is not None:
                 self._note({contract.TAG_NORM_ORDER: order})
+
+    def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
+        """Observe `optimizer` in the place of optimizer k; its tags stay those of the first one."""
+        self._optimizers[k] = optimizer
 
     def noticed(self, tag: str, value: str) -> None:
         """Take a fact from the step capture."""

@@ -6,6 +6,7 @@ writer thread (`rows`).
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 import weakref
@@ -16,14 +17,20 @@ from typing import Any, Protocol
 import torch
 
 from advisor import contract
+from advisor.contract.redact import one_line
 from advisor_pytorch.steps import clipping, scaling
 from advisor_pytorch.steps.clock import TIME_METRICS, Clock
 from advisor_pytorch.steps.device import Value, detached_copy, read_or_copy
 from advisor_pytorch.steps.gradients import Measure, norm_of
 from advisor_pytorch.steps.norms import Norms
+from advisor_pytorch.steps.other_optimizers import OtherOptimizers
 from advisor_pytorch.steps.rates import Rates
 from advisor_pytorch.steps.rows import Column, Layout, PendingChunk, Role, Skips, Stretch
 
+MIN_PENDING = 16
+"""Minimum losses without a step, and steps of an unknown optimizer, that raise a warning."""
+MAX_PENDING = 1024
+"""Maximum losses in memory that wait for their step: more micro-batches than any step has."""
 HAND_OVER_S = 0.25
 """Maximum seconds for which points stay in the training thread, or one step if that takes longer."""
 
@@ -36,6 +43,9 @@ class Owner(Protocol):
 
     def noticed(self, tag: str, value: str) -> None:
         """Receive a fact observed during training, as a tag; a later value replaces an earlier one."""
+
+    def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
+        """Learn that `optimizer` has taken the place of optimizer k."""
 
     def warn(self, key: str, message: str) -> None:
         """Log one line, once per key."""
@@ -63,7 +73,7 @@ class StepCapture:
         in_parts: bool = False,
     ) -> None:
         """`measure` computes gradient norms (None: no norms); `in_parts`: those are this rank's parts, see `merging`."""
-        self._optimizers, self._owner, self._batch_size = tuple(optimizers), owner, batch_size
+        self._optimizers, self._owner, self._batch_size = list(optimizers), owner, batch_size
         self._in_parts = in_parts
         self._index = {id(optimizer): k for k, optimizer in enumerate(optimizers)}
         device = next((p.device for o in optimizers for g in o.param_groups for p in g["params"] if p.is_cuda), None)
@@ -73,7 +83,11 @@ class StepCapture:
         self._clock = Clock(device)
         self.alive = True
         """Whether steps are captured: until `stop`, and in this process only."""
-        self.next_step = start_step
+        self.next_step = self._start_step = start_step
+        self.losses_without_step = 0
+        """Number of dropped losses that belong to no captured step."""
+        self.failures = 0
+        """Number of errors while steps were captured."""
         self.skipped = 0
         """Steps without a number because a gradient scaler skipped them."""
         self._pending_skips = 0
@@ -87,13 +101,14 @@ class StepCapture:
         self._skips = Skips()
         self._handed = time.perf_counter()
         self._row: list[float] | None = None
+        self._losses: list[torch.Tensor] = []
+        self._plain_losses: list[float] = []
         self._scale: torch.Tensor | None = None
         self._overflowed: torch.Tensor | None = None
         self._begin_row()
-        self._handles = []
-        for k, optimizer in enumerate(self._optimizers):
-            self._handles.append(optimizer.register_step_pre_hook(self._guard(partial(self._before_step, k))))
-            self._handles.append(optimizer.register_step_post_hook(self._guard(partial(self._after_step, k))))
+        self._guarded_add_batch = self._guard(self._add_batch)
+        self._handles = [self._hook(k) for k in range(len(self._optimizers))]
+        self._others = OtherOptimizers(self._optimizers, self._follow, self._guard)
         self._clip_listener, self._scaler_listener = self._guard(self._on_clip), self._guard(self._on_scaler)
         clipping.listen(self._clip_listener)
         scaling.patches.listen(self._scaler_listener)
@@ -101,13 +116,43 @@ class StepCapture:
 
     def stop(self) -> None:
         """Remove the hooks and hand over the remaining rows."""
-        for handle in self._handles:
+        for handle in itertools.chain.from_iterable(self._handles):
             handle.remove()
+        self._others.stop()
         clipping.ignore(self._clip_listener)
         scaling.patches.ignore(self._scaler_listener)
         self._guard(self._close_row)()
+        if self._others.steps or self.next_step == self._start_step:
+            self._drop_losses()
         self._guard(self.flush)()
         self.alive = False
+
+    def missing(self) -> str:
+        """Return one line about losses that no step was captured for; "" if there are none."""
+        if not self.losses_without_step:
+            return ""
+        by = f"; another optimizer, {name}, made steps" if (name := self._others.name) else ""
+        return f"losses without a step of the optimizer that was given: {self.losses_without_step:,}{by}"
+
+    def _hook(self, k: int) -> tuple[Any, Any]:
+        optimizer = self._optimizers[k]
+        before = optimizer.register_step_pre_hook(self._guard(partial(self._before_step, k)))
+        return before, optimizer.register_step_post_hook(self._guard(partial(self._after_step, k)))
+
+    def _follow(self, k: int, optimizer: torch.optim.Optimizer) -> None:
+        """Capture `optimizer` in the place of optimizer k, whose parameters it has begun to train. It has just stepped."""
+        if k == 0:
+            self._close_row()
+        for handle in self._handles[k]:
+            handle.remove()
+        self._optimizers[k] = optimizer
+        self._handles[k] = self._hook(k)
+        self._index = {id(one): j for j, one in enumerate(self._optimizers)}
+        self._norms.replace(k)
+        self._rates = Rates(self._optimizers)
+        self._others.learn()
+        self._owner.replaced(k, optimizer)
+        self._after_step(k, optimizer, (), {})
 
     def _guard(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a hook: it does nothing after `stop` or in a forked process, and an error in it becomes a warning."""
@@ -118,8 +163,8 @@ class StepCapture:
             try:
                 return function(*args)
             except Exception as error:
-                text = f"a step could not be captured ({type(error).__name__}: {error}); training goes on"
-                self._owner.warn("capture", text)
+                self.failures += 1
+                self._owner.warn("capture", f"a step could not be captured ({one_line(error)}); training goes on")
                 return None
 
         return guarded
@@ -132,6 +177,7 @@ class StepCapture:
             self._drops_loss = False
             return
         value = read_or_copy(loss)
+        self._others.is_stepping = False  # also if the last step of a captured optimizer raised an exception
         if isinstance(value, torch.Tensor):
             self._losses.append(value)
         else:
@@ -145,11 +191,31 @@ class StepCapture:
             self._open_row()
         if self._row is not None:
             self._close_row()
+        elif len(self._losses) + len(self._plain_losses) >= MIN_PENDING:
+            self._check_pending()
+
+    def _check_pending(self) -> None:
+        """Warn if losses arrive without steps, and keep their number bounded."""
+        pending = len(self._losses) + len(self._plain_losses)
+        if self._others.steps >= MIN_PENDING:
+            self._owner.warn(
+                "other optimizer",
+                f"steps of another optimizer, {self._others.name}, are not logged: give TuningLogger all optimizers",
+            )
+        if pending >= MAX_PENDING:
+            self._drop_losses()
+            self._owner.warn("no step", f"losses are dropped: {pending:,} were logged without an optimizer step")
+
+    def _drop_losses(self) -> None:
+        self.losses_without_step += len(self._losses) + len(self._plain_losses)
+        self._losses, self._plain_losses = [], []
+        self._explicit_examples = self._nominal_examples = 0
 
     def add_batch(self, waited_s: float, examples: int | None) -> None:
         """Record a batch that arrived from the loader after a wait."""
-        if not self.alive:
-            return
+        self._guarded_add_batch(waited_s, examples)
+
+    def _add_batch(self, waited_s: float, examples: int | None) -> None:
         self._drops_loss = False
         if self._row is not None:  # further losses belong to the next step
             self._close_row()
@@ -253,8 +319,7 @@ class StepCapture:
 
     def _begin_row(self) -> None:
         self._row = self._scale = self._overflowed = None
-        self._losses: list[torch.Tensor] = []
-        self._plain_losses: list[float] = []
+        self._losses, self._plain_losses = [], []
         self._explicit_examples = self._nominal_examples = 0
         self._norms.forget()
 

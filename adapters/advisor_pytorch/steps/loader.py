@@ -21,20 +21,35 @@ class MeasuredLoader(Generic[Batch]):
         return len(self._loader)  # type: ignore[arg-type]  # raises for a loader without a length, as the loader itself does
 
     def __iter__(self) -> Iterator[Batch]:
-        asked = time.perf_counter()  # includes the start of worker processes
-        batches = iter(self._loader)
-        while True:
-            try:
-                batch = next(batches)
-            except StopIteration:
-                return
-            self._add_batch(time.perf_counter() - asked, count_examples(batch))
-            yield batch
-            asked = time.perf_counter()
+        """Create the loader's iterator now: it may draw random numbers, so a later call would change the training."""
+        return _MeasuredIterator(self._loader, self._add_batch)
+
+
+class _MeasuredIterator(Iterator[Batch]):
+    def __init__(self, loader: Iterable[Batch], add_batch: Callable[[float, int | None], None]) -> None:
+        asked = time.perf_counter()
+        self._batches, self._add_batch = iter(loader), add_batch
+        self._waited_s = (
+            time.perf_counter() - asked
+        )  # the start of worker processes counts as a wait for the first batch
+
+    def __next__(self) -> Batch:
+        asked = time.perf_counter()
+        batch = next(self._batches)
+        waited_s, self._waited_s = self._waited_s + time.perf_counter() - asked, 0.0
+        self._add_batch(waited_s, count_examples(batch))
+        return batch
 
 
 def count_examples(batch: object) -> int | None:
-    """Return the first dimension of the first tensor in a nested batch; None if there is none."""
+    """Return the first dimension of the first tensor in a nested batch; None if there is none or the batch cannot be read."""
+    try:
+        return _first_dimension(batch)
+    except Exception:  # a batch of the user's own class, or one that contains itself
+        return None
+
+
+def _first_dimension(batch: object) -> int | None:
     if isinstance(batch, torch.Tensor):
         return batch.size(0) if batch.dim() else None
     if isinstance(batch, (tuple, list)):
@@ -44,6 +59,6 @@ def count_examples(batch: object) -> int | None:
     else:
         return None
     for part in parts:
-        if (examples := count_examples(part)) is not None:
+        if (examples := _first_dimension(part)) is not None:
             return examples
     return None

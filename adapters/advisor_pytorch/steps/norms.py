@@ -31,6 +31,11 @@ class Norms:
         """Norms before clipping by value, by optimizer."""
         self.forget()
 
+    def replace(self, k: int) -> None:
+        """Learn that another optimizer has taken the place of optimizer k."""
+        self._scopes = ClipScopes(self._optimizers)
+        self._known.discard(k)
+
     def forget(self) -> None:
         """Begin another row."""
         self._norms: dict[tuple[int, ...], torch.Tensor] = {}

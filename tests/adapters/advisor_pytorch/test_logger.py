@@ -144,7 +144,8 @@ def test_evaluations_that_cannot_be_logged_do_not_stop_a_training(
     assert history(only_run(), "val/error") == {1: 0.5}
     assert [r.message for r in caplog.records] == [
         "advisor: an evaluation could not be logged (TypeError: metrics must be a mapping of names to values, not float); "
-        "training goes on"
+        "training goes on",
+        "advisor: 4 evaluations could not be logged in this run",
     ]
 
 
@@ -312,3 +313,60 @@ def test_bad_optimizers_are_refused_in_one_line(uri: str, tmp_path: Path) -> Non
     with pytest.raises(TypeError, match=r"must be a torch\.optim\.Optimizer, not str"):
         logger(model, [torch.optim.SGD(model.parameters()), "adam"], uri)
     assert not (tmp_path / "spool").exists()
+
+
+def test_a_second_logger_on_a_model_closes_the_first(
+    uri: str, caplog: pytest.LogCaptureFixture, start: Start, train: Train
+) -> None:
+    """A notebook's cell that runs twice."""
+    first = start(uri)
+    train(first, 3)
+    second = logger(first._model, torch.optim.Adam(first._model.parameters()), uri)
+    other = start(uri)  # of another model
+    train(second, 4)
+    assert (first.steps, second.steps, other._closed) == (3, 4, False)
+    assert [message for message in caplog.messages if "another TuningLogger" in message]
+    second.close()
+    other.close()
+    client = MlflowClient(uri)
+    assert len(client.get_metric_history(str(first.run_id), contract.TRAIN_LOSS)) == 3
+    assert client.get_run(str(first.run_id)).info.status == "FINISHED"
+
+
+def test_a_closed_logger_is_not_entered_again(uri: str, start: Start, train: Train) -> None:
+    log = start(uri)
+    with log:
+        with log:
+            train(log, 2)
+        train(log, 2)
+    assert log.steps == 4
+    with pytest.raises(RuntimeError, match="is closed: make a new one"), log:
+        pass
+
+
+def test_losses_of_an_optimizer_that_is_not_known_are_in_the_stored_status(
+    uri: str, only_run: OnlyRun, caplog: pytest.LogCaptureFixture, start: Start, train: Train
+) -> None:
+    with start(uri) as log:
+        train(log, 3)
+        other = torch.optim.Adam([nn.Parameter(torch.zeros(1))])
+        for _ in range(20):
+            other.step()
+            log.step(1.0)
+        log.evaluate({"val/error": 0.5})
+    tags = only_run().data.tags
+    assert tags[contract.TAG_STATUS] == "stopped"
+    assert "20; another optimizer, Adam" in tags[contract.TAG_ERROR]
+    assert tags[contract.TAG_LOST_POINTS] == "20"
+    assert "give TuningLogger all optimizers" in caplog.text
+
+
+def test_losses_that_cannot_be_logged_are_counted(
+    uri: str, only_run: OnlyRun, caplog: pytest.LogCaptureFixture, start: Start, train: Train
+) -> None:
+    with start(uri) as log:
+        train(log, 1)
+        for _ in range(7):
+            log.step("no number")  # type: ignore[arg-type]
+    assert caplog.messages[1:] == ["advisor: 7 losses could not be logged in this run"]
+    assert only_run().data.tags[contract.TAG_LOST_POINTS] == "7"

@@ -246,7 +246,7 @@ def test_no_checkpoint_of_a_training_that_is_gone(
     log.close()
     assert log.latest is not None
     assert log.latest.name == "step-000000004.pt"
-    assert len([m for m in caplog.messages if "not the last one made" in m]) == 1
+    assert len([m for m in caplog.messages if "of step 2: the last one made is 4" in m]) == 1
 
 
 def test_the_rule_sees_what_was_kept(uri: str, start: Start, train: Train) -> None:

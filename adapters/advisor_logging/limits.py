@@ -1,0 +1,42 @@
+"""The values that every store accepts: texts and numbers are adapted to them before they reach the spool."""
+
+from __future__ import annotations
+
+import re
+
+from advisor_logging.table import Table
+
+MAX_NAME = 250
+"""Maximum characters of the name of a run, tag, param or metric."""
+MAX_STEP = 2**53
+"""Maximum step and time in milliseconds: larger integers are not exact in the spool's 64-bit floats."""
+
+_REFUSED = re.compile("[\0\ud800-\udfff]")
+"""NUL, which PostgreSQL refuses, and bytes of an argument or path that are not UTF-8, which Python keeps as surrogates."""
+
+
+def clean_text(value: object) -> str:
+    """Return the text of any object in characters that every store accepts; never raises."""
+    try:
+        text = str(value)
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return _REFUSED.sub("\ufffd", text)
+
+
+def clean_name(value: object) -> str:
+    """Return the text of any object as a name."""
+    return clean_text(value)[:MAX_NAME]
+
+
+def clean_time(time_ms: float) -> int:
+    """Return a time in milliseconds since 1970, also if the clock is before 1970."""
+    return int(min(max(time_ms, 0), MAX_STEP))
+
+
+def clean_table(table: Table) -> Table:
+    """Return the rows with valid steps; invalid times are clamped."""
+    if not all(0 <= time_ms <= MAX_STEP for time_ms in table.times_ms):
+        table = Table(table.steps, [clean_time(time_ms) for time_ms in table.times_ms], table.columns)
+    valid = [i for i, step in enumerate(table.steps) if abs(step) <= MAX_STEP]
+    return table if len(valid) == len(table) else table.only(valid)

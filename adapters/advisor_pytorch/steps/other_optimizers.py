@@ -1,0 +1,79 @@
+"""Notice steps of optimizers that are not captured, such as a new one that trains the same parameters from now on."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+
+class OtherOptimizers:
+    """Calls `follow` with k and an unknown optimizer after its first step on parameters of the captured optimizer k.
+
+    Steps within a step of a captured optimizer, and steps that contain one, are not counted: they belong to wrappers such as SAM.
+    """
+
+    def __init__(
+        self,
+        optimizers: Sequence[torch.optim.Optimizer],
+        follow: Callable[[int, torch.optim.Optimizer], None],
+        guard: Callable[[Callable[..., Any]], Callable[..., Any]],
+    ) -> None:
+        """`optimizers` are the captured ones, also after `follow` has replaced one; `guard` wraps the hooks."""
+        self._optimizers, self._follow = optimizers, follow
+        self.steps = 0
+        """Steps of unknown optimizers since the last step of a captured one."""
+        self.name = ""
+        """Class of the unknown optimizer that stepped last."""
+        self._own_steps = 0
+        self._begun: dict[int, int] = {}
+        self._unrelated: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self.learn()
+        self._handles = [
+            register_optimizer_step_pre_hook(guard(self._before_step)),
+            register_optimizer_step_post_hook(guard(self._after_step)),
+        ]
+
+    def learn(self) -> None:
+        """Read the captured optimizers again, after one was replaced."""
+        self._own = {id(optimizer) for optimizer in self._optimizers}
+        self.is_stepping = False
+        self._own_steps += 1
+        self._unrelated.clear()
+
+    def stop(self) -> None:
+        """Remove the hooks."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if id(optimizer) in self._own:
+            self.is_stepping = True
+            self._own_steps += 1
+        elif not self.is_stepping:
+            self._begun[id(optimizer)] = self._own_steps
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if id(optimizer) in self._own:
+            self.is_stepping = False
+            self.steps = 0
+        elif not self.is_stepping and self._begun.pop(id(optimizer), None) == self._own_steps:
+            self.steps += 1
+            self.name = type(optimizer).__name__
+            if (k := self._shared_with(optimizer)) is not None:
+                self.steps = 0
+                self._follow(k, optimizer)
+
+    def _shared_with(self, optimizer: torch.optim.Optimizer) -> int | None:
+        """Return the index of the first captured optimizer that has a parameter of this one; None if none has."""
+        if optimizer in self._unrelated:
+            return None
+        trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for k, own in enumerate(self._optimizers):
+            if any(id(p) in trained for group in own.param_groups for p in group["params"]):
+                return k
+        self._unrelated.add(optimizer)
+        return None
