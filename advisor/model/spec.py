@@ -13,6 +13,10 @@ from advisor.model.space import Domain, Value
 
 Direction = Literal["minimize", "maximize"]
 Role = Literal["scientific", "nuisance", "fixed", "derived"]
+MAX_TRIALS = 1_000_000
+"""Maximum trials of a study file; a larger number is a typing error and would take hours to draw."""
+MAX_SEEDS = 10_000
+"""Maximum seeds of each trial."""
 Probe = Literal["batch-size", "learning-rate", "early-instability", "warmup", "steps"]
 MAX_NAME = 500
 """Maximum characters of a name; most trackers allow fewer."""
@@ -176,13 +180,13 @@ class StudySpec(BaseModel):
     parameters: Mapping[Name, Parameter] = {}
     forbidden: tuple[Region, ...] = ()
     """Regions without trials, because earlier trials failed there."""
-    trials: Annotated[int, Field(ge=1)] | None = None
+    trials: Annotated[int, Field(ge=1, le=MAX_TRIALS)] | None = None
     sampler: Sampler = Sampler()
     max_train_steps: Annotated[int, Field(ge=1)] | None = None
     evaluate_every: Annotated[int, Field(ge=1)] | None = None
     """Optimizer steps between two evaluations."""
     checkpoints: Checkpoints | None = None
-    seeds: Annotated[int, Field(ge=1)] | None = None
+    seeds: Annotated[int, Field(ge=1, le=MAX_SEEDS)] | None = None
     """Number of seeds for each trial."""
     schedule: Mapping[str, Value] | None = None
     """Learning-rate schedule, for example {kind: cosine, warmup_steps: 500}."""

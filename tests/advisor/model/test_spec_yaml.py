@@ -99,7 +99,15 @@ def test_what_is_written_fits_the_published_schema(spec):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"trials": 0}, {"forbiden": []}, {"parameters": {"a": {"scale": "ln"}}}, {"sampler": {"kind": 1}}]
+    "wrong",
+    [
+        {"trials": 0},
+        {"trials": 10**9},
+        {"seeds": 10**9},
+        {"forbiden": []},
+        {"parameters": {"a": {"scale": "ln"}}},
+        {"sampler": {"kind": 1}},
+    ],
 )
 def test_the_schema_refuses_what_is_wrong(wrong):
     right = {"study": "s", "objective": {"metric": "m", "direction": "minimize"}}
