@@ -56,7 +56,7 @@
       message.textContent = state.error ? `Report from ${state.at}. The latest analysis failed: ${state.error}` : `Report from ${state.at}${news}`;
       message.className = state.error ? "failed" : "";
     } catch {
-      message.textContent = "advisor analyze --watch has stopped. This is its last report.";
+      message.textContent = "advisor watch has stopped. This is its last report.";
       message.className = "failed";
     }
     setTimeout(look, 2000);

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import psutil
 from filelock import BaseFileLock
 
-from advisor.contract.redact import reason, redact
+from advisor.contract.redact import learn, reason, redact
 from advisor_logging import sidecar
 from advisor_logging.limits import clean_text
 from advisor_logging.shipper import Shipper, lock
@@ -200,6 +200,7 @@ def _destination(spool: Spool, uri: str) -> str:
     if "***" not in uri:
         return uri
     configured = os.environ.get("MLFLOW_TRACKING_URI", "")
+    learn(configured)
     if redact(configured) == uri:
         return configured
     raise NotDelivered(f"spools do not store the password of {uri}: give the whole address with --tracking-uri")

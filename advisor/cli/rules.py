@@ -9,7 +9,7 @@ from advisor.engine.registry import load_rules
 
 @click.command()
 def rules() -> None:
-    """List the rules with their chapter and what each looks for."""
+    """List the rules with their goal and what each looks for."""
     loaded = load_rules()
     width = max((len(rule.rule_id()) for rule in loaded), default=0)
     for rule in loaded:

@@ -13,11 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
-_USERINFO = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@]{0,128}:(?!\d{1,5}[/?#])[^\s'\"]{0,2048})@")
+_USERINFO = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@\[]{0,128}:(?!\d{1,5}[/?#])[^\s'\"]{0,2048})@")
 """User and password of an address inside a text. A password may hold a slash or an @; its length is bounded."""
-_NAMED = r"((?:ssl)?password|passwd|pwd|token|secret|api_key|access_key)=[^&;\s'\"]+"
-_ASSIGNED = re.compile(rf"(?i)\b{_NAMED}")
-_QUERY = re.compile(rf"(?i)(?<=[?&;]){_NAMED}")
+_ASSIGNED = re.compile(r"(?P<name>[A-Za-z][\w.-]*)=(?P<value>'[^'\n]*'|\"[^\"\n]*\"|[^&;\s'\"]+)")
 _ENVIRONMENT = re.compile(
     r"(?i)(token|password|passwd|passphrase|secret|credentials?|apikey|[a-z0-9]_(pwd|pass|key|pat))$"
 )
@@ -27,6 +25,8 @@ _MIN_LENGTH = 6
 _MIN_LEARNED = 3
 """The same for the password of an address that the user gave."""
 HIDDEN = "***"
+_DATABASES = {"postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle", "cockroachdb", "redshift", "snowflake"}
+"""Dialects of SQLAlchemy whose addresses have a password; their drivers accept more characters in it than a parser."""
 
 _learned: dict[str, str] = {}
 """Texts to hide, and what stands in their place: addresses that were given, and their passwords in every quoting."""
@@ -43,16 +43,19 @@ def learn(address: str) -> str:
     if scheme is None:
         return address
     password = user.partition(":")[2]
-    secrets = [password, *(value for name, value in _query(address) if is_secret(name) or _ENVIRONMENT.search(name))]
-    for secret in secrets:
-        for form in _forms(secret):
-            if len(form) >= _MIN_LEARNED:
-                _learned[form] = HIDDEN
+    hidden = [value for name, value in _query(address) if _names_secret(name) and len(value) >= _MIN_LENGTH]
+    _learn(password, _MIN_LEARNED)
+    for value in hidden:
+        _learn(value)
     safe = f"{scheme}://{HIDDEN}@{host}" if user else address
-    safe = _QUERY.sub(rf"\1={HIDDEN}", safe)
+    safe = _assigned(safe)
     if safe != address:
         _learned[address] = safe
     return safe
+
+
+def _learn(secret: str, shortest: int = _MIN_LENGTH) -> None:
+    _learned.update({form: HIDDEN for form in _forms(secret) if len(form) >= shortest})
 
 
 def redact(text: str) -> str:
@@ -61,12 +64,17 @@ def redact(text: str) -> str:
     Hidden are the passwords of addresses that were learned, the `user:password@` of other addresses, a `password=...` of their
     queries, and the values of this process's environment variables that are called passwords, tokens or keys.
     """
-    return _ASSIGNED.sub(rf"\1={HIDDEN}", _without_values_and_userinfo(text))
+    return _assigned(_without_values_and_userinfo(text))
 
 
 def redact_value(value: str) -> str:
     """As `redact`, for a whole value such as a parameter or an argument: if it is an address, its secrets are learned first."""
     return redact(learn(value))
+
+
+def _assigned(text: str) -> str:
+    """The text without the values that it assigns to names of secrets, as `password=…` in an address's query."""
+    return _ASSIGNED.sub(lambda m: f"{m['name']}={HIDDEN}" if _names_secret(m["name"]) else m.group(), text)
 
 
 def _without_values_and_userinfo(text: str) -> str:
@@ -117,11 +125,12 @@ def _parts(address: str) -> tuple[str | None, str, str]:
     scheme, found, rest = address.partition("://")
     if not found or not re.fullmatch(r"\s*[\w.+-]+", scheme):
         return None, "", address
-    plain_host = re.match(r"[^:@/?#\s]+(:\d{0,5})?([/?#]|$)", rest)
-    if scheme.strip().lower() in ("http", "https", "ws", "wss") and plain_host:
+    dialect = scheme.strip().lower().partition("+")[0]
+    if dialect in ("sqlite", "file"):
         return scheme, "", rest
-    user, _, host = rest.rpartition("@")
-    return scheme, user, host
+    authority = rest if dialect in _DATABASES else re.split(r"[/?#]", rest, maxsplit=1)[0]
+    user, _, host = authority.rpartition("@")
+    return scheme, user, host + rest[len(authority) :]
 
 
 def _query(address: str) -> list[tuple[str, str]]:
@@ -154,10 +163,15 @@ def reason(error: BaseException) -> str:
 
 
 _SECRET = re.compile(
-    r"(?i)(^|[-_.\s])(passwords?|passwd|passphrase|pwd|secrets?|credentials?|apikey"
+    r"(?i)(^|[-_.\s])((?:ssl)?passwords?|passwd|passphrase|pwd|secrets?|credentials?|apikey"
     r"|(api|access|private|secret|account|auth|ssh|storage|wandb|azure|encryption|signing|client|master)[-_]?keys?"
     r"|(api|access|auth|bearer|hf|hub|wandb|github|session|refresh|id)[-_]?token)$|(^|\.)token$"
 )
+
+
+def _names_secret(name: str) -> bool:
+    """Return whether this is the name of a secret, or of an environment variable that holds one."""
+    return is_secret(name) or (name.isupper() and _ENVIRONMENT.search(name) is not None) or name in ("token", "sig")
 
 
 def is_secret(name: str) -> bool:
@@ -165,7 +179,31 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None
 
 
-_ASSIGNMENT = re.compile(r"""([\w.-]+)(["']?\s*[:=]\s*)(["'])([^"'\n]{4,})\3""")
+_QUOTED = re.compile(
+    r"""([\w.-]+)(["']?\]?\s*(?::\s*[\w.\[\]| ]+?\s*)?[:=]\s*[rbfuRBFU]{0,2})(\"{3}|'{3}|["'])(.+?)\3""", re.DOTALL
+)
+"""A quoted text that code or configuration assigns to a name, a subscript or a key."""
+_UNQUOTED = re.compile(r"(?m)^([+ -]?\s*(?:export\s+)?)([\w.-]+)(\s*[:=]\s*)([^\s#'\"(){}\[\],]+)[ \t]*$")
+"""An unquoted text that a line of configuration assigns to a name."""
+_NO_VALUES = {"None", "True", "False", "null", "true", "false", "str", "bytes", "int", "float", "bool", HIDDEN}
+
+
+def redact_code(text: str) -> str:
+    """As `redact`, for code or configuration: texts that are assigned to passwords, keys and tokens are hidden.
+
+    Code that holds no secret stays as it is: `def f(token=None)`, `password: str` and `key = args.key` have none.
+    """
+
+    def hide_quoted(found: re.Match[str]) -> str:
+        name, between, mark, _ = found.groups()
+        return f"{name}{between}{mark}{HIDDEN}{mark}" if _names_secret(name) else found.group()
+
+    def hide_line(found: re.Match[str]) -> str:
+        start, name, between, value = found.groups()
+        harmless = value in _NO_VALUES or re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value)
+        return f"{start}{name}{between}{HIDDEN}" if _names_secret(name) and not harmless else found.group()
+
+    return _UNQUOTED.sub(hide_line, _QUOTED.sub(hide_quoted, _without_values_and_userinfo(text)))
 
 
 def learn_arguments(arguments: Iterable[str]) -> None:
@@ -175,19 +213,6 @@ def learn_arguments(arguments: Iterable[str]) -> None:
         learn(argument.partition("=")[2])
 
 
-def redact_code(text: str) -> str:
-    """As `redact`, for code or configuration: only quoted texts that are assigned to passwords, keys and tokens are hidden.
-
-    Code that holds no secret stays as it is: `def f(token=None)` has none.
-    """
-
-    def hide(found: re.Match[str]) -> str:
-        name, between, quote, _ = found.groups()
-        return f"{name}{between}{quote}{HIDDEN}{quote}" if is_secret(name) else found.group()
-
-    return _ASSIGNMENT.sub(hide, _QUERY.sub(rf"\1={HIDDEN}", _without_values_and_userinfo(text)))
-
-
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
     """Return a command line in which the values of options and variables called passwords, keys or tokens are hidden."""
     learn_arguments(arguments)
@@ -195,9 +220,11 @@ def redact_arguments(arguments: Sequence[str]) -> list[str]:
     hide_next = False
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        if hide_next and not argument.startswith("-"):
+        if hide_next and not argument.startswith("--"):
+            _learn(argument)
             safe.append(HIDDEN)
-        elif equals and value and is_secret(name.lstrip("-")):
+        elif equals and value and _names_secret(name.lstrip("-")):
+            _learn(value)
             safe.append(f"{name}={HIDDEN}")
         else:
             safe.append(redact(argument))

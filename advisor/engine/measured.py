@@ -1,4 +1,4 @@
-"""Detection and false-alarm rates of rules on labelled studies: `rules/measured.csv`, from `benchmarks/quality/diagnosis.py`."""
+"""Detection and false-alarm rates of rules on labelled studies: `measured.csv`, from `benchmarks/quality/diagnosis.py`."""
 
 from __future__ import annotations
 

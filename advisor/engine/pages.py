@@ -51,7 +51,8 @@ def _row(m: Measured) -> str:
 
 def chapter(rule: Rule) -> str:
     """Return the folder of the rule's file."""
-    return type(rule).__module__.split(".")[-2]
+    *_, folder, _ = ("", *type(rule).__module__.split("."))
+    return folder
 
 
 def source_file(rule: Rule) -> str:

@@ -67,7 +67,12 @@ def _discover(directories: Iterable[Path]) -> Iterator[type[Rule]]:
         for path in sorted(directory.rglob("[!_]*.py")):
             yield from _classes(_load_file(path))
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        loaded = entry.load()
+        try:
+            loaded = entry.load()
+        except Exception as error:
+            raise AdvisorError(
+                f"the rules of {entry.value!r} cannot be loaded: {type(error).__name__}: {error}"
+            ) from error
         yield from _classes(loaded) if isinstance(loaded, ModuleType) else [loaded]
 
 

@@ -139,7 +139,10 @@ class _Worker:
                 if not jobs:
                     more = self._plan.queue.waits()
                     break
-                claimed += self._claim([job for job in jobs if job.key not in self._summary.outcomes])
+                new = [job for job in jobs if job.key not in self._summary.outcomes]
+                claimed += self._claim(new)
+                if not new:  # the queue repeats jobs that have ended here, as after a run was deleted in MLflow
+                    break
             self._store_answered()
         except LaterError:
             self._store_unreachable()
@@ -300,7 +303,8 @@ class _Worker:
             if signals.count > max(handled, 1):
                 handled = signals.count
                 self._stop_trainings()
-            self._collect()
+            with suppress(AdvisorError):  # stopping goes on whatever the first trials came to
+                self._collect()
             time.sleep(_POLL_S)
         self._records.close()
         self._plan.engine.close()

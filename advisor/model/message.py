@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
@@ -188,19 +189,20 @@ def as_sentence(message: Message | str) -> Message:
     return Message((message, sentence(text)[len(text.rstrip()) :]))
 
 
-def _typed(value: Item | float) -> Item:
-    if isinstance(value, bool):
-        raise TypeError("a message has no truth values")
-    if isinstance(value, int):
-        return f"{value:,}"
-    return Number(value) if isinstance(value, float) else value
+def _typed(value: Any) -> Item:
+    if value is None or isinstance(value, bool):
+        raise TypeError("a message has no truth values and no None")
+    if isinstance(value, Integral):
+        return f"{int(value):,}"
+    item: Item = Number(float(value)) if isinstance(value, Real) else value
+    return item
 
 
 def message_of(value: Any) -> Any:
     """Text or a single typed value as a message; anything else as it is."""
     if isinstance(value, str):
         return Message((value,) if value else ())
-    single = (int, float, Name, Code, Number, Objective, Setting, Percent, Probability, Count)
+    single = (Real, Name, Code, Number, Objective, Setting, Percent, Probability, Count)
     return Message((_typed(value),)) if isinstance(value, single) else value
 
 

@@ -70,7 +70,7 @@ def build_report(
         verdicts=tuple(verdicts),
         rules=tuple(rule_info(rule) for rule in rules),
         next_studies=_next_studies(study.spec, specs),
-        deferred=tuple(Deferred.model_validate(d.model_dump()) for d in deferred),
+        deferred=tuple(deferred),
         figures=_figures(study, ranked, verdicts),
         provenance=_provenance(study, command),
         history=history,

@@ -5,7 +5,7 @@
     python benchmarks/quality/diagnosis.py --part dev                          without the third of the cases that is held out
     python benchmarks/quality/diagnosis.py --peers                             the rules beside other tools on the same curves
     python benchmarks/quality/diagnosis.py --sources recordings                only our own recorded studies; takes a minute
-    python benchmarks/quality/diagnosis.py --write                             also write `rules/measured.csv` for the pages
+    python benchmarks/quality/diagnosis.py --write                             also write `measured.csv` for the pages
 
 There are two folders of labelled studies, and each is read if it exists: other people's real studies, which are not part of the
 project (`ADVISOR_BENCHMARK` names the folder), and our own recordings (`recordings/data`, written by `record.py`). The result is a
@@ -321,7 +321,9 @@ def main() -> None:
     parser.add_argument(
         "--peers", action="store_true", help=f"compare with {', '.join(peers.NAMES)} on the questions that they answer"
     )
-    parser.add_argument("--write", action="store_true", help="write rules/measured.csv, which the rules' pages quote")
+    parser.add_argument(
+        "--write", action="store_true", help="write measured.csv beside the rules, which the rules' pages quote"
+    )
     parser.add_argument("--processes", type=int, default=2, help="default: 2")
     options = parser.parse_args()
     for source in SOURCES:

@@ -1,4 +1,4 @@
-"""The differences between two reports on the same study, for `advisor analyze --watch`."""
+"""The differences between two reports on the same study, for `advisor watch`."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from advisor.tracking.store import read_experiment
 
 from advisor import contract
+from advisor.tracking.stores.reading import read_experiment
 from advisor_logging import disk_quota, spool
 from advisor_logging.recorder import Recorder, RunSettings
 from advisor_logging.shipper import Shipper

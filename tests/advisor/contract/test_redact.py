@@ -11,7 +11,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from advisor.contract import redact as module
-from advisor.contract.redact import is_secret, learn, one_line, redact, redact_arguments, redact_value
+from advisor.contract.redact import is_secret, learn, one_line, redact, redact_arguments, redact_code, redact_value
 
 _CHARACTERS = "abcXYZ019'\"@#/?:&=%+ \t\\!$*()[]{};,.~^|<>é"
 SCHEMES = ("postgresql", "postgresql+psycopg2", "mysql+pymysql", "mssql+pyodbc")
@@ -126,6 +126,13 @@ def test_a_secret_of_several_lines_is_hidden_line_by_line(monkeypatch: pytest.Mo
         "http://localhost:5000/#/models/foo@champion",
         "https://host/path?to=me@example.org",
         "sqlite:///mlflow.db",
+        "sqlite:////home/me@corp/mlflow.db",
+        "file:///C:/Users/me@corp/x",
+        "s3://bucket/data@v1",
+        "gs://b/ckpt@1000/x",
+        "hf://org/m@main",
+        "http://[::1]:5000/#/models/foo@champion",
+        "https://host/x?sort_key=name",
         "see me@host",
         "0.001",
     ],
@@ -147,3 +154,46 @@ def test_a_web_address_is_parsed_as_urllib_does() -> None:
 )
 def test_names_of_secrets(name: str, secret: bool) -> None:
     assert is_secret(name) is secret
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'cfg["api_key"] = "planted"',
+        'os.environ["DB_PASSWORD"] = "planted"',
+        'api_key: str = "planted"',
+        'PGPASSWORD = "planted"',
+        'connect(password=f"planted")',
+        'secret = """planted"""',
+        "password: planted9",
+        "+ export PGPASSWORD=planted9",
+    ],
+)
+def test_secrets_of_code_and_configuration_are_hidden(line: str) -> None:
+    assert "planted" not in redact_code(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["def f(token=None):", "    password: str", "key = args.key", "api_key = settings.api_key", "max_tokens = 5"],
+)
+def test_code_without_secrets_stays(line: str) -> None:
+    assert redact_code(line) == line
+
+
+@pytest.mark.parametrize(
+    "text", ["password='planted'", "db_password=planted", "AWS_SECRET_ACCESS_KEY=planted", "https://h/x?sig=planted"]
+)
+def test_assignments_in_messages_are_hidden(text: str) -> None:
+    assert "planted" not in redact(text)
+
+
+def test_what_the_command_line_hides_is_hidden_later_too() -> None:
+    assert redact_arguments(["run", "PGPASSWORD=planted", "--password", "-secret1"]) == [
+        "run",
+        "PGPASSWORD=***",
+        "--password",
+        "***",
+    ]
+    assert redact("refused: planted, -secret1") == "refused: ***, ***"
+    assert learn("https://h/x?access_token=planted-9") == "https://h/x?access_token=***"

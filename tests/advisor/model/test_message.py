@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import BaseModel
 
@@ -76,8 +77,14 @@ def test_a_template_and_its_values_must_fit() -> None:
         say("{a}")
     with pytest.raises(TypeError, match="no field b"):
         say("{a}", a=1, b=2)
-    with pytest.raises(TypeError, match="truth"):
-        say("{a}", a=True)
+    for wrong in (True, None):
+        with pytest.raises(TypeError, match="truth"):
+            say("{a}", a=wrong)  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert str(say("{n} and {x}", n=np.int64(12_000), x=np.float32(0.25))) == "12,000 and 0.25"
+    assert Model(text=np.int64(1_200)).text == "1,200"  # type: ignore[arg-type]
 
 
 def test_a_name_that_looks_like_a_field_stays_a_name() -> None:
