@@ -56,8 +56,8 @@ def jobs(spec: StudySpec, trials: int | None = None, *, first_seed: int = 0) -> 
 def job_seed(spec: StudySpec, key: Key, first_seed: int) -> int:
     """Return the random seed of a job.
 
-    Each trial has a different seed, so that the best trial is not just the one that suits a common seed. If a study has repeats,
-    all trials use the same seeds, so that they differ only in their hyperparameters.
+    Without repeats, each trial has a different seed, so that the best trial is not just the one that suits a common seed. With
+    repeats, all trials use the same seeds, so that they differ only in their hyperparameters.
     """
     number, repeat = key
     return first_seed + (number if (spec.seeds or 1) == 1 else repeat)

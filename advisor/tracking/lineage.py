@@ -138,7 +138,7 @@ def _origin(place: Place, studies: Sequence[Place]) -> str:
     """Return the name of the first round of the study's lineage. The store may not hold that round."""
     line = _ancestry(place, studies)
     parent = line[-1].parent
-    if parent in {p.study for p in line}:  # a circle in study files that somebody edited
+    if parent in {p.study for p in line}:  # a cycle caused by manual edits of study files
         return min(line, key=studies.index).study
     return parent if parent is not None else line[-1].study
 

@@ -43,7 +43,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment as read from its store."""
+    """The runs, points and tags of one experiment as read from its store."""
 
     name: str
     runs: tuple[Run, ...]

@@ -1,6 +1,6 @@
 """Saves exit records on disk until MLflow has them, so that none is lost if the store is unreachable or a launcher is killed.
 
-A launcher holds a file lock while it has records. Killing it frees the lock, and the next launcher delivers the records.
+A launcher holds a file lock while it has records. If it is killed, the lock is freed and the next launcher delivers them.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from urllib.request import url2pathname
 
 
 class UnusableFileError(Exception):
-    """An artifact that cannot be used. The message completes the sentence "It is not used because it ..."."""
+    """Error for an artifact that cannot be used. Its message completes the sentence "It is not used because it ..."."""
 
 
 @contextmanager

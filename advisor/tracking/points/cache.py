@@ -130,7 +130,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def _has_room(folder: Path, size: int) -> bool:
-    """Create the folder if it is missing. Return True if its disk has ample room for `size` more bytes."""
+    """Create the folder if it is missing. Return True if `size` bytes may be cached there: private folder, enough free space."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return size <= MAX_BYTES and _is_private(folder) and 4 * size <= shutil.disk_usage(folder).free

@@ -84,7 +84,7 @@ class SidecarCurves:
 def max_curve_points(runs: int) -> int:
     """Return the maximum points of a curve used at full resolution, for this number of runs with sidecars.
 
-    The limit is `MAX_POINTS`, halved until the study fits. A few more runs rarely change it, so cached curves usually stay valid.
+    The limit is `MAX_POINTS`, halved until all curves fit into `MAX_POINTS_IN_ALL`. A few more runs rarely change the limit.
     """
     limit = MAX_POINTS
     while limit * 10 * runs > MAX_POINTS_IN_ALL and limit > 2 * contract.DENSE_STEPS:

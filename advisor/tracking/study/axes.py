@@ -66,7 +66,7 @@ def _counts_by_one(block: CurveBlock) -> bool:
 
 
 def _first_step(block: CurveBlock) -> int:
-    """Return the number of the first step in this counting: 1 for logged steps 5, 10, 15; 0 for 0, 5, 10 or 4, 9, 14."""
+    """Return the number that a metric gives to the first step: 1 for logged steps 5, 10, 15; 0 for 0, 5, 10 or 4, 9, 14."""
     curve = next((c for i in range(len(block.offsets) - 1) if len(c := block.curve(i)) > 1), None)
     if curve is None or curve.steps[0] == 0:
         return 0
