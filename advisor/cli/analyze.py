@@ -1,4 +1,4 @@
-"""`advisor analyze`."""
+"""The command `advisor analyze`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def analyze(
 
 
 def make_report(experiment: str, options: AnalysisOptions, study_file: Path | None, *, show_progress: bool) -> Report:
-    """Analyze the experiment."""
+    """Analyze the experiment and return its report."""
     command = shell.line(["advisor", "analyze", experiment, *options.words(study_file)])
     with progress_bar(enabled=show_progress) as on_progress:
         return run_analysis(
@@ -78,18 +78,18 @@ def make_report(experiment: str, options: AnalysisOptions, study_file: Path | No
 def write_report(
     report: Report, experiment: str, options: AnalysisOptions, study_file: Path | None, log_to_mlflow: bool
 ) -> str | None:
-    """Write the report's files and return a line with its place in MLflow, if it was logged there."""
+    """Write the report's files. Return a line with the report's address in MLflow if it was logged there."""
     save_report(report, options.out, StudyFile.read(study_file) if study_file is not None else None)
     if not log_to_mlflow:
         return None
     logged = publish(report, experiment, tracking_uri=options.tracking_uri)
-    # A server that is too old for artifact pages opens the page of the run.
+    # A server too old for artifact pages opens the run's page instead.
     where = f"{logged.url}/artifacts/report.html" if logged.url else f"run {logged.run}"
     return f"In MLflow: {where}{'' if logged.changed else ' (was there already)'}"
 
 
 def print_summary(report: Report, out: Path, location: str | None) -> None:
-    """Print the report to the terminal, and its places."""
+    """Print a summary of the report and the paths of its files to the terminal."""
     print_report(report, Console())
     click.echo(f"\nReport: {out / 'report.html'}")
     if location:

@@ -1,4 +1,4 @@
-"""`advisor compare`."""
+"""The command `advisor compare`."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def compare(
 
 @dataclass
 class _Experiments:
-    """Reads each experiment once."""
+    """Reads experiments and caches each, so that each is read only once."""
 
     tracking_uri: str | None
     objective: str | None
@@ -96,7 +96,7 @@ class _Experiments:
         return self.studies[name]
 
     def split(self, text: str) -> tuple[str, str]:
-        """Return the experiment and the part after the colon, which is empty for all of it. Names may contain colons."""
+        """Split an argument into the experiment and the part after the colon, or "" without one. Names may contain colons."""
         if self.names is None:
             self.names = list_experiments(self.tracking_uri)
         if text in self.names:
@@ -113,7 +113,7 @@ def _side(text: str, experiment: str | None, experiments: _Experiments) -> Side:
 
 
 def _trials(study: Study, part: str, experiment: str) -> tuple[Trial, ...]:
-    """Return the trial with this name or id and its repeats, or the trials with these values."""
+    """Return the trial with this name or id and its repeats, or the trials with these hyperparameter values."""
     named = [t for t in study.trials if part in (t.name, t.id)]
     named = named or [t for t in study.trials if len(part) >= 6 and t.id.startswith(part)]
     if len({repeats.key(t) for t in named}) > 1:
@@ -147,7 +147,7 @@ def _has(trial: Trial, name: str, text: str) -> bool:
 
 
 def _gain(text: str, incumbent: Side) -> float:
-    """Return `--complexity` in units of the objective."""
+    """Convert the value of `--complexity` to units of the objective."""
     percent = text.strip().endswith("%")
     try:
         gain = float(text.strip().rstrip("%"))

@@ -1,4 +1,4 @@
-"""`advisor explain`."""
+"""The command `advisor explain`."""
 
 from __future__ import annotations
 

@@ -74,13 +74,13 @@ def export(
         if out.is_file() or not out.exists():
             write({out.resolve(): text})
         else:
-            out.write_text(text, encoding="utf-8")  # a pipe or a terminal
+            out.write_text(text, encoding="utf-8")  # `out` is a pipe or a terminal
     except OSError as error:
         raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
 
 
 def _past(spec: StudySpec, experiment: str, tracking_uri: str | None) -> list[PastTrial]:
-    """Return the ended trials in the order of their start, and print how many were left out as outside the space."""
+    """Return the ended trials by start time. Print the number of trials excluded because they lie outside the search space."""
     study = read_study(experiment, tracking_uri=tracking_uri, spec=spec)
     sign = 1 if spec.objective.direction == "minimize" else -1
     ended = [t for t in study.trials if t.status not in ("running", "no_data")]

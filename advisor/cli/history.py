@@ -1,4 +1,4 @@
-"""`advisor history`."""
+"""The command `advisor history`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `advisor import` and its kinds: each parses its options, calls an importer and prints."""
+"""The command `advisor import` with a subcommand for each source format: parses options, calls an importer, prints results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Direction = Literal["minimize", "maximize"]
 
 
 class _Kinds(click.Group):
-    """Accepts a path in place of the kind."""
+    """Command group that accepts a path in place of a subcommand."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -52,7 +52,7 @@ _PATH = click.argument("path", type=click.Path(path_type=Path))
 
 
 def _options(command: Any) -> Any:
-    """Options of all kinds."""
+    """Add the options that all import subcommands share."""
     for option in (
         click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
         click.option(
@@ -171,7 +171,7 @@ def auto(ctx: click.Context, /, path: str, **options: Any) -> None:
     kind, *others = find_kinds(path)
     if not options["quiet"]:
         click.echo(f"Importing as: advisor import {kind}", err=True)
-    for other in others:  # even if quiet: otherwise the import would look complete
+    for other in others:  # even with --quiet: otherwise the import would seem complete
         click.echo(f"Note: the folder seems to hold runs of another kind, too: advisor import {other} {path}", err=True)
     ctx.invoke(import_.commands[kind], path=path if kind == "optuna" else Path(path), **options)
 

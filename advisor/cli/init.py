@@ -1,4 +1,4 @@
-"""`advisor init`."""
+"""The command `advisor init`."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def init(
 
 
 def _studies(wish: Wish, compared: str | None, find_steps: int | None) -> Sequence[StudySpec]:
-    """Return the first study, or one for each value to compare."""
+    """Return the first study, or one study for each value to compare."""
     spec = initial(wish)
     if find_steps is None:
         return one_each(spec, compared) if compared else (spec,)
@@ -132,7 +132,7 @@ def _studies(wish: Wish, compared: str | None, find_steps: int | None) -> Sequen
 
 
 def _one_line(error: ValidationError) -> str:
-    """Return the first error with the option or hyperparameter it is about."""
+    """Return the first validation error as one line, with the option or hyperparameter that caused it."""
     first = error.errors()[0]
     keys = [str(key) for key in first["loc"]]
     subject = next((f"--{key}: " for key in keys if key in ("metric", "study")), "")
@@ -142,14 +142,14 @@ def _one_line(error: ValidationError) -> str:
 
 
 def _ask(question: str, default: object, kind: Any, flag: str) -> Any:
-    """Return the answer of the user, or raise an error that names the option if there is no terminal."""
+    """Ask the user and return the answer. Without a terminal, raise an error that names the option to use instead."""
     if not sys.stdin.isatty():
         raise AdvisorError(f"{flag} is missing, and there is no terminal to ask on; pass it")
     return click.prompt(question, default=default, type=kind, err=True)
 
 
 def _parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tuple[str, Parameter]:
-    """Return the name and the parameter that an option describes."""
+    """Parse an option's text into the name and the parameter that it describes."""
     name, _, value = (part.strip() for part in text.partition("="))
     bounds = _RANGE.match(value)
     if not name or not value or (bounds and what != "tune"):
@@ -179,7 +179,7 @@ _FORMS = {
 
 
 def _usual_scale(name: str, low: float) -> Literal["linear", "log"]:
-    """Return the default scale: logarithmic for learning rates and for weight decay above 0."""
+    """Return the default scale of a range: logarithmic for learning rates and positive weight decay, otherwise linear."""
     words = set(words_of(name))
     decays = parameter_kinds.is_regulariser(name) and bool(words & {"decay", "wd", "weightdecay", "l2"})
     return "log" if is_learning_rate(name) or (decays and low > 0) else "linear"
@@ -193,7 +193,7 @@ def _number(text: str, whole: str) -> float:
 
 
 def _value(text: str) -> bool | int | float | str:
-    """Parse a value as in a study file."""
+    """Parse a value with the syntax of study files."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
@@ -205,9 +205,9 @@ def _value(text: str) -> bool | int | float | str:
 
 
 def _write(specs: Sequence[StudySpec], compared: str, explicit: Collection[str], out: Path, *, force: bool) -> None:
-    """Write one file for each study, all or none, and print the next command.
+    """Write one file per study (all files or none) and print the next command.
 
-    explicit: hyperparameters set by options, which the command passes to the training even if they are fixed.
+    explicit: hyperparameters set by options. The command passes them to the training even if they are fixed.
     """
     slugs = [] if len(specs) == 1 else _slugs([str(s.parameters[compared].value) for s in specs])
     files = [out.with_name(f"{out.stem}-{slug}{out.suffix or '.yaml'}") for slug in slugs] or [out]
@@ -229,11 +229,11 @@ def _write(specs: Sequence[StudySpec], compared: str, explicit: Collection[str],
 
 
 def _slugs(values: Sequence[str]) -> list[str]:
-    """Return a unique part of a file name for each value: letters, digits and dots; -1 and 1 become 1 and 1_2."""
+    """Return a unique file name part for each value, with only letters, digits and dots. Values -1 and 1 become 1 and 1_2."""
     slugs: list[str] = []
     for value in values:
         slug = re.sub(r"[^A-Za-z0-9.]+", "_", value).strip("_") or "value"
         numbered = (f"{slug}_{number}" for number in range(2, len(values) + 2))
-        taken = {other.lower() for other in slugs}  # some file systems ignore case
+        taken = {other.lower() for other in slugs}  # some file systems are case-insensitive
         slugs.append(slug if slug.lower() not in taken else next(n for n in numbered if n.lower() not in taken))
     return slugs

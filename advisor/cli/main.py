@@ -1,4 +1,4 @@
-"""The command `advisor`: finds its subcommands and turns errors into one line and an exit status."""
+"""The command `advisor`: finds its subcommands and converts errors to one line and an exit status."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SUMMARIES = {
 
 
 class _Commands(click.Group):
-    """Imports the module of a subcommand when it is used, because most of them need slow libraries."""
+    """Command group that imports a subcommand's module only when needed, because most modules need slow libraries."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return sorted(_SUMMARIES)
@@ -68,7 +68,7 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; errors of the user are one line and exit status 2."""
+    """Run the command line. User errors are printed as one line and give exit status 2."""
     learn_arguments(sys.argv[1:] if arguments is None else arguments)
     try:
         cli.main(args=arguments, prog_name="advisor", standalone_mode=False)
@@ -93,12 +93,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """As Python does, but without credentials, which database drivers put into their messages."""
+    """Print the traceback as Python does, but without credentials, which database drivers include in their messages."""
     click.echo(redact("".join(traceback.format_exception(kind, error, trace))), err=True, nl=False)
 
 
 def _usage(error: click.ClickException) -> str:
-    """Return the error with a hint at the help text of its command."""
+    """Return the error message with a hint at the command's help text."""
     context = getattr(error, "ctx", None)
     if context is None:
         return error.format_message()
@@ -107,7 +107,7 @@ def _usage(error: click.ClickException) -> str:
 
 def _fail(message: str) -> None:
     one_line = " ".join("".join(c if c.isprintable() else " " for c in redact(message)).split())
-    if len(one_line) > _MAX_ERROR_CHARS:  # very long names; the end says what to do
+    if len(one_line) > _MAX_ERROR_CHARS:  # shorten very long names but keep the end, which says what to do
         one_line = f"{one_line[: _MAX_ERROR_CHARS * 2 // 3]} … {one_line[-_MAX_ERROR_CHARS // 3 :]}"
     click.echo(f"advisor: {one_line}", err=True)
     sys.exit(2)

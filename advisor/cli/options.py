@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Defines the options that several commands share."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ fail_on_option = click.option(
 
 @dataclass(frozen=True)
 class AnalysisOptions:
-    """What `advisor analyze`, `watch` and `survey` have in common."""
+    """The options that `advisor analyze`, `watch` and `survey` have in common."""
 
     tracking_uri: str | None
     objective: str | None
@@ -66,12 +66,12 @@ class AnalysisOptions:
             raise AdvisorError("--out must name a separate folder, such as advisor-report")
 
     def for_analyze(self) -> dict[str, Any]:
-        """Return the arguments of `advisor.analyze`."""
+        """Return the options as keyword arguments of `advisor.analyze`."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in values.items() if name not in ("out", "quiet")}
 
     def words(self, study: Path | None = None) -> list[str]:
-        """Return the options that change the report, without the tracking URI, which may hold a password."""
+        """Return the options that affect the report as command-line words, without the tracking URI, which may hold a password."""
         options = [
             ("--objective", self.objective),
             ("--direction", self.direction),
@@ -84,7 +84,7 @@ class AnalysisOptions:
 
 
 def collect(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator that adds options to a command, which receives them as one dataclass: the argument `name`."""
+    """Return a decorator that adds options to a command. The command receives them as one dataclass in the argument `name`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -121,9 +121,9 @@ analysis_options = collect(
     ),
     quiet_option,
 )
-"""Adds the options of an analysis to a command, which receives them as `options`."""
+"""Decorator that adds the analysis options to a command, which receives them in the argument `options`."""
 
 
 def reaches(severity: str, level: str) -> bool:
-    """Return whether a finding is at least as severe as `--fail-on` says."""
+    """Return True if a finding's severity is at least the level of `--fail-on`."""
     return SEVERITIES.index(severity) >= SEVERITIES.index(level)

@@ -1,4 +1,4 @@
-"""A progress bar on standard error, shown on terminals only."""
+"""Shows a progress bar on standard error if that is a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.model.progress import Progress
 
 @contextmanager
 def progress_bar(*, enabled: bool) -> Iterator[Progress]:
-    """Yield a callback that updates the bar."""
+    """Show a progress bar during the block and yield the callback that updates it."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Bars(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bars:

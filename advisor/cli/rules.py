@@ -1,4 +1,4 @@
-"""`advisor rules`."""
+"""The command `advisor rules`."""
 
 from __future__ import annotations
 

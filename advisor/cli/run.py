@@ -1,4 +1,4 @@
-"""`advisor run`."""
+"""The command `advisor run`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from advisor.tracking.stores.location import default_for_writing, locate
 
 @dataclass(frozen=True)
 class _Resources:
-    """The options that say where to train."""
+    """The options that select the engine and its resources for training."""
 
     on: str
     gpus_per_trial: int | None
@@ -201,7 +201,7 @@ def _print_commands(
 
 @contextmanager
 def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnUpdate]:
-    """Show a bar with the best value so far on a terminal, and a line for each failed trial anywhere."""
+    """On a terminal, show a progress bar with the best value so far. Print a line for each failed trial in any case."""
     console = Console(stderr=True)
     columns = (
         BarColumn(),
@@ -222,7 +222,7 @@ def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnU
 
 
 def _state(plan: LaunchPlan, summary: Summary, seed: int) -> str:
-    """Return the best value so far, and the number of trials that failed."""
+    """Return a text with the best value so far and the number of trials with each status other than complete."""
     best = summary.best
     parts = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({job_name(best[0], seed)})"] if best else []
     parts += [f"{count} {status}" for status, count in sorted(summary.counts().items()) if status != "complete"]
@@ -235,6 +235,6 @@ def _print_summary(plan: LaunchPlan, summary: Summary, seed: int) -> None:
     if left:
         click.echo(f"{left} are left to other launchers; run the same command again to see that all have ended.")
     words = ["advisor", "analyze", plan.experiment]
-    if redact(plan.location.uri) == plan.location.uri:  # never print a password
+    if redact(plan.location.uri) == plan.location.uri:  # print the URI only if it holds no password
         words += ["--tracking-uri", plan.location.uri]
     click.echo(f"Next: {shell.line(words)}")

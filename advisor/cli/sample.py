@@ -1,4 +1,4 @@
-"""`advisor sample`."""
+"""The command `advisor sample`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sample(study: Path, count: int | None, skip: int, format_: str) -> None:
 
 
 def _write(trials: Iterable[Mapping[str, Value]], names: Sequence[str], format_: str, out: TextIO) -> None:
-    """Write JSON objects (`jsonl`), rows under a header (`csv`), or aligned columns (`table`)."""
+    """Write the trials as JSON lines (`jsonl`), as rows with a header (`csv`), or as aligned columns (`table`)."""
     if format_ == "jsonl":
         for trial in trials:
             out.write(json.dumps(trial, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""`advisor schema`."""
+"""The command `advisor schema`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`advisor sync`."""
+"""The command `advisor sync`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, only_list: bool, qu
 
 
 def _deliver(found: Sequence[Spool], tracking_uri: str | None, *, show: bool) -> list[tuple[Spool, str]]:
-    """Deliver the spools and return the rest, each with the reason."""
+    """Deliver the spools to MLflow. Return those that could not be delivered, each with the reason."""
     left = []
     with progress_bar(enabled=show) as on_progress:
         for spool in found:

@@ -1,4 +1,4 @@
-"""`advisor watch`."""
+"""The command `advisor watch`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from advisor.report.live import LiveReport
 from advisor.report.text.report_diff import report_diff
 
 INTERVAL_S = 10.0
-"""Minimum pause between two analyses. It is never shorter than an analysis takes, so the store is idle half of the time."""
+"""Minimum seconds between two analyses. The pause is at least as long as an analysis, so the store is idle half of the time."""
 
 
 @click.command()
@@ -62,9 +62,9 @@ def follow(
     echo: Callable[[str], object],
     interval_s: float = INTERVAL_S,
 ) -> None:
-    """Serve the report, and a newer one whenever the data change, until the user interrupts.
+    """Serve the report until the user interrupts. Replace it by a newer one whenever the data change.
 
-    echo: receives what changed, line by line. A failed analysis is reported and repeated. Raises AdvisorError if the port is in
+    echo: receives the changes, line by line. A failed analysis is reported and repeated. Raises AdvisorError if the port is in
     use.
     """
     try:
@@ -110,7 +110,7 @@ def _update(
 
 
 def _one_line(error: Exception) -> str:
-    """Return the message without credentials, with the class of errors that were not written for users."""
+    """Return the error message without credentials. If the message was not written for users, include the error's class."""
     text = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
     return " ".join(redact(text).split())
 

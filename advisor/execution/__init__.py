@@ -1,7 +1,7 @@
-"""Runs the trials of a study, each as a training of its own. MLflow records which were begun and how they ended.
+"""Trains the trials of a study, each as a separate process or loop iteration. MLflow records which trials began and how they ended.
 
-worker takes jobs from the queue, claims them in the ledger, and starts them on an engine (this machine, Ray, SLURM).
-api does the same for trainings in a Python loop.
+`worker` takes jobs from the queue, claims them in the ledger, and starts them on an engine (this machine, Ray or SLURM).
+`api` does the same for trainings inside a Python loop.
 """
 
 from advisor.execution.job import Job, jobs

@@ -1,4 +1,4 @@
-"""A study's trials in a Python loop, which shares the work and the record with `advisor run`."""
+"""Trains a study's trials in a Python loop, with the same job claims and the same MLflow record as `advisor run`."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def open_study(
     experiment: str | None = None,
     out: str | Path | None = None,
 ) -> OpenStudy:
-    """Open a study whose trials are trained in this process. study: a study file, or the spec itself.
+    """Open a study to train its trials in this process. study: a study file, or a `StudySpec`.
 
-    tracking_uri, out: as for `advisor run`. experiment: its name (None: the study's). While the store does not answer, results are
-    kept under `out`; the next loop or `advisor run` records them. Raises AdvisorError if the file has a mistake, the store cannot
-    be reached, or the experiment has trials of another space under this study's name.
+    tracking_uri, out: as for `advisor run`. experiment: name of the experiment (None: the study's name). While the store is
+    unreachable, results are saved under `out`; the next loop or `advisor run` records them. Raises AdvisorError if the file is
+    invalid, the store is unreachable, or the experiment has trials of another search space under this study's name.
     """
     spec = study if isinstance(study, StudySpec) else load(Path(study))
     location = locate(tracking_uri) if tracking_uri else default_for_writing()
@@ -68,7 +68,7 @@ def open_study(
 
 
 class OpenStudy:
-    """A study and the record of its trials; made by `open_study`."""
+    """A study and the MLflow record of its trials, created by `open_study`."""
 
     def __init__(
         self,
@@ -83,17 +83,15 @@ class OpenStudy:
         self._current: Trial | None = None
 
     def trials(self, count: int | None = None, *, seed: int | None = None) -> Iterator[Trial]:
-        """Yield the trials that have not ended and that no other launcher trains, each with an MLflow run of its own.
+        """Yield each trial that has not ended and that no other launcher is training. Each gets its own MLflow run.
 
-        count: number of trials in the study (None: as in its file). seed: the first one (None: as for `advisor run`). MLflow and
-        our hook log into the run of the current trial. A trial in which the loop ends or crashes is begun again by the next
-        iteration. Raises AdvisorError if the store does not answer for ten minutes.
+        count: number of trials in the study (None: as in its file). seed: first seed (None: as for `advisor run`). MLflow and our
+        hook log to the run of the current trial. If the loop ends or crashes during a trial, the next iteration restarts that
+        trial. Raises AdvisorError if the store is unreachable for ten minutes.
         """
         check(self.spec, count)
         if self._current is not None:
-            self._current.record(
-                Exit(1, interrupted=True)
-            )  # a loop that an exception ended may not have been closed yet
+            self._current.record(Exit(1, interrupted=True))  # a loop that an exception ended may still be open
         _retry(lambda: self._ledger.take_over(self._records))
         first_seed = default_seed(self.spec) if seed is None else seed
         queue = make_queue(self.spec, count, first_seed=first_seed, read_earlier=lambda: _retry(self._ledger.earlier))
@@ -125,19 +123,19 @@ class OpenStudy:
 
 
 class Trial:
-    """One training: a trial of the study with one seed.
+    """One training run: a trial of the study with one seed.
 
-    `with trial:` records an exception of the training, and the loop continues with the next trial.
+    `with trial:` records an exception of the training and suppresses it, so that the loop continues with the next trial.
     """
 
     def __init__(self, job: Job, run_id: str, spec: StudySpec, ledger: Ledger, records: ExitRecords) -> None:
         self.params: Mapping[str, Value] = job.params
         self.seed, self.number, self.name, self.run_id = job.seed, job.number, job.name, run_id
         self.outcome: Outcome | None = None
-        """Set once the trial is reported."""
+        """Result of the trial; None until it has been reported."""
         self._spec, self._ledger, self._records, self._ended = spec, ledger, records, False
         self._points: dict[int, tuple[float, int]] = {}
-        """Values that are not in MLflow yet, as `ExitRecord.points`."""
+        """Objective values not yet logged to MLflow, in the form of `ExitRecord.points`."""
 
     def __enter__(self) -> Self:
         return self
@@ -146,14 +144,14 @@ class Trial:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if not isinstance(error, Exception) or isinstance(error, UnansweredError):
-            return False  # Ctrl-C ends the loop, and the trial is begun again
+            return False  # Ctrl-C ends the loop, and the next loop restarts the trial
         if not self._ended:
             report_trial(self, error=error)
             warnings.warn(f"{self.name} failed: {_error_text(error)}", RuntimeWarning, stacklevel=2)
         return True
 
     def log(self, points: Mapping[int, float]) -> None:
-        """Log values of the objective by optimizer step, at the latest when the trial ends if the store does not answer."""
+        """Log objective values by optimizer step. If the store is unreachable, log them later, at the trial's end at the latest."""
         now = int(1000 * time.time())
         self._points |= {step: (value, now) for step, value in points.items()}
         with suppress(LaterError):
@@ -161,7 +159,7 @@ class Trial:
             self._points = {}
 
     def record(self, exit: Exit, status: str | None = None, error: str | None = None) -> None:
-        """Record the end of the trial; only the first call counts."""
+        """Record how the trial ended. Only the first call has an effect."""
         if self._ended:
             return
         self._ended = True
@@ -185,13 +183,13 @@ class Trial:
             self._records.forget(self.name)
 
     def curve(self, value: float | Iterable[float] | Mapping[int, float]) -> dict[int, float]:
-        """Return values of the objective by optimizer step. value: as for `report_trial`."""
+        """Return values of the objective by optimizer step. value: as in `report_trial`."""
         if isinstance(value, Mapping):
             return {int(step): float(v) for step, v in value.items()}
         every = self._spec.evaluate_every or 1
         if isinstance(value, Iterable) and getattr(value, "ndim", None) != 0:
             return {every * (i + 1): float(v) for i, v in enumerate(value)}
-        number: Any = value  # may be an array or a tensor without dimensions
+        number: Any = value  # may be a zero-dimensional array or tensor
         return {self._spec.max_train_steps or 0: float(number)}
 
 
@@ -202,12 +200,12 @@ def report_trial(
     status: str | None = None,
     error: BaseException | str | None = None,
 ) -> Outcome | None:
-    """Record the result of a trial and return the record. A trial that was reported before does not change.
+    """Record the result of a trial and return it. If the trial was already reported, nothing changes.
 
-    value: the last value of the objective; or all evaluations, as {optimizer step: value}, or as a list or an array with a value
-    every `evaluate_every` steps; None if the training logged them itself. status: one of `advisor.contract.STATUSES`; None derives
-    it from the values: complete, diverged if the last one is not finite, no_data without any. error: what ended the trial, which
-    makes it infeasible.
+    value: last value of the objective; or all evaluations, as {optimizer step: value} or as a list or array with one value
+    per `evaluate_every` steps; None if the training logged them itself. status: one of `advisor.contract.STATUSES`; None infers
+    it from the values: complete; diverged if the last value is not finite; no_data without values. error: exception or text
+    that explains a failed trial, whose status is then infeasible.
     """
     ended_statuses = [s for s in contract.STATUSES if s != "running"]
     if status is not None and status not in ended_statuses:
@@ -221,7 +219,7 @@ def report_trial(
 
 
 def _error_text(error: BaseException | str) -> str:
-    """Return an error as recorded: class and message, prefixed if memory ran out."""
+    """Return the text to record for an error: class and message, with a prefix if memory ran out."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}".strip(": ")
     line = " ".join(redact(text).split())[:_MAX_ERROR_CHARS]
     return f"out of memory: {line}" if is_out_of_memory(line) else line
@@ -229,7 +227,7 @@ def _error_text(error: BaseException | str) -> str:
 
 @contextmanager
 def _logging_into(uri: str, variables: Mapping[str, str]) -> Iterator[None]:
-    """Let MLflow and our hook in this process log into the run that the variables name."""
+    """Make MLflow and our hook in this process log to the run that the environment variables identify."""
     import mlflow
 
     before = {name: os.environ.get(name) for name in (*variables, "MLFLOW_EXPERIMENT_ID")}
@@ -248,7 +246,7 @@ def _logging_into(uri: str, variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _end_active_run(run_id: str, exit: Exit) -> None:
-    """End the run if the training left it open."""
+    """End the active MLflow run if the training did not end it."""
     import mlflow
 
     active = mlflow.active_run()
@@ -258,7 +256,7 @@ def _end_active_run(run_id: str, exit: Exit) -> None:
 
 @contextmanager
 def _heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
-    """Send heartbeats from a thread."""
+    """Send heartbeats for the run from a background thread during the block."""
     ended = threading.Event()
     ledger.beat_from_thread(run_id)
 
@@ -277,9 +275,9 @@ def _heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
 def _retry(
     call: Callable[[], Result], *, on_failure: Callable[[], None] = lambda: None, patience_s: float | None = None
 ) -> Result:
-    """Return the call's result, repeating it while the store does not answer, for `patience_s` (None: `PATIENCE_S`).
+    """Return the result of `call`. While the store is unreachable, repeat it for up to `patience_s` seconds (None: `PATIENCE_S`).
 
-    on_failure: called after the first failure.
+    on_failure: called once, after the first failed attempt.
     """
     until, pause = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s), 1.0
     while True:

@@ -1,10 +1,10 @@
-"""The command line of a job: the user's command with `{placeholders}` filled in.
+"""Builds the command line of a job from the user's command by replacing its `{placeholders}`.
 
     python train.py --learning-rate {learning_rate} --momentum={momentum}    filled in place
     python train.py --seed {seed}                                            no hyperparameter: appends --learning_rate 0.1 ...
     python train.py --config {json}                                          path of a JSON file with all of them
 
-`{{` and `}}` stand for braces. `BUILT_IN` lists the names besides the hyperparameters.
+`{{` and `}}` produce literal braces. `BUILT_IN` lists the placeholders that are not hyperparameters.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from advisor.model.errors import AdvisorError
 from advisor.model.space import Value
 
 BUILT_IN = ("trial", "seed", "json", "args", "study", "run_id", "max_train_steps", "evaluate_every")
-"""Placeholders besides the hyperparameters, which take precedence over them."""
+"""Placeholders that are not hyperparameters. A hyperparameter with the same name takes precedence."""
 _COLLECTIVE = {"json", "args"}
-"""Placeholders that pass all hyperparameters."""
+"""Placeholders that expand to all hyperparameters at once."""
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w./-]*)\}")
 
 
 def placeholders(words: Iterable[str]) -> set[str]:
-    """Return the names in braces."""
+    """Return the placeholder names (in braces) that occur in the words."""
     return {m.group(1) for word in words for m in _PLACEHOLDER.finditer(word) if m.group(1)}
 
 
 def check(words: Sequence[str], parameters: Iterable[str], available: Iterable[str]) -> None:
-    """Raise AdvisorError for an unknown placeholder. available: names of `BUILT_IN` that have a value."""
+    """Raise AdvisorError for an unknown placeholder. available: the names in `BUILT_IN` that have a value for this job."""
     known = {*parameters, *available}
     for name in sorted(placeholders(words) - known):
         if name in BUILT_IN:
@@ -42,9 +42,9 @@ def check(words: Sequence[str], parameters: Iterable[str], available: Iterable[s
 
 
 def check_all(words: Sequence[str], searched: Mapping[str, str], parameters: Iterable[str]) -> None:
-    """Raise AdvisorError if the command names some hyperparameters but omits one that the study searches.
+    """Raise AdvisorError if the command passes some hyperparameters but omits one of the searched ones.
 
-    searched: maps each searched hyperparameter to the derived one that may replace it, or to itself.
+    searched: maps each searched hyperparameter to a derived one that may be passed instead, or to itself.
     """
     names = placeholders(words)
     if appends(words, parameters) or "{args}" in words or "json" in names:
@@ -59,22 +59,22 @@ def check_all(words: Sequence[str], searched: Mapping[str, str], parameters: Ite
 
 
 def option(name: str) -> str:
-    """Return the words that usually pass a hyperparameter to a training."""
+    """Return the usual command-line option with placeholder for a hyperparameter."""
     return f"--{name.replace('_', '-')} {{{name}}}"
 
 
 def appends(words: Sequence[str], parameters: Iterable[str]) -> bool:
-    """Return whether the hyperparameters are appended, because the command asks for none of them."""
+    """Return True if the hyperparameters must be appended, because the command has no placeholder for any of them."""
     return placeholders(words) <= set(BUILT_IN) - _COLLECTIVE - set(parameters)
 
 
 def fill(
     words: Sequence[str], params: Mapping[str, Value], built_in: Mapping[str, str], *, append: bool = True
 ) -> list[str]:
-    """Return the command of a job. append: append the hyperparameters if the command asks for none.
+    """Return the command line of a job. append: append the hyperparameters if the command has no placeholder for them.
 
-    A word that asks for a hyperparameter whose condition does not hold is left out, with the option before it: all of
-    `--momentum {momentum}`.
+    If a hyperparameter's condition does not hold, the word with its placeholder is omitted, and so is the option before it:
+    both words of `--momentum {momentum}`.
     """
     values = {**built_in, **{name: as_text(value) for name, value in params.items()}}
     if append and appends(words, params):
@@ -91,12 +91,12 @@ def fill(
 
 
 def arguments(params: Mapping[str, Value]) -> list[str]:
-    """Return `--name value` for each hyperparameter."""
+    """Return the words `--name value` for every hyperparameter."""
     return [word for name, value in params.items() for word in (f"--{name}", as_text(value))]
 
 
 def as_text(value: Value) -> str:
-    """Return a value as programs parse it: the shortest text of a number; true and false in lower case."""
+    """Format a value for a command line: a number as its shortest text, a bool as lower-case true or false."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

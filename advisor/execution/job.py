@@ -1,4 +1,4 @@
-"""The jobs of a study: each trial once for every seed."""
+"""The jobs of a study. A job is one training of a trial with one seed."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from advisor.model.spec import StudySpec
 from advisor.planning.sampling.halton import sample
 
 Key: TypeAlias = tuple[int, int]
-"""Number of the trial and of its repeat, which identify a job within its study."""
+"""Identity of a job within its study: trial number and repeat number."""
 SEEDS_PER_ROUND = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One training: a trial of the study with one seed."""
+    """One training run: a trial of the study with one seed."""
 
     number: int
-    """Number of the trial in the sampler's sequence, from 0."""
+    """Number of the trial in the sampler's sequence, starting at 0."""
     repeat: int
-    """0 for the first training of the trial; 1, 2, ... for repeats with other seeds."""
+    """Repeat number: 0 for the first training of the trial; 1, 2, ... for repeats with other seeds."""
     seed: int
     params: Mapping[str, Value]
 
     @property
     def name(self) -> str:
-        """Name of its run."""
+        """Name of the job's MLflow run."""
         return job_name(self.key, self.seed - self.repeat if self.repeat else 0)
 
     @property
     def key(self) -> Key:
-        """Number and repeat."""
+        """The job's key: trial number and repeat number."""
         return (self.number, self.repeat)
 
     def params_json(self) -> str:
@@ -44,7 +44,7 @@ class Job:
 
 
 def jobs(spec: StudySpec, trials: int | None = None, *, first_seed: int = 0) -> tuple[Job, ...]:
-    """Return all jobs of the study. trials: their number (None: as in the study file)."""
+    """Return all jobs of the study. trials: number of trials (None: as in the study file)."""
     drawn = list(sample(spec, trial_count(spec, trials)))
     return tuple(
         Job(number, repeat, job_seed(spec, (number, repeat), first_seed), params)
@@ -54,22 +54,22 @@ def jobs(spec: StudySpec, trials: int | None = None, *, first_seed: int = 0) -> 
 
 
 def job_seed(spec: StudySpec, key: Key, first_seed: int) -> int:
-    """Return the seed of a job.
+    """Return the random seed of a job.
 
-    Each trial has another seed, so the best trial is not the one that suits a common seed. In a study with repeats all trials have
-    the same seeds, so they differ in their hyperparameters only.
+    Without repeats, each trial has a different seed, so that the best trial is not just the one that suits a common seed. With
+    repeats, all trials use the same seeds, so that they differ only in their hyperparameters.
     """
     number, repeat = key
     return first_seed + (number if (spec.seeds or 1) == 1 else repeat)
 
 
 def default_seed(spec: StudySpec) -> int:
-    """Return the first seed of the study's round; other rounds have others, so no trial is an exact repetition."""
+    """Return the default first seed of the study's round. Each round has another one, so that no trial is repeated exactly."""
     return SEEDS_PER_ROUND * (spec.round - 1)
 
 
 def trial_count(spec: StudySpec, trials: int | None) -> int:
-    """Return `trials`, or else the number in the study file. Raises AdvisorError if both are missing."""
+    """Return `trials` if given, or else the number of trials in the study file. Raises AdvisorError if both are missing."""
     count = trials if trials is not None else spec.trials
     if count is None:
         raise AdvisorError(f"study {spec.study!r} does not say how many trials it has; pass --trials")
@@ -77,5 +77,5 @@ def trial_count(spec: StudySpec, trials: int | None) -> int:
 
 
 def job_name(key: Key, first_seed: int = 0) -> str:
-    """Return the name of a job's run, in a study with this first seed."""
+    """Return the name of a job's MLflow run in a study with this first seed."""
     return f"trial-{key[0]}" if key[1] == 0 else f"trial-{key[0]}-seed-{first_seed + key[1]}"

@@ -1,4 +1,4 @@
-"""What a job receives: its command, its environment variables, its folder."""
+"""Builds the command, the environment variables and the output folder of a job."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ OUT = Path("advisor-runs")
 
 
 def check(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None:
-    """Raise AdvisorError for an unknown placeholder of the command, and for a searched hyperparameter that it omits.
+    """Raise AdvisorError if the command has an unknown placeholder or omits a searched hyperparameter.
 
-    append: False if the training reads the hyperparameters from its environment.
+    append: False if the training reads the hyperparameters from its environment variables.
     """
     if any("\0" in text for text in _texts(spec)):
         raise AdvisorError("the study contains a text with a zero byte, which no command line can pass; remove it")
@@ -32,7 +32,7 @@ def check(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None
 
 
 def _texts(spec: StudySpec) -> Iterator[str]:
-    """Yield the texts that may become words of a command."""
+    """Yield all texts of the study that may become words of a command."""
     yield spec.study
     for name, parameter in spec.parameters.items():
         yield name
@@ -40,9 +40,9 @@ def _texts(spec: StudySpec) -> Iterator[str]:
 
 
 def _substitutes(spec: StudySpec) -> dict[str, str]:
-    """Map each searched hyperparameter to the derived one computed from it with the most similar name, or to itself.
+    """Map each searched hyperparameter to the most similarly named hyperparameter derived from it, or else to itself.
 
-    A training that takes `learning_rate` need not take the `effective_learning_rate` that is searched in its place.
+    A training that accepts `learning_rate` need not accept `effective_learning_rate`, even if the study searches the latter.
     """
     substitutes = {name: name for name in spec.searched}
     for derived, parameter in spec.parameters.items():
@@ -56,13 +56,13 @@ def _substitutes(spec: StudySpec) -> dict[str, str]:
 def job_command(
     spec: StudySpec, job: Job, words: Sequence[str], file: Path, run_id: str = "RUN_ID", *, append: bool = True
 ) -> list[str]:
-    """Return the command of a job. file: holds its hyperparameters."""
+    """Return the command line of a job. file: path of the file with its hyperparameters."""
     job_values = {"trial": str(job.number), "seed": str(job.seed), "json": str(file.resolve()), "run_id": run_id}
     return command.fill(words, job.params, {**_study_values(spec), **job_values}, append=append)
 
 
 def job_environment(spec: StudySpec, job: Job, run_id: str, location: Location, experiment: str) -> dict[str, str]:
-    """Return the environment variables of a job, by which MLflow and our hook log into its run."""
+    """Return the environment variables that make MLflow and our hook log to the job's run."""
     return {
         "MLFLOW_TRACKING_URI": from_anywhere(location),
         "MLFLOW_RUN_ID": run_id,
@@ -76,20 +76,20 @@ def job_environment(spec: StudySpec, job: Job, run_id: str, location: Location, 
 
 
 def _study_values(spec: StudySpec) -> dict[str, str]:
-    """Return the placeholders that are the same for all jobs."""
+    """Return the values of the placeholders that are the same for all jobs of the study."""
     values = {"study": spec.study, "max_train_steps": spec.max_train_steps, "evaluate_every": spec.evaluate_every}
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def study_folder(base: Path | None, study: str) -> Path:
-    """Return the output folder of a study in `base` (None: `OUT`), unique also for names that are no folder names."""
+    """Return the study's output folder in `base` (None: `OUT`). It is unique even if the name contains invalid characters."""
     name = re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study"
     suffix = "" if name == study else f"-{hashlib.sha256(study.encode()).hexdigest()[:6]}"
     return (OUT if base is None else base) / f"{name}{suffix}"
 
 
 def make_private(folder: Path) -> None:
-    """Create the folder if needed, and close it to other users: output of trainings may contain passwords."""
+    """Create the folder if necessary and deny other users access, because training output may contain passwords."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(PermissionError):  # of another user, or on a file system without modes
+    with suppress(PermissionError):  # another user's folder, or a file system without permissions
         folder.chmod(0o700)

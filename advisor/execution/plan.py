@@ -1,4 +1,4 @@
-"""What a launch runs, and its summary."""
+"""Defines the plan of a launch and the summary of its outcomes."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from advisor.tracking.stores.location import Location
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """What to run, where and how."""
+    """The command to run, the engine, the output folder and the options of a launch."""
 
     spec: StudySpec
     queue: JobQueue
     words: Sequence[str]
-    """The command, with placeholders."""
+    """Words of the command, including placeholders."""
     location: Location
     experiment: str
     folder: Path
-    """Folder for the output and the hyperparameters of each job."""
+    """Folder for the output and the hyperparameter file of each job."""
     engine: Engine
     timeout_s: float | None = None
     append: bool = True
-    """Append the hyperparameters to a command without placeholders."""
+    """If True, append the hyperparameters to a command without placeholders."""
     keep_going: bool = False
-    """Continue even if the first trials all fail."""
+    """If True, continue even if all first trials fail."""
 
 
 @dataclass
 class Summary:
-    """Outcomes of the study's jobs so far."""
+    """Outcomes of the study's jobs up to now."""
 
     total: int
     outcomes: dict[Key, Outcome] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Summary:
 
     @property
     def best(self) -> tuple[Key, float] | None:
-        """Key and value of the best job so far."""
+        """Key and objective value of the best job so far; None without one."""
         values = [(o.best, key) for key, o in self.outcomes.items() if o.best is not None]
         if not values:
             return None
@@ -54,12 +54,12 @@ class Summary:
         return key, value
 
     def counts(self) -> Mapping[str, int]:
-        """Return the number of jobs by status."""
+        """Return the number of jobs with each status."""
         return Counter(outcome.status for outcome in self.outcomes.values())
 
 
 class OnUpdate(Protocol):
-    """Receives the state, and one line of news, which may be empty."""
+    """Callback that receives the summary and one line of news, which may be empty."""
 
     def __call__(self, summary: Summary, news: str, /) -> None:
-        """Report the state."""
+        """Report the current summary and the latest news."""

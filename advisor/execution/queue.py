@@ -1,4 +1,4 @@
-"""The jobs to begin next: from a fixed list, or one by one from the results so far."""
+"""Selects the jobs to begin next, from a fixed list or adaptively from the results so far."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from advisor.planning.sampling.adaptive import Observation
 from advisor.tracking.study.inference import parse_value
 
 _RETRY_S = 15.0
-"""Pause before asking again for a job whose launcher sends no heartbeat."""
+"""Seconds before retrying a job whose launcher has sent no recent heartbeat."""
 
 ReadEntries = Callable[[], Sequence[Entry]]
 
 
 class JobQueue(Protocol):
-    """The jobs of a study in the order to begin them."""
+    """The jobs of a study, in the order in which to begin them."""
 
     total: int
-    """Number of jobs."""
+    """Total number of jobs in the queue."""
 
     def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:
-        """Return up to `limit` jobs to begin now. read_entries: reads the jobs begun so far."""
+        """Return up to `limit` jobs to begin now. read_entries: function that reads the jobs begun so far."""
 
     def refused(self, job: Job, state: State) -> None:
-        """Note that a job could not be begun because of its state."""
+        """Record that a job could not be begun because of its state."""
 
     def again(self, job: Job) -> None:
-        """Note that a job must be begun again."""
+        """Record that a job must be begun again."""
 
     def waits(self) -> bool:
-        """Return whether there may be a job later, though there is none now."""
+        """Return True if the queue has no job now but may have one later."""
 
 
 def check(spec: StudySpec, trials: int | None) -> None:
-    """Raise AdvisorError if the number of trials is missing, or the package of their sampler."""
+    """Raise AdvisorError if the number of trials is unknown or the Python package of their sampler is not installed."""
     trial_count(spec, trials)
     if spec.sampler.kind == "adaptive":
         adaptive.check()
@@ -52,9 +52,9 @@ def check(spec: StudySpec, trials: int | None) -> None:
 def make_queue(
     spec: StudySpec, trials: int | None, *, first_seed: int, read_earlier: Callable[[], Sequence[Entry]]
 ) -> JobQueue:
-    """Return the queue of a study. trials: their number (None: as in the study file).
+    """Return the job queue of a study. trials: number of trials (None: as in the study file).
 
-    read_earlier: reads the trials of the preceding studies, for samplers that learn. Raises AdvisorError as `check` does.
+    read_earlier: reads the trials of the preceding studies for adaptive samplers. Raises AdvisorError as `check` does.
     """
     if spec.sampler.kind != "adaptive":
         return ListedQueue(jobs(spec, trials, first_seed=first_seed))
@@ -62,7 +62,7 @@ def make_queue(
 
 
 class ListedQueue:
-    """Jobs that are all known beforehand."""
+    """Queue of jobs that are all known in advance."""
 
     def __init__(self, all_jobs: Sequence[Job]) -> None:
         self.total = len(all_jobs)
@@ -70,7 +70,7 @@ class ListedQueue:
         self._silent: deque[tuple[float, Job]] = deque()
 
     def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
-        """Return the next jobs of the list; then those with silent launchers again."""
+        """Return the next jobs of the list, followed by jobs to retry because their launchers were silent."""
         if not self._waiting:
             now = time.monotonic()
             while self._silent and self._silent[0][0] <= now:
@@ -78,21 +78,21 @@ class ListedQueue:
         return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
 
     def refused(self, job: Job, state: State) -> None:
-        """Drop the job, or try again later if its launcher is silent."""
+        """Remove the job from the queue, or retry it later if its launcher is silent."""
         if state == "silent":
             self._silent.append((time.monotonic() + _RETRY_S, job))
 
     def again(self, job: Job) -> None:
-        """Put the job first."""
+        """Put the job at the front of the queue."""
         self._waiting.appendleft(job)
 
     def waits(self) -> bool:
-        """Return whether jobs remain."""
+        """Return True if the queue still has jobs."""
         return bool(self._waiting or self._silent)
 
 
 class AdaptiveQueue:
-    """Jobs derived from results: those of this study, by all launchers, and those of the preceding studies."""
+    """Queue of jobs that an adaptive sampler suggests from the results of this study (all launchers) and preceding studies."""
 
     def __init__(self, spec: StudySpec, trials: int, first_seed: int, earlier: Sequence[Observation]) -> None:
         self._spec, self._trials, self._seed, self._earlier = spec, trials, first_seed, earlier
@@ -101,7 +101,7 @@ class AdaptiveQueue:
         self._retry_at, self._silent, self._again = 0.0, False, False
 
     def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:  # noqa: ARG002
-        """Return the first job that no launcher has; all repeats of a trial come before the next trial."""
+        """Return the first job that is not done and that no launcher holds. All repeats of a trial come before the next trial."""
         if time.monotonic() < self._retry_at:
             return ()
         begun = {entry.key: entry for entry in read_entries()}
@@ -120,14 +120,14 @@ class AdaptiveQueue:
         return (Job(number, repeat, job_seed(self._spec, key, self._seed), params),)
 
     def refused(self, job: Job, state: State) -> None:
-        """Do nothing: the next reading of the entries shows it."""
+        """Do nothing, because the next reading of the entries includes the job's state."""
 
     def again(self, job: Job) -> None:  # noqa: ARG002
-        """Read the entries at once, which show that the job is open."""
+        """Force an immediate reading of the entries, which show that the job is open."""
         self._retry_at, self._again = 0.0, True
 
     def waits(self) -> bool:
-        """Return whether a launcher is silent, or a job to be begun again was not returned yet."""
+        """Return True if a launcher is silent, or if a job that must be begun again has not been returned yet."""
         return self._silent or self._again
 
     def _first_params(self, number: int, begun: Mapping[Key, Entry]) -> dict[str, Value] | None:
@@ -135,7 +135,7 @@ class AdaptiveQueue:
         return None if first is None else parse_params(self._spec, first.params)
 
     def _history(self, begun: Mapping[Key, Entry], number: int) -> Iterable[Observation]:
-        """Yield the study's trials so far, except the one to suggest."""
+        """Yield the study's trials so far as observations for the sampler, except the trial to suggest."""
         for n in range(self._trials):
             entries = [begun[n, r] for r in range(self._repeats) if (n, r) in begun and begun[n, r].state != "open"]
             params = parse_params(self._spec, entries[0].params) if entries and n != number else None
@@ -146,7 +146,7 @@ class AdaptiveQueue:
 
 
 def as_history(spec: StudySpec, entries: Iterable[Entry]) -> list[Observation]:
-    """Return the trials of other studies that lie in the space of this one."""
+    """Return the trials of other studies that lie in this study's search space, as observations for the sampler."""
     parsed = ((parse_params(spec, entry.params), entry.outcome) for entry in entries)
     return [
         Observation(params, _mean_value([outcome]))
@@ -156,13 +156,13 @@ def as_history(spec: StudySpec, entries: Iterable[Entry]) -> list[Observation]:
 
 
 def _mean_value(outcomes: Sequence[Outcome]) -> float | None:
-    """Return the mean over a trial's trainings, or None if one failed: a setting that may fail should not be shipped."""
+    """Return the mean best value of a trial's trainings; None if one failed, because a setting that may fail is unsuitable."""
     values = [o.best for o in outcomes if o.best is not None and o.status in ("complete", "stopped")]
     return fmean(values) if values and len(values) == len(outcomes) else None
 
 
 def parse_params(spec: StudySpec, texts: Mapping[str, str]) -> dict[str, Value] | None:
-    """Return a trial's hyperparameters from MLflow's texts, or None if they lie outside the study's space."""
+    """Parse a trial's hyperparameters from MLflow's texts. Return None if a value lies outside the study's search space."""
     params: dict[str, Value] = {}
     for name, parameter in spec.parameters.items():
         if name not in texts:
@@ -180,7 +180,7 @@ def _applies(parameter: Parameter, params: Mapping[str, Value]) -> bool:
 
 
 def _parse(parameter: Parameter, text: str) -> Value | None:
-    """Return the value of a text, or None if the parameter does not allow it."""
+    """Parse the text of a value. Return None if the parameter does not allow the value."""
     allowed = (parameter.value,) if parameter.role == "fixed" and parameter.value is not None else parameter.options
     parsed = parse_value(text)
     if allowed:

@@ -1,4 +1,4 @@
-"""Requests to stop: Ctrl-C, a scheduler's SIGTERM, a closed terminal."""
+"""Handles stop requests: Ctrl-C, SIGTERM from a scheduler, and a closed terminal."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP
 
 
 class StopSignals:
-    """Counts the requests to stop, so that the program can stop at a safe point; a second request means: at once."""
+    """Counts stop requests, so that the program can stop at a safe point. The second request means an immediate stop."""
 
     def __init__(self) -> None:
         self.count = 0
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count the signals inside, instead of their usual effect. Only in the main thread, where Python handles signals."""
+        """Count stop signals within the block and suppress their usual effect. It works only in the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        # `nohup` and the like start a process with ignored signals, which stay ignored.
+        # Signals that were ignored when the process started (by `nohup`, for example) stay ignored.
         used = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
         before = {number: signal.signal(number, self._count) for number in used}
         try:

@@ -1,4 +1,4 @@
-"""Trains the jobs of a study until all have ended: begins them, watches them, and records how they end."""
+"""Trains the jobs of a study until all have ended: begins each job, watches it and records its end."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from advisor.model.errors import AdvisorError
 _POLL_S = 0.1
 _DELIVERY_POLL_S = 0.2
 MAX_FIRST_FAILURES = 3
-"""Number of first trials after which to give up if all of them fail or log nothing."""
+"""Number of first trials that, if they all fail or log nothing, end the launch."""
 MAX_LOST = 3
-"""Maximum times a job is begun again after its machine was lost; then it is recorded as stopped."""
+"""Maximum number of restarts of a job whose machine was lost. Then the job is recorded as stopped."""
 
 
 def launch(plan: LaunchPlan, ledger: Ledger, on_update: OnUpdate) -> Summary:
-    """Train all jobs that have not ended yet. Can be repeated, also after a `kill -9`.
+    """Train all jobs that have not ended yet. The call can be repeated, even after a `kill -9`.
 
-    Raises KeyboardInterrupt after a clean stop, and AdvisorError if continuing is useless.
+    Raises KeyboardInterrupt after a clean stop, and AdvisorError if further trials would fail too.
     """
     check(plan.spec, plan.words)
     try:
@@ -63,21 +63,21 @@ def launch(plan: LaunchPlan, ledger: Ledger, on_update: OnUpdate) -> Summary:
 
 @dataclass
 class _Begun:
-    """A job that was begun here."""
+    """A job that this launcher has begun."""
 
     job: Job
     run_id: str
     training: Training
     log: Path
     until: float | None
-    """Time limit (seconds since 1970)."""
+    """Time at which the job exceeds its limit, in seconds since 1970; None without a limit."""
     exit: Exit | None = None
     ended_at: float = 0.0
     retry_at: float = 0.0
 
 
 class _Worker:
-    """The running jobs of a launch."""
+    """The state of a launch, including its running jobs."""
 
     def __init__(self, plan: LaunchPlan, ledger: Ledger, summary: Summary, on_update: OnUpdate) -> None:
         self._plan, self._ledger, self._summary, self._on_update = plan, ledger, summary, on_update
@@ -90,7 +90,7 @@ class _Worker:
         self._new_outcomes: list[Outcome] = []
 
     def read_record(self) -> None:
-        """Read what had ended before, after delivering what an earlier launcher could not."""
+        """Deliver the exit records that earlier launchers left, then read the outcomes recorded so far."""
         try:
             self._ledger.take_over(self._records)
         except LaterError as error:
@@ -103,7 +103,7 @@ class _Worker:
         self._on_update(self._summary, text)
 
     def _read_outcomes(self) -> None:
-        """Read the outcomes of all launchers' jobs, including launchers that failed."""
+        """Read the outcomes of the jobs of all launchers, including failed launchers."""
         try:
             self._ledger.take_in_orphans()
             entries = self._ledger.entries()
@@ -114,7 +114,7 @@ class _Worker:
         self._summary.outcomes |= {e.key: e.outcome for e in of_study if e.outcome is not None}
 
     def run(self, signals: StopSignals) -> None:
-        """Work until no job is left, or until a signal."""
+        """Train jobs until none is left or a stop signal arrives."""
         while not signals.count:
             more = self._begin()
             self._collect()
@@ -128,7 +128,7 @@ class _Worker:
     # --- beginning --------------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> bool:
-        """Begin as many jobs as the engine has room for; return whether there may be more."""
+        """Begin as many jobs as the engine can start. Return True if there may be more jobs to begin."""
         if time.monotonic() < self._retry_at:
             return True
         claimed: list[tuple[Job, str]] = []
@@ -150,7 +150,7 @@ class _Worker:
         return more
 
     def _claim(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        """Return the jobs that no other launcher has, each with its run."""
+        """Claim jobs. Return those that no other launcher has, each with its run's id."""
         try:
             if self._records.others:
                 self._ledger.take_over(self._records)
@@ -174,7 +174,7 @@ class _Worker:
             started = self._plan.engine.start(tasks)
         except BaseException:
             for _, run_id in claimed:
-                with suppress(LaterError, RefusedError):  # the claim lapses when this launcher ends
+                with suppress(LaterError, RefusedError):  # the claim expires when this launcher ends
                     self._ledger.release(run_id)
             raise
         until = None if self._plan.timeout_s is None else time.time() + self._plan.timeout_s
@@ -204,29 +204,27 @@ class _Worker:
                 return
 
     def _beat(self, item: _Begun) -> bool:
-        """Send a heartbeat of a job; return whether the store answered."""
+        """Send a job's heartbeat. Return True if the store responded."""
         details = {**item.training.note(), **({} if item.until is None else {"until": item.until})}
         try:
             self._ledger.beat(item.run_id, details)
             self._store_answered()
         except RefusedError:
-            pass  # its run was deleted, which is reported at its end
+            pass  # the run was deleted, which is reported when the job ends
         except LaterError:
             self._store_unreachable()
             return False
         return True
 
     def _collect(self) -> None:
-        """Record the trainings that have ended."""
+        """Record all trainings that have ended since the last call."""
         for item in list(self._begun):
             if item.exit is None:
                 item.exit = item.training.poll()
                 if item.exit is None:
                     continue
                 item.ended_at = time.monotonic()
-                with suppress(
-                    OSError
-                ):  # a full disk: it is recorded all the same, unless this launcher is killed first
+                with suppress(OSError):  # disk full: the end is still recorded unless this launcher is killed first
                     self._records.keep(ExitRecord(item.job.name, item.run_id, item.exit))
             if time.monotonic() >= max(item.retry_at, self._retry_at):
                 self._record(item, item.exit)
@@ -263,7 +261,7 @@ class _Worker:
         self._unanswered_since, self._retry_at = None, 0.0
 
     def _store_unreachable(self) -> None:
-        """Trainings continue, and the store is tried again at growing intervals."""
+        """Record that the store is unreachable. Trainings continue, and calls to the store are retried at growing intervals."""
         now = time.monotonic()
         if self._unanswered_since is None:
             self._unanswered_since = now
@@ -279,7 +277,7 @@ class _Worker:
             )
 
     def _check_first_outcomes(self) -> None:
-        """Give up if the first trials show that the others would fail as well."""
+        """End the launch with an error if the first trials show that all others would fail too."""
         counts = {len(self._new_outcomes), len(self._summary.outcomes)}
         if self._plan.keep_going or counts != {MAX_FIRST_FAILURES}:
             return
@@ -296,7 +294,7 @@ class _Worker:
             )
 
     def stop(self, signals: StopSignals) -> None:
-        """Stop all running jobs; those that had not ended are begun again by the next launch."""
+        """Stop all running jobs. The next launch begins the unfinished ones again."""
         self._stop_trainings()
         handled = signals.count
         while any(item.exit is None for item in self._begun) or (self._begun and self._unanswered_since is None):
@@ -316,7 +314,7 @@ class _Worker:
 
 
 def _describe(item: _Begun, outcome: Outcome) -> str:
-    """Return a line about a job that failed, or nothing."""
+    """Return one line about a failed job, or an empty string if the job did not fail."""
     if outcome.status == "complete":
         return ""
     reason = f": {outcome.error}" if outcome.error else ""

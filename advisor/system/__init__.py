@@ -1,1 +1,1 @@
-"""Files, shell words, packed resources, processes of this machine and of Ray clusters."""
+"""Utilities for atomic files, shell quoting, packaged resources, memory mapping, local processes and Ray clusters."""

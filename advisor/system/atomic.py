@@ -1,4 +1,4 @@
-"""Atomic file writes: a file is replaced completely or not at all, even if the disk is full or the process is killed."""
+"""Writes files atomically: a file is replaced completely or not at all, even if the disk is full or the process is killed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-if sys.platform != "win32":  # without these locks, temporary files of killed processes stay
+if sys.platform != "win32":  # Windows lacks these locks, so temporary files of killed processes remain
     import fcntl
 
 UNFINISHED = ".advisor-unfinished"
-"""Suffix of temporary files."""
+"""File name suffix of temporary files."""
 
 
 def write(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool = True) -> None:
-    """Replace files, in this order, after all of them were written to temporary files next to them.
+    """Replace files in the given order, after the new content of all of them has been written to temporary files next to them.
 
-    Modes of existing files stay; folders must exist. durable: flush to disk, against power loss. sweeps: first remove temporary
-    files of killed processes, which lists the folders. Raises OSError; all files are unchanged if the disk is full.
+    File modes are preserved; folders must exist. durable: flush to disk against power loss. sweeps: first remove temporary
+    files of killed processes, which requires listing the folders. Raises OSError. If the disk is full, no file is changed.
     """
     with ExitStack() as stack:
         for folder in sorted({path.parent for path in texts}):
@@ -49,7 +49,7 @@ def _stage(path: Path, text: str, staged: dict[Path, Path], *, durable: bool) ->
 
 
 def _mode(path: Path) -> int:
-    """Return the mode of an existing file, or the usual one of a new file; mkstemp's is private."""
+    """Return the permissions of an existing file, or the default permissions for a new file: mkstemp creates private files."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(path.stat().st_mode)
     return 0o666 & ~_umask()
@@ -63,7 +63,7 @@ def _umask() -> int:
 
 @contextmanager
 def _locked(folder: Path, *, sweeps: bool) -> Iterator[None]:
-    """Protect this process's temporary files in the folder from the sweeps of other processes."""
+    """Hold a lock that protects this process's temporary files in the folder from other processes' sweeps."""
     if sys.platform == "win32":
         yield
         return
@@ -82,6 +82,6 @@ def _locked(folder: Path, *, sweeps: bool) -> Iterator[None]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove temporary files of killed processes from a folder, if it exists."""
+    """Remove temporary files of killed processes from a folder. The folder need not exist."""
     with suppress(OSError), _locked(folder, sweeps=True):
         pass

@@ -1,4 +1,4 @@
-"""Tasks spread over processes of this machine; a process that crashes fails only the task it was working on."""
+"""Distributes tasks over processes on this machine. A crashing process fails only its current task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 def usable_cpus() -> int:
-    """Return the number of processors this process may use."""
+    """Return the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -29,8 +29,8 @@ def map_in_processes(
 ) -> Iterator[Result]:
     """Yield `work(task)` for each task in order of completion, computed by up to `jobs` processes.
 
-    work: must be picklable, like its tasks and results. failed: makes the result of a task that raised, whose process ended
-    (BrokenProcessPool) or could not be started (OSError). Fewer processes are used if the system refuses to start more.
+    work: must be picklable, like its tasks and results. failed: returns the result for a task that raised an exception, or whose
+    process ended (BrokenProcessPool) or failed to start (OSError). If the system limits processes, fewer than `jobs` are used.
     """
     before = set(multiprocessing.active_children())
     idle: list[ProcessPoolExecutor] = []
@@ -41,7 +41,7 @@ def map_in_processes(
                 yield from _completed(running, idle, failed)
             while True:
                 try:
-                    # One process per pool: a broken pool then says which task broke it, and concerns no other task.
+                    # One process per pool: a broken pool then identifies the failed task and affects no other task.
                     pool = idle.pop() if idle else _new_pool()
                     running[pool.submit(work, task)] = pool, task
                     break
@@ -64,7 +64,7 @@ def _completed(
     idle: list[ProcessPoolExecutor],
     failed: Callable[[Any, BaseException], Result],
 ) -> Iterator[Result]:
-    """Wait for the next results and return their processes to `idle`, unless they are broken."""
+    """Wait for the next tasks to complete, yield their results, and return working processes to `idle`."""
     for future in wait(running, return_when=FIRST_COMPLETED).done:
         pool, task = running.pop(future)
         error = future.exception()
@@ -76,18 +76,18 @@ def _completed(
 
 
 def _new_pool() -> ProcessPoolExecutor:
-    # Spawned, because a fork would inherit the locks of its parent's threads.
+    # Use spawn, because a forked process would inherit locks held by its parent's threads.
     return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=_initialize)
 
 
 def _initialize() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes itself
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes already occupy all processors
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process stops its children itself
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes already use all CPUs
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
 def _exit_with_parent() -> None:
-    """A parent that is killed cannot end its processes."""
+    """End this process when its parent ends, because a killed parent cannot stop its children."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait_for_exit([parent.sentinel])

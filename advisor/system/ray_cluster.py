@@ -1,4 +1,4 @@
-"""Connections to Ray clusters. Only Ray core is needed."""
+"""Connects to Ray clusters. It needs only Ray Core."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _CONNECT_TIMEOUT_S = 10.0
 
 
 class Cluster:
-    """A connection to a Ray cluster. `leave` closes it, unless the process was connected before."""
+    """A connection to a Ray cluster. `leave` closes it, unless the process was already connected before."""
 
     def __init__(self, address: str | None) -> None:
-        """address: of the cluster's head, "auto", or None for RAY_ADDRESS or else a new cluster on this machine.
+        """address: address of the cluster's head node; or "auto"; or None for RAY_ADDRESS, or else a new cluster on this machine.
 
-        Raises AdvisorError if Ray is not installed or no cluster answers.
+        Raises AdvisorError if Ray is not installed or no cluster responds.
         """
         self.ray = _import_ray()
         self._connected_here = not self.ray.is_initialized()
@@ -32,20 +32,20 @@ class Cluster:
                 raise AdvisorError(f"no Ray cluster answers at {where}: {str(error).splitlines()[0]}") from None
 
     def leave(self) -> None:
-        """Close the connection, which cancels everything submitted through it."""
+        """Close the connection. Ray then cancels all tasks and actors submitted through it."""
         if self._connected_here:
             self.ray.shutdown()
 
 
 def _check_listening(address: str) -> None:
-    """Raise OSError if nothing listens at `host:port` or `ray://host:port`. Ray itself would retry for ten minutes."""
+    """Raise OSError if no process listens at `host:port` or `ray://host:port`. Without this check, Ray retries for ten minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_S).close()
 
 
 def _import_ray() -> Any:
-    # We report crashed workers in one line; Ray would print half a page.
+    # We report crashed workers in one line, while Ray prints half a page.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         import ray

@@ -1,4 +1,4 @@
-"""Tasks spread over the nodes of a Ray cluster, which need this package and share no disk with this machine."""
+"""Distributes tasks over the nodes of a Ray cluster. The nodes need this package but share no disk with this machine."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _MIN_SUBMITTED = 64
-"""Minimum number of tasks submitted at a time, so that a cluster that scales by demand grows."""
+"""Minimum number of tasks that are submitted at a time, so that an autoscaling cluster grows."""
 _MAX_NODES = 3
-"""Maximum number of nodes that may fail during a task before it counts as failed; spot machines are often taken away."""
+"""Number of node failures during a task after which the task counts as failed; spot machines fail often."""
 
 
 def map_on_ray(
@@ -29,10 +29,10 @@ def map_on_ray(
 ) -> Iterator[Result]:
     """Yield `work(task)` for each task in order of completion.
 
-    work: must be picklable, like its tasks and results; an AdvisorError that it raises ends the whole iteration. jobs: maximum
-    number of tasks at a time (None: the number of processors in the cluster). address: as for `Cluster`. failed: makes the result
-    of a task whose process or node failed, from the reason. Raises AdvisorError if Ray is not installed, no cluster answers, or
-    its nodes cannot run the work.
+    work: must be picklable, like its tasks and results; if it raises AdvisorError, the whole iteration ends. jobs: maximum
+    parallel tasks (None: the number of CPUs in the cluster). address: as for `Cluster`. failed: returns the result for a task
+    whose process or node failed, given the reason. Raises AdvisorError if Ray is not installed, no cluster responds, or
+    the nodes cannot run `work`.
     """
     cluster = Cluster(address)
     try:
@@ -43,18 +43,18 @@ def map_on_ray(
 
 
 class _Tasks:
-    """Waiting and submitted tasks."""
+    """Tasks that are waiting for submission or running on Ray."""
 
     def __init__(self, ray: Any, work: Callable[[Any], Any], tasks: Iterable[Any], failed: Callable[[Any, str], Any]):
         self._ray, self._failed = ray, failed
-        # Ray's own retries would repeat tasks that ran out of memory for ever. Spread over nodes, as all tasks read and write.
+        # Ray's own retries would repeat out-of-memory tasks forever. SPREAD distributes the tasks' disk and network load.
         self._remote = ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")(_call)
         self._work = ray.put(work)
         self._waiting = deque((task, _MAX_NODES) for task in tasks)
         self._submitted: dict[Any, tuple[Any, int]] = {}
 
     def results(self, max_submitted: int) -> Iterator[Any]:
-        """Yield results in order of completion."""
+        """Yield the results of all tasks in order of completion."""
         try:
             while self._waiting or self._submitted:
                 while self._waiting and len(self._submitted) < max_submitted:
@@ -63,11 +63,11 @@ class _Tasks:
                 (done, *_), _ = self._ray.wait(list(self._submitted), num_returns=1)
                 yield from self._result(done)
         finally:
-            for reference in self._submitted:  # the cluster may outlive this process
+            for reference in self._submitted:  # cancel tasks, because the cluster may outlive this process
                 self._ray.cancel(reference, force=True)
 
     def _result(self, done: Any) -> Iterator[Any]:
-        """Yield the result of a task, or nothing if its node failed and another one will be asked."""
+        """Yield a task's result. If its node failed and another node will run it, yield nothing."""
         errors = self._ray.exceptions
         task, nodes = self._submitted.pop(done)
         try:
@@ -94,7 +94,7 @@ def _call(work: Callable[[Task], Result], task: Task) -> Result:
 
 
 def _unable(error: Any) -> AdvisorError:
-    """Return the error to show if nodes cannot even start the work."""
+    """Return the AdvisorError for nodes that cannot start the work."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, AdvisorError):
         return AdvisorError(str(cause))

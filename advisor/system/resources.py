@@ -1,4 +1,4 @@
-"""Locates the templates: in the installed package, or next to it in a checkout."""
+"""Locates resource folders such as the templates, in the installed package or in the source checkout."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def directory(name: str) -> Path:
-    """Return the folder `advisor/_NAME` of the wheel, or NAME of the checkout."""
+    """Return the folder `advisor/_NAME` of the installed wheel, or NAME of the source checkout."""
     packed = _PACKAGE / f"_{name}"
     return packed if packed.is_dir() else _PACKAGE.parent / name

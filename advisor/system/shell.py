@@ -1,4 +1,4 @@
-"""Command lines to show and copy: quoted for a POSIX shell, with no characters that act on the terminal."""
+"""Formats command lines for display and copying: quoted for a POSIX shell, without terminal control characters."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 
 def line(words: Iterable[str]) -> str:
-    """Return the words as one line for a POSIX shell."""
+    """Return the words as one quoted command line for a POSIX shell."""
     return " ".join(map(quote, words))
 
 
 def quote(word: str) -> str:
-    """Return the word, quoted if needed; unprintable characters in the `$'...'` form of bash, zsh and ksh."""
+    """Return the word, quoted if necessary. Unprintable characters use the `$'...'` syntax of bash, zsh and ksh."""
     return shlex.quote(word) if word.isprintable() else "$'" + "".join(map(_escape, word)) + "'"
 
 

@@ -1,7 +1,7 @@
-"""Moves large columns of numbers from memory to temporary files that are mapped into memory.
+"""Moves large numeric columns from memory to temporary memory-mapped files.
 
-The files have no names: each vanishes with the last array that uses it, however the process ends. The system keeps their pages in
-memory only while there is room.
+The files have no names, so each is freed with the last array that uses it, even if the process is killed. The operating
+system keeps their pages in memory only while there is free memory.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from numpy.typing import NDArray
 from advisor.model.errors import AdvisorError
 
 Columns = tuple[NDArray[Any], ...]
-"""Arrays of one shape (n,)."""
+"""Arrays of the same shape (n,), one per column."""
 MAX_POINTS_IN_MEMORY = 10_000_000
-"""Maximum points of a study that stay in memory, 32 bytes each."""
+"""Maximum number of points of a study that stay in memory; each takes 32 bytes."""
 _MIN_POINTS = 20_000
-"""Minimum points of a metric that are worth a file."""
+"""Minimum number of points of a metric for moving it to a file."""
 
 
 def offload(columns: Columns, *, fits: bool) -> Columns:
-    """Return the columns from a file (read-only), or as they are if the whole study `fits` into memory or they are short.
+    """Move columns to a file and return them read-only. If `fits` is True or the columns are short, return them unchanged.
 
-    Raises AdvisorError if the file cannot be written.
+    fits: True if the whole study fits into memory. Raises AdvisorError if the file cannot be written.
     """
     return columns if fits or len(columns[0]) < _MIN_POINTS else offload_all([columns])[0]
 
 
 def offload_all(tables: Sequence[Columns]) -> list[Columns]:
-    """Return tables of equal column types, read-only, from one file. Raises AdvisorError if it cannot be written."""
-    if os.name != "posix":  # Windows does not let go of the name of an open file
+    """Move tables with equal column types to one file and return them read-only. Raises AdvisorError if writing fails."""
+    if os.name != "posix":  # Windows cannot remove the name of an open file
         return list(tables)
     folder = _folder()
     try:
@@ -57,7 +57,7 @@ def _through_file(tables: Sequence[Columns], folder: Path) -> list[Columns]:
             for batch in batches:
                 writer.write_batch(batch)
         file.flush()
-        # Arrow's mapping outlives both files, so that columns need no file descriptors.
+        # Arrow's memory map stays valid after both files are closed, so columns use no file descriptors.
         with pa.memory_map(f"/dev/fd/{file.fileno()}") as mapped:
             reader = pa.ipc.open_file(mapped)
             mapped_batches = [reader.get_batch(i) for i in range(len(tables))]
@@ -65,11 +65,11 @@ def _through_file(tables: Sequence[Columns], folder: Path) -> list[Columns]:
 
 
 def _folder() -> Path:
-    """Return a folder that is on a disk: /tmp is in memory on many systems."""
+    """Return a folder for temporary files that is on disk, because /tmp is in memory on many systems."""
     large = Path("/var/tmp")  # noqa: S108 - the files there have no names
     return Path(tempfile.gettempdir()) if "TMPDIR" in os.environ or not os.access(large, os.W_OK) else large
 
 
 def fits_in_memory(counts: Sequence[int]) -> bool:
-    """Whether a study with so many points in each metric stays in memory."""
+    """Return True if a study stays in memory. counts: number of points of each metric."""
     return int(np.sum(counts, dtype=np.int64)) <= MAX_POINTS_IN_MEMORY

@@ -1,4 +1,4 @@
-"""MLflow in, a `Study` out: the only part of `advisor` that reads a tracking store."""
+"""Reads an MLflow experiment and returns a `Study`. No other part of `advisor` reads a tracking store."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from advisor.tracking.study_tags import latest_spec
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """A study and the earlier rounds that it follows from."""
+    """A study and the earlier rounds (studies) that it was derived from."""
 
     own: Study
     earlier: tuple[Study, ...]
-    """The first round first."""
+    """The earlier rounds, oldest first."""
     notes: tuple[str, ...] = ()
-    """Why rounds could not be read, one sentence each."""
+    """One sentence for each earlier round that could not be read, with the reason."""
 
 
 def read_study(
@@ -34,7 +34,7 @@ def read_study(
     filter: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Study:
-    """Read the study of an MLflow experiment (name or id); see `advisor.analyze` for the arguments. Reading changes nothing."""
+    """Read the study of an MLflow experiment (name or id) without changing it; see `advisor.analyze` for the arguments."""
     reader = Reader(tracking_uri, filter, on_progress)
     return _read(reader, experiment, spec, objective, direction)
 
@@ -49,14 +49,14 @@ def read_rounds(
     filter: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Rounds:
-    """As `read_study`, with the studies of the same store that this one follows from, according to its study file."""
+    """Read a study as `read_study` does, and the earlier rounds in the same store that its study file refers to."""
     reader = Reader(tracking_uri, filter, on_progress)
     own = _read(reader, experiment, spec, objective, direction)
     return Rounds(own, *reader.ancestors(own))
 
 
 def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
-    """Return the address of MLflow's UI to which a run's id is appended for its page; None if the store is not a server."""
+    """Return the URL of a run's page in MLflow's UI without its last part, the run's id; None if the store is not a server."""
     return links.runs_url(experiment, tracking_uri=tracking_uri)
 
 
@@ -65,8 +65,8 @@ def _read(
 ) -> Study:
     everything = reader.experiment(experiment)
     declared = spec or latest_spec(everything.tags)
-    # A file written for somebody else's runs may name the study differently; one that follows from a study must not count that
-    # study's trials.
+    # A study file from another source may name the study differently. If the study has a parent, the parent's trials must not
+    # be counted, so its runs must carry its name.
     strict = spec is None or spec.parent is not None
     part = everything if declared is None else runs_of_study(everything, declared.study, strict=strict)
     return assemble(part, spec=spec, objective=objective, direction=direction)

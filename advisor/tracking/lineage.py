@@ -1,8 +1,8 @@
-"""Finds the studies of a store and their rounds: which experiment holds which study, and which study follows from which.
+"""Finds the studies of a store, the experiment that holds each study, and the earlier round that each study was derived from.
 
-A study's file, stored with its experiment, names the study that it follows from. An experiment without a file is a study of the
-same name. If several studies share an experiment, each run's tag names its study; a run without one belongs to the study named
-like the experiment.
+The study file in an experiment's tags names the preceding study. An experiment without a study file is a study of the same
+name. If several studies share an experiment, a tag of each run names its study; a run without that tag belongs to the study
+that has the experiment's name.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Place:
 
     study: str
     experiment: str
-    """The experiment's name."""
+    """Name of the MLflow experiment."""
     spec: StudySpec | None
-    """The study file; None without one."""
+    """The study file; None if the experiment has none."""
 
     @property
     def parent(self) -> str | None:
-        """The study that it follows from."""
+        """Name of the preceding study (the earlier round)."""
         return self.spec.parent if self.spec is not None else None
 
 
@@ -56,7 +56,7 @@ def places(tracking_uri: str | None = None) -> tuple[Place, ...]:
 
 @dataclass
 class Reader:
-    """Reads studies of one store, each experiment once."""
+    """Reads the studies of one store and reads each experiment only once."""
 
     tracking_uri: str | None
     filter: str | None = None
@@ -66,7 +66,7 @@ class Reader:
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """The studies of the store."""
+        """All studies of the store, with their experiments."""
         if self._places is None:
             self._places = places(self.tracking_uri)
         return self._places
@@ -81,7 +81,7 @@ class Reader:
         return self._experiments[name_or_id]
 
     def study(self, place: Place, objective: Objective) -> Study:
-        """Return a study's own trials, judged by an objective. Raises AdvisorError if it was another one, or no trial has it."""
+        """Return a study with only its own trials. Raises AdvisorError if it has another objective, or no trial logged this one."""
         everything = self.experiment(place.experiment)
         if place.spec is not None and place.spec.objective != objective:
             other = place.spec.objective
@@ -92,13 +92,13 @@ class Reader:
         except AdvisorError:
             if place.spec is None:
                 raise
-        # The file does not fit its trials: infer the space from the trials.
+        # The study file does not fit the trials: infer the space from the trials.
         study = assemble(replace(part, tags={}), objective=objective.metric, direction=objective.direction)
         identity = {"study": place.spec.study, "round": place.spec.round, "parent": place.spec.parent}
         return replace(study, spec=study.spec.model_copy(update=identity))
 
     def ancestors(self, study: Study) -> tuple[tuple[Study, ...], tuple[str, ...]]:
-        """Return the studies that this one follows from, the first round first, and why others could not be read."""
+        """Return the earlier rounds of a study, oldest first, and one message for each round that could not be read."""
         studies: list[Study] = []
         notes: list[str] = []
         seen, parent = {study.name}, study.spec.parent
@@ -117,7 +117,7 @@ class Reader:
 
 
 def lineages(places: Sequence[Place]) -> list[list[Place]]:
-    """Return the studies in groups that follow from each other, each from its first study on, in the order of experiments."""
+    """Group the studies into lineages. Each lineage starts with its first round; lineages keep the order of the experiments."""
     studies = [p for p in places if find(places, p.study) is p]
     groups: dict[str, list[Place]] = {}
     for place in studies:
@@ -126,7 +126,7 @@ def lineages(places: Sequence[Place]) -> list[list[Place]]:
 
 
 def _ancestry(place: Place, studies: Sequence[Place]) -> list[Place]:
-    """Return the study and its ancestors, the latest first."""
+    """Return the study and its earlier rounds, latest first."""
     by_name = {p.study: p for p in studies}
     line = [place]
     while (parent := by_name.get(line[-1].parent or "")) is not None and parent not in line:
@@ -135,24 +135,24 @@ def _ancestry(place: Place, studies: Sequence[Place]) -> list[Place]:
 
 
 def _origin(place: Place, studies: Sequence[Place]) -> str:
-    """Return the name of its first ancestor, which may be a study that the store does not hold."""
+    """Return the name of the first round of the study's lineage. The store may not hold that round."""
     line = _ancestry(place, studies)
     parent = line[-1].parent
-    if parent in {p.study for p in line}:  # a circle in study files that somebody edited
+    if parent in {p.study for p in line}:  # a cycle caused by manual edits of study files
         return min(line, key=studies.index).study
     return parent if parent is not None else line[-1].study
 
 
 def find(places: Sequence[Place], study: str) -> Place | None:
-    """Return the study of that name; if there are several, the last one with a study file, else the last one."""
+    """Return the study with this name. If several have it, return the last one with a study file, or else the last one."""
     matches = [p for p in places if p.study == study]
     return max(reversed(matches), key=lambda p: p.spec is not None) if matches else None
 
 
 def runs_of_study(experiment: Experiment, study: str, *, strict: bool = True) -> Experiment:
-    """Return the runs of one study of an experiment, with a warning of the number of others; all runs if no tag names a study.
+    """Return the runs of one study and a warning with the number of other runs; return all runs if no tag names a study.
 
-    strict: raises AdvisorError if tags name studies, but none this one; otherwise all runs are returned then.
+    strict: raise AdvisorError if tags name studies, but none names this one. Otherwise all runs are returned in that case.
     """
     names = [run.tags.get(contract.TAG_STUDY, experiment.name) for run in experiment.runs]
     if set(names) == {study} or not any(contract.TAG_STUDY in run.tags for run in experiment.runs):

@@ -1,4 +1,4 @@
-"""The pages of a tracking server's UI."""
+"""URLs of runs in the web UI of a tracking server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from advisor.tracking.stores.store import open_store
 
 
 def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
-    """Return the address to which a run's id is appended for its page, without user and password.
+    """Return the URL of a run's page without its last part, the run's id, and without user and password.
 
     None if the store is not a server. Raises AdvisorError as `read_experiment` does.
     """
@@ -21,7 +21,7 @@ def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
 
 
 def runs_url_of_id(location: Location, experiment_id: str) -> str | None:
-    """As `runs_url`, for an experiment whose id is known."""
+    """Return the same URL as `runs_url`, for an experiment whose id is known."""
     if location.kind != "server":
         return None
     parts = urlsplit(location.uri)

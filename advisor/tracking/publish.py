@@ -1,4 +1,4 @@
-"""Logs files and tags about an experiment to one run of it, which is not a trial."""
+"""Logs files and tags about an experiment to its report run, which does not count as a trial."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from advisor.tracking.stores.store import open_store
 
 RUN_NAME = "advisor"
 MAX_TAG = 5000
-"""Maximum characters of a tag in every store."""
+"""Maximum characters of a tag's value that every MLflow store accepts."""
 _TAGS_A_REQUEST = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The run with the files."""
+    """The report run to which files and tags were logged."""
 
     run: str
-    """Id of the run."""
+    """Id of the report run."""
     url: str | None
-    """Its page; None if the store is not a server."""
+    """URL of the run's page; None if the store is not a server."""
     changed: bool
-    """False if the run held the same files and tags already."""
+    """False if the run already held the same files and tags."""
 
 
 def publish(
     experiment: str, *, files: Mapping[str, str], tags: Mapping[str, str], tracking_uri: str | None = None
 ) -> Published:
-    """Log `files` (artifact path: text) and `tags` to the experiment's report run, which is created if necessary.
+    """Log `files` (artifact path: text) and `tags` to the experiment's report run. Create that run if necessary.
 
-    They replace what the last call logged. Raises AdvisorError, in one line that says what to do.
+    They replace the files and tags of the previous call. Raises AdvisorError with a one-line instruction.
     """
     location = locate(tracking_uri)
     chosen = choose(experiment, open_store(location).experiments(), location)
@@ -52,7 +52,7 @@ def publish(
         id = str(run.info.run_id)
         if changed:
             _log(client, run, files, {k: v[:MAX_TAG] for k, v in tags.items()}, location)
-            # The digest comes last, so that an interrupted call is repeated.
+            # The digest is written last, so that an interrupted call is repeated.
             client.set_tag(id, contract.TAG_REPORT, digest)
             client.set_terminated(id, "FINISHED")
     page = runs_url_of_id(location, chosen.id)
@@ -60,7 +60,7 @@ def publish(
 
 
 def _report_run(client: Any, experiment_id: str) -> Any:
-    """Return the oldest run that holds reports; None if there is none."""
+    """Return the oldest report run of the experiment; None if it has none."""
     filter = f"tags.`{contract.TAG_REPORT}` != ''"
     runs = client.search_runs([experiment_id], filter, max_results=1, order_by=["attributes.start_time ASC"])
     return runs[0] if runs else None
@@ -82,7 +82,7 @@ def _log(client: Any, run: Any, files: Mapping[str, str], tags: Mapping[str, str
 
 
 def _remove_stale(client: Any, run: Any, files: Mapping[str, str], location: Location) -> None:
-    """Delete next studies of an earlier report, unless the store cannot delete artifacts."""
+    """Delete study files (next/*.yaml) that only an earlier report wrote, if the store can delete artifacts."""
     from mlflow.exceptions import MlflowException
 
     folders = {path.rpartition("/")[0] for path in files if "/" in path} | {"next"}

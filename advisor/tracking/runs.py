@@ -1,4 +1,4 @@
-"""An experiment as its store holds it: points in any order, duplicates included, numbers as text."""
+"""The raw data of an experiment: unsorted points, possibly with duplicates; numbers in parameters and tags are text."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ class Run:
     params: Mapping[str, str]
     tags: Mapping[str, str]
     started: float | None = None
-    """Seconds since the epoch."""
+    """Start time in seconds since the epoch; None if unknown."""
     ended: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """All points of one metric, as logged; arrays of one shape (n,)."""
+    """All points of one metric as logged, in arrays of the same shape (n,)."""
 
     runs: NDArray[np.int64]
-    """Index of the point's run in `Experiment.runs`."""
+    """Index in `Experiment.runs` of each point's run."""
     steps: NDArray[np.int64]
     values: FloatArray
     times: FloatArray
-    """Seconds since the epoch; NaN if unknown."""
+    """Time of each point in seconds since the epoch; NaN if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment as read from its store."""
+    """The runs, points and tags of one experiment as read from its store."""
 
     name: str
     runs: tuple[Run, ...]
     points: Mapping[str, Points]
     tags: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    """Problems that did not prevent the reading, one sentence each."""
+    """Problems found while reading that did not stop it, one sentence each."""
 
     @property
     def fits_in_memory(self) -> bool:
-        """Whether its points, and the curves made of them, stay in memory."""
+        """True if the experiment's points and curves stay in memory instead of being spilled to disk."""
         return spill.fits_in_memory([len(p.runs) for p in self.points.values()])

@@ -1,7 +1,7 @@
-"""Stores a study file in the tags of an experiment, where any later analysis finds the space that its trials were drawn from.
+"""Stores a study file in an experiment's tags, so that later analyses know the search space of its trials.
 
-Stores accept at least 5,000 characters in a tag: a longer file is compressed and split over several tags. An experiment that
-holds several studies under one name keeps the file of each.
+Every store accepts 5,000 characters per tag: a longer file is compressed and split over several tags. If an experiment
+holds several studies, the tags hold the file of each.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import dump, loads
 
 MAX_TAG = 5000
-"""Maximum characters of a tag."""
+"""Maximum characters of a tag's value."""
 _PACKED = "zlib+base64, parts: "
 _MAX_FILE = 2_000_000
-"""Maximum characters of a study file."""
+"""Maximum size of a decompressed study file, in bytes."""
 
 
 def tags_of(spec: StudySpec) -> dict[str, str]:
-    """Return the tags that hold the study file: once as the experiment's latest one, once under the study's name."""
+    """Return the tags that store the study file twice: as the experiment's latest file and under the study's name."""
     return {**_pack(contract.TAG_STUDY_FILE, dump(spec)), **_pack(_tag_of_study(spec.study), dump(spec))}
 
 
 def latest_file(tags: Mapping[str, str]) -> str | None:
-    """Return the text of the study file that was stored last; None without one."""
+    """Return the text of the most recently stored study file; None if there is none."""
     return _unpack(contract.TAG_STUDY_FILE, tags)
 
 
 def latest_spec(tags: Mapping[str, str]) -> StudySpec | None:
-    """Return the study file that was stored last; None without a valid one."""
+    """Return the most recently stored study file; None if it is missing or invalid."""
     return _parse(latest_file(tags))
 
 
 def specs_of(tags: Mapping[str, str]) -> tuple[StudySpec, ...]:
-    """Return all valid study files of the tags, ordered by round and name."""
+    """Return all valid study files in the tags, sorted by round and name."""
     specs: dict[str, StudySpec] = {}
     for tag in (contract.TAG_STUDY_FILE, *sorted(t for t in tags if _is_first_part(t))):
         spec = _parse(_unpack(tag, tags))
@@ -56,7 +56,7 @@ def _parse(text: str | None) -> StudySpec | None:
 
 
 def _tag_of_study(study: str) -> str:
-    """Return the tag of one study's file, with a digest of its name, which may be longer than a tag's."""
+    """Return the tag name for one study's file. It contains a digest, because a study's name may exceed the limit for tag names."""
     return f"{contract.TAG_STUDY_FILE}.of-{hashlib.sha256(study.encode()).hexdigest()[:12]}"
 
 

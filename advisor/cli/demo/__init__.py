@@ -1,4 +1,4 @@
-"""`advisor demo`: a user of the adapters and of the analysis, and no part of either."""
+"""The command `advisor demo`. It only uses the adapters and the analysis, and belongs to neither."""
 
 from advisor.cli.demo.command import demo
 

@@ -1,4 +1,4 @@
-"""`advisor demo`."""
+"""The command `advisor demo`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Two rounds of tuning: a study in an unsuitable space, then the study that the advisor derives from its trials.
+"""Runs two rounds of tuning: a study in an unsuitable space, then the study that the advisor derives from its trials.
 
-Nothing is staged: the second round runs whatever file the analysis of the first one wrote.
+The second round is not prepared: it runs the study file that the analysis of the first round wrote.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from advisor.model.spec_yaml import dump, load
 from advisor.report import Report
 
 MARK = ".advisor-demo"
-"""File that marks a folder as an earlier demo's, which may be overwritten."""
+"""Name of the file that marks a folder as created by an earlier demo, so that it may be overwritten."""
 WORKERS = 2
 _LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
 
 def first_study(trials: int, seed: int) -> StudySpec:
-    """Return a study with two mistakes: learning rates far too low, and far too much dropout."""
+    """Return a study with two mistakes: its learning rates are far too low and its dropout rates far too high."""
     return StudySpec(
         study="digits",
         goal="Find a good learning rate and dropout",
@@ -50,7 +50,7 @@ def first_study(trials: int, seed: int) -> StudySpec:
 
 
 def run_demo(out: Path, *, trials: int, seed: int, echo: Callable[[str], None]) -> None:
-    """Run both rounds; writes the MLflow store and a report for each round to the folder `out`."""
+    """Run both rounds. Write the MLflow store and a report for each round to the folder `out`."""
     _fresh(out)
     uri = f"sqlite:///{(out / 'mlflow.db').resolve()}"
     first = out / "round-1.yaml"
@@ -77,7 +77,7 @@ def _rounds(pool: Executor, spec: StudySpec, first: Path, uri: str, seed: int, e
 
 
 def _fresh(out: Path) -> None:
-    """Create the folder, or empty that of an earlier demo."""
+    """Create the folder, or empty it if an earlier demo created it."""
     if out.exists() and not out.is_dir():
         raise AdvisorError(f"{str(out)!r} is a file; pass another --out")
     if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
@@ -106,7 +106,7 @@ def _round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path, see
 
 
 def _run_trials(pool: Executor, spec: StudySpec, file: Path, uri: str, checkpoints: Path, seed: int) -> None:
-    """Train all trials of the study in processes that share it, as loops on several machines would."""
+    """Train all trials of the study in several processes that share it, as loops on several machines would."""
     count = len(jobs(spec))
     futures = [pool.submit(_train_next, file, uri, checkpoints, seed) for _ in range(count)]
     for future in track(as_completed(futures), description="Training", total=count, transient=True):
@@ -117,8 +117,8 @@ _open_once = lru_cache(maxsize=1)(open_study)
 
 
 def _train_next(file: Path, uri: str, checkpoints: Path, seed: int) -> None:
-    """Train the first trial that no other process trains or has trained."""
-    from advisor.cli.demo.train import train  # imports torch
+    """Train the first trial that no process has claimed or finished."""
+    from advisor.cli.demo.train import train  # here, because this module imports torch
 
     study = _open_once(file, tracking_uri=uri)
     for trial in study.trials(seed=seed):

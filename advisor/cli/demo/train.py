@@ -1,4 +1,4 @@
-"""The demo's training: a small network on scikit-learn's handwritten digits, with the logging hook as users add it."""
+"""Trains the demo's small network on scikit-learn's handwritten digits, with our logging hook used as in any project."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH_SIZE = 64
 
 @lru_cache(maxsize=1)
 def _data() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return training and validation images (n, 64) in 0..1 and labels (n,), in a fixed split."""
+    """Return training images, labels, validation images, labels: images (n, 64) in 0..1, labels (n,). The split is fixed."""
     images, labels = load_digits(return_X_y=True)
     split = train_test_split(images / 16.0, labels, test_size=797, random_state=0, stratify=labels)
     x, x_val, y, y_val = (torch.as_tensor(part) for part in split)
@@ -34,7 +34,7 @@ def train(
     seed: int,
     checkpoint_dir: str,
 ) -> None:
-    """Train with these hyperparameters and log into the trial's run, which the environment names."""
+    """Train with these hyperparameters and log to the trial's run, which environment variables identify."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     x, y, x_val, y_val = _data()

@@ -1,6 +1,6 @@
-"""`advisor survey`: all experiments of a store, each analyzed by itself, and a page that lists them.
+"""The command `advisor survey`: analyzes each experiment of a store separately and writes an index page of the reports.
 
-command -> experiments (which ones) -> analyses (in processes, or on Ray with remote_job)
+Modules: `command` -> `experiments` (selects them) -> `analyses` (in local processes, or on Ray with `remote_job`)
 """
 
 from advisor.cli.survey.command import survey

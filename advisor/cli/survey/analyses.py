@@ -1,4 +1,4 @@
-"""Analyzes many experiments, each by itself in a process of this machine or of a Ray cluster."""
+"""Analyzes many experiments, each separately in a process on this machine or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INDEX = "index.html"
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Where to analyze, and how many experiments at a time."""
+    """The engine (local or Ray) and the number of experiments to analyze in parallel."""
 
     on: Literal["local", "ray"] = "local"
     jobs: int | None = None
@@ -42,14 +42,14 @@ class Workers:
 class _Analysis:
     outcome: Outcome
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Files of the report, to be written."""
+    """Report files still to be written: text by relative path."""
 
 
 def analyze_all(pattern: str, options: AnalysisOptions, *, workers: Workers, on_progress: Progress) -> list[Outcome]:
-    """Analyze the experiments whose names match; write their reports below `options.out`, and an index of them.
+    """Analyze the experiments whose names match. Write their reports and an index page below `options.out`.
 
-    pattern: like "cifar-*". The files do not depend on the workers. Raises AdvisorError if no name matches, a file cannot be
-    written, or the cluster cannot do the work; any other failure is the outcome of its experiment.
+    pattern: for example "cifar-*". The files do not depend on `workers`. Raises AdvisorError if no name matches, a file cannot be
+    written, or the cluster cannot run the work. Any other failure is recorded as the outcome of its experiment.
     """
     experiments = select_experiments(pattern, options.tracking_uri)
     out = options.out
@@ -74,13 +74,13 @@ def _writing_to(out: Path) -> Iterator[None]:
 
 
 def _locally(experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers) -> Iterator[Outcome]:
-    """Yield the outcomes from processes that write the reports themselves."""
+    """Yield the outcomes of local processes, which write the reports themselves."""
     work = partial(_analyze_and_save, words=options.words(), out=options.out, arguments=options.for_analyze())
     return map_in_processes(work, experiments, jobs=workers.jobs or usable_cpus(), failed=_process_failed)
 
 
 def _on_ray(experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers) -> Iterator[Outcome]:
-    """Yield the outcomes from nodes that do not share this machine's disk, and write the reports here."""
+    """Yield the outcomes of Ray nodes, which do not share this machine's disk, and write their reports on this machine."""
     job = pack(options.for_analyze(), [experiment.name for experiment in experiments])
     work = partial(_analyze_remotely, words=options.words(), job=job)
     results = map_on_ray(work, experiments, jobs=workers.jobs, address=workers.ray_address, failed=_node_failed)

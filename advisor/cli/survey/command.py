@@ -1,4 +1,4 @@
-"""`advisor survey`."""
+"""The command `advisor survey`."""
 
 from __future__ import annotations
 

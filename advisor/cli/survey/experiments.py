@@ -1,4 +1,4 @@
-"""Selects the experiments to analyze and the folders of their reports."""
+"""Selects the experiments to analyze and names the folders of their reports."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from advisor.tracking.stores.reading import active_experiments
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """An experiment to analyze."""
+    """An experiment to analyze, and its report folder."""
 
     name: str
     reference: str
-    """Its name, or its id if several experiments have the name."""
+    """Name of the experiment, or its id if several experiments share the name."""
     folder: str
-    """Folder of its report below the index. It does not depend on the other experiments."""
+    """Folder of the experiment's report, relative to the index page. It does not depend on other experiments."""
 
 
 def select_experiments(pattern: str, tracking_uri: str | None) -> list[Experiment]:
@@ -42,7 +42,7 @@ def select_experiments(pattern: str, tracking_uri: str | None) -> list[Experimen
 
 
 def _folder(experiment: ExperimentEntry) -> str:
-    """Return a readable name made unique by the id, or by a hash of an id that is no safe file name."""
+    """Return a readable folder name made unique by the experiment's id, or by a hash if the id is not a safe file name."""
     safe = re.fullmatch(r"[0-9a-z]{1,40}", experiment.id)
     suffix = experiment.id if safe else hashlib.sha256(experiment.id.encode()).hexdigest()[:16]
     return f"{slug(experiment.name)}-{suffix}"

@@ -1,6 +1,6 @@
-"""What an analysis on another machine needs from this one: options, settings, environment variables and rules.
+"""Packs the options, settings, environment variables and rules that an analysis on another machine needs.
 
-Ray's own runtime environments do not fit: nodes write their variables, which may hold passwords, to log files.
+Ray's own runtime environments are unsuitable: nodes log their variables, which may hold passwords.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from advisor.tracking.stores.location import from_anywhere, locate
 from advisor.tracking.stores.reading import list_experiments
 
 _SENT_PREFIXES = ("MLFLOW_", "ADVISOR_", "DATABRICKS_", "AWS_", "PG")
-"""Variables that sign in to a store or change a report."""
+"""Prefixes of environment variables that hold store credentials or affect a report."""
 _LOCAL_SUFFIXES = ("FILE", "PATH", "CERT", "SSLKEY", "CRL", "BUNDLE", "DIR", "CACHE")
-"""Variables that name files, which each machine has for itself."""
+"""Suffixes of environment variables that name local files. They are not sent to other machines."""
 
 
 @dataclass(frozen=True, repr=False)
 class RemoteJob:
-    """An analysis to run on another machine. It has no repr, because it may hold passwords."""
+    """An analysis to run on another machine. It has no repr, because its fields may hold passwords."""
 
     version: str
     options: Mapping[str, Any]
-    """Arguments of `advisor.analyze`, including the settings and the absolute URI of the store."""
+    """Arguments of `advisor.analyze`, including the settings and the store's absolute URI."""
     environment: Mapping[str, str]
     rules: Sequence[Mapping[str, bytes]]
-    """For each folder of rules, its files by relative path."""
+    """One mapping per rules folder: file content by relative path."""
     experiments: frozenset[str]
-    """Names of the experiments to analyze, to recognize the store."""
+    """Names of the experiments to analyze. They verify that the remote machine sees the same store."""
 
     @contextmanager
     def unpack(self) -> Iterator[dict[str, Any]]:
-        """Yield the arguments of `advisor.analyze` for the machine this runs on.
+        """Yield the arguments of `advisor.analyze`, adapted to the machine on which this method runs.
 
-        Raises AdvisorError if the machine has another version of the advisor or does not see the store.
+        Raises AdvisorError if the machine has another advisor version or cannot see the store.
         """
         if self.version != __version__:
             raise AdvisorError(
                 f"node {platform.node()} has tuning-advisor {__version__}, this machine {self.version}; "
                 "install the same version on both"
             )
-        os.environ.update(self.environment)  # no other work runs in this process
+        os.environ.update(self.environment)  # safe, because no other work runs in this process
         _check_store(self.options["tracking_uri"], self.experiments)
         with TemporaryDirectory(prefix="advisor-rules-") as parent:
             folders = [_write_files(Path(parent, str(i)), files) for i, files in enumerate(self.rules)]
@@ -60,7 +60,7 @@ class RemoteJob:
 
 
 def pack(options: Mapping[str, Any], experiments: Iterable[str]) -> RemoteJob:
-    """Return the job for these arguments of `advisor.analyze`. Raises AdvisorError for invalid settings and rules."""
+    """Pack these arguments of `advisor.analyze` into a job. Raises AdvisorError for invalid settings or rules."""
     folders = [Path(folder) for folder in options.get("rules", ())]
     settings = find_settings(Path.cwd())
     load_rules(settings=settings, directories=folders)
@@ -95,14 +95,14 @@ def _write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
 
 @lru_cache(maxsize=1)
 def _check_store(tracking_uri: str, experiments: frozenset[str]) -> None:
-    """Raise AdvisorError if this machine does not see the store, or sees another one in its place."""
+    """Raise AdvisorError if this machine cannot see the store, or sees a different store at the same URI."""
     advice = "pass a --tracking-uri that every node reaches: of a tracking server, a database, a file on a shared disk"
     node = platform.node()
     try:
         seen = experiments.intersection(list_experiments(tracking_uri))
     except AdvisorError as error:
         raise AdvisorError(f"node {node} cannot open the store; {advice} ({error})") from None
-    if 2 * len(seen) < len(experiments):  # a few may have been deleted in the meantime
+    if 2 * len(seen) < len(experiments):  # some experiments may have been deleted since the job was packed
         raise AdvisorError(
             f"node {node} sees another store, with {len(seen)} of the {len(experiments)} experiments; {advice}"
         )

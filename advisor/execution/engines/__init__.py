@@ -1,6 +1,6 @@
-"""Where trainings run: this machine, a Ray cluster, SLURM. This is the whole interface between launchers and engines.
+"""Engines run trainings on this machine, a Ray cluster or SLURM. This module is their whole interface for launchers.
 
-An engine starts trainings and says how each ended. It knows nothing of studies, nor of MLflow, which has the record.
+An engine starts training processes and reports how each ended. It does not use studies or MLflow; the launcher does.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ __all__ = ["Engine", "Exit", "Task", "Training"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A training to start."""
+    """A training process to start."""
 
     name: str
     words: Sequence[str]
     environment: Mapping[str, str]
-    """Variables added to the existing ones. May contain a password, so it goes into no argument and no message."""
+    """Variables to add to the process's environment. They may hold a password, so they never appear in arguments or messages."""
     log: Path
-    """File for its output."""
+    """File that receives the output of the process."""
     params_file: Path
-    """File of its hyperparameters, to be written before it starts. Its words may name it."""
+    """File with the hyperparameters, written before the process starts. The command may contain its path."""
     params_json: str
-    """Content of that file."""
+    """Content of `params_file`: the hyperparameters as JSON."""
     timeout_s: float | None = None
 
 
 class Training(Protocol):
-    """A training that was started."""
+    """A training process that an engine has started."""
 
     def poll(self) -> Exit | None:
-        """Return how it ended, or None while it waits or runs."""
+        """Return how the training ended, or None while it is queued or running."""
 
     def stop(self) -> None:
-        """Request it to stop, as Ctrl-C does; the second request kills it. `poll` shows when it has ended."""
+        """Request the training to stop, as Ctrl-C does. A second call kills it. `poll` reports its end."""
 
     def note(self) -> Mapping[str, Any]:
-        """Return plain values by which others find out whether it still runs after its launcher failed."""
+        """Return plain values with which other launchers can check, after this launcher fails, if the training still runs."""
 
 
 class Engine(Protocol):
-    """Starts trainings."""
+    """Starts training processes."""
 
     def room(self) -> int:
-        """Return the number of trainings that can be started now."""
+        """Return the number of trainings that the engine can start now."""
 
     def start(self, tasks: Sequence[Task]) -> Sequence[Training]:
-        """Start at most `room()` trainings, in this order. Raises AdvisorError if none could ever run."""
+        """Start at most `room()` trainings, in the given order. Raises AdvisorError if none of them can ever run."""
 
     def close(self) -> None:
-        """Release its resources."""
+        """Release the engine's resources."""

@@ -1,4 +1,4 @@
-"""Slots for trials on this machine: GPUs and processor threads."""
+"""Divides this machine's GPUs and CPU threads into slots, each for one trial at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from advisor.system.processes import usable_cpus
 
 
 def find_gpus() -> tuple[str, ...]:
-    """Return the GPUs of CUDA_VISIBLE_DEVICES, or else all that nvidia-smi lists."""
+    """Return the GPUs listed in CUDA_VISIBLE_DEVICES, or all GPUs that nvidia-smi lists if that variable is not set."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return tuple(word.strip() for word in visible.split(",") if word.strip() and word.strip() != "-1")
@@ -28,10 +28,10 @@ def find_gpus() -> tuple[str, ...]:
 
 
 def make_slots(gpus: Sequence[str], per_trial: int | None, parallel: int | None) -> list[dict[str, str]]:
-    """Return the environment variables of each slot in which a trial can run.
+    """Return one set of environment variables for each slot in which a trial can run.
 
-    per_trial: GPUs of a trial (None: one, if there are any). parallel: number of slots (None: as the GPUs allow, or one). Trials
-    that share the processor also share its threads, unless OMP_NUM_THREADS is set.
+    per_trial: GPUs per trial (None: one, if there are any). parallel: number of slots (None: as many as the GPUs allow, else one).
+    All slots get an equal share of the CPU threads, unless OMP_NUM_THREADS is set.
     """
     if per_trial and not gpus:
         raise AdvisorError(

@@ -1,4 +1,4 @@
-"""Trainings as processes of this machine."""
+"""Runs trainings as processes on this machine."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from advisor.system.atomic import write
 
 
 class Local:
-    """A fixed number of slots for processes, each with its own environment variables, such as the GPU to use."""
+    """Engine with a fixed number of process slots, each with its own environment variables, such as the GPU to use."""
 
     def __init__(self, slots: Sequence[Mapping[str, str]]) -> None:
         self._free = list(reversed(slots))
 
     def room(self) -> int:
-        """Return the number of free slots."""
+        """Return the number of free process slots."""
         return len(self._free)
 
     def start(self, tasks: Sequence[Task]) -> Sequence[LocalTraining]:
-        """Start each task in a free slot; all of them, or none."""
+        """Start each task in a free slot. If one cannot be started, none is."""
         started: list[LocalTraining] = []
         try:
             for task in tasks:
@@ -46,18 +46,18 @@ class Local:
         return LocalTraining(process, lambda: self._free.append(slot))
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: this engine holds no resources."""
 
 
 class LocalTraining:
-    """A process in its slot."""
+    """A training process that occupies one slot."""
 
     def __init__(self, process: TrainingProcess, free_slot: Callable[[], None]) -> None:
         self._process, self._free_slot = process, free_slot
         self._freed = False
 
     def poll(self) -> Exit | None:
-        """Return how it ended, and free the slot then."""
+        """Return how the process ended and free its slot, or return None while it runs."""
         exit = self._process.poll()
         if exit is not None and not self._freed:
             self._freed = True
@@ -65,20 +65,20 @@ class LocalTraining:
         return exit
 
     def stop(self) -> None:
-        """Send Ctrl-C; the second time, kill it."""
+        """Interrupt the process as Ctrl-C does. A second call kills it."""
         self._process.stop()
 
     def note(self) -> Mapping[str, Any]:
-        """Return its process."""
+        """Return the process's id and start time, by which other launchers recognise it."""
         return process_note(self._process.pid)
 
 
 def start_process(task: Task) -> TrainingProcess:
-    """Write the task's hyperparameters and start its process on this machine. Raises AdvisorError."""
+    """Write the task's hyperparameter file and start its process on this machine. Raises AdvisorError if either fails."""
     try:
         task.params_file.parent.mkdir(parents=True, exist_ok=True)
         task.log.parent.mkdir(parents=True, exist_ok=True)
-        # The launcher sweeps the folder once. After a power failure the training starts again, with a new file.
+        # The launcher removes temporary files once. After a power failure, the training restarts with a new file.
         write({task.params_file: task.params_json}, durable=False, sweeps=False)
         return TrainingProcess(task.words, task.environment, task.log, task.timeout_s)
     except OSError as error:
@@ -86,5 +86,5 @@ def start_process(task: Task) -> TrainingProcess:
 
 
 def cannot_write(folder: Path, error: OSError) -> AdvisorError:
-    """Return the error for an output folder that cannot be written to."""
+    """Return the AdvisorError for an output folder that is not writable."""
     return AdvisorError(f"cannot write to {str(folder)!r}: {error.strerror or error}; choose another folder with --out")

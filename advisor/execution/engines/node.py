@@ -1,4 +1,4 @@
-"""A training from start to end on another machine than the launcher's, as run by Ray's actors and SLURM's jobs."""
+"""Runs one training to its end on another machine than the launcher's: in a Ray actor or a SLURM job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if not sys.stdin.buffer.read():
 
 
 def train(task: Task, stop_requests: Callable[[], int] = lambda: 0) -> Exit:
-    """Run the task to its end. stop_requests: returns their number so far. A command that cannot be started has failed."""
+    """Run the task until it ends; a failed start counts as failure. stop_requests: returns the number of stop requests so far."""
     try:
         process = start_process(task)
     except (AdvisorError, OSError) as error:
@@ -44,7 +44,7 @@ def train(task: Task, stop_requests: Callable[[], int] = lambda: 0) -> Exit:
 
 @contextmanager
 def _ended_with_this_process(group: int) -> Iterator[None]:
-    """End a process group when this process ends, even if it is killed: its job is begun again elsewhere."""
+    """End a process group when this process ends, even if this process is killed: another node will restart the job."""
     words = [sys.executable, "-c", _WATCHDOG, str(group), str(GRACE_S)]
     watchdog = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
     try:

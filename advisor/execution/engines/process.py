@@ -1,4 +1,4 @@
-"""A training as a process in a group of its own, which is stopped with all that it started."""
+"""Runs a training in its own process group, so that stopping it also stops all processes that it started."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError
 
 GRACE_S = 10.0
-"""Time a process may take to stop before it is killed."""
+"""Seconds that a process may take to stop before it is killed."""
 _TAIL_LINES = 50
 _MAX_LINE_CHARS = 500
 _OUT_OF_MEMORY = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memoryerror")
@@ -26,25 +26,25 @@ _OUT_OF_MEMORY = ("out of memory", "outofmemory", "cannot allocate memory", "bad
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended."""
+    """The way in which a training process ended."""
 
     code: int
-    """Exit status; negative: the number of the signal that ended it."""
+    """Exit status of the process. If negative, its absolute value is the number of the signal that ended the process."""
     timed_out: bool = False
     interrupted: bool = False
     last_line: str = ""
-    """Last line of its output that is not empty."""
+    """Last non-empty line of the process's output."""
     lost: bool = False
-    """The exit status is unknown, because the machine is gone."""
+    """True if the exit status is unknown because the machine failed or was removed."""
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself with status 0."""
+        """True if the process ended by itself with exit status 0."""
         return self.code == 0 and not (self.timed_out or self.interrupted or self.lost)
 
     @property
     def reason(self) -> str:
-        """Why it failed, in words."""
+        """Reason for the failure as text for messages."""
         detail = f": {self.last_line}" if self.last_line else ""
         if self.timed_out:
             return "timeout"
@@ -62,16 +62,16 @@ class Exit:
 def _signal_name(number: int) -> str:
     with suppress(ValueError):
         return signal.Signals(number).name
-    return str(number)  # a real-time signal
+    return str(number)  # a real-time signal has no name
 
 
 def is_out_of_memory(text: str) -> bool:
-    """Return whether an error message says that memory ran out."""
+    """Return True if an error message indicates that memory ran out."""
     return any(words in text.lower() for words in _OUT_OF_MEMORY)
 
 
 class TrainingProcess:
-    """A running process; its output goes to a file."""
+    """A running training process whose output goes to a file."""
 
     def __init__(
         self, words: Sequence[str], environment: Mapping[str, str], log: Path, timeout_s: float | None = None
@@ -87,18 +87,18 @@ class TrainingProcess:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env={**os.environ, **environment},
-                    start_new_session=True,  # we forward Ctrl-C ourselves, and stop all that the process started
+                    start_new_session=True,  # we forward Ctrl-C ourselves and stop the whole process group
                 )
             except OSError as error:
                 raise AdvisorError(f"cannot run {words[0]!r}: {error.strerror}") from None
 
     @property
     def pid(self) -> int:
-        """Id of the process."""
+        """Process id (PID)."""
         return self._process.pid
 
     def stop(self, reason: str = "interrupted") -> None:
-        """Request the process group to stop. It is killed after `GRACE_S`, or at once by a second request."""
+        """Request the process group to stop. Kill it after `GRACE_S` seconds, or immediately at the second call."""
         if self._stopped_at is not None:
             self._signal(signal.SIGKILL)
             return
@@ -106,7 +106,7 @@ class TrainingProcess:
         self._signal(signal.SIGINT if reason == "interrupted" else signal.SIGTERM)
 
     def poll(self) -> Exit | None:
-        """Return how it ended, or None while it runs. Stops it at its time limit."""
+        """Return how the process ended, or None while it runs. Stop the process when its time limit expires."""
         code = self._process.poll()
         now = time.monotonic()
         if code is None:
@@ -115,16 +115,16 @@ class TrainingProcess:
             elif self._stopped_at is not None and now - self._stopped_at > GRACE_S:
                 self._signal(signal.SIGKILL)
             return None
-        self._signal(signal.SIGTERM)  # workers of data loaders and the like that it left running
+        self._signal(signal.SIGTERM)  # processes left behind, such as data loader workers
         return Exit(code, self._stop_reason == "timeout", self._stop_reason == "interrupted", last_line(self.log))
 
     def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):  # all of them have ended
+        with suppress(ProcessLookupError, PermissionError):  # all processes of the group have ended
             os.killpg(self._process.pid, number)
 
 
 def process_note(pid: int) -> dict[str, float]:
-    """Return a process as claims name it: its id and start time, which no other process shares."""
+    """Return the identity of a process for claims: its id and start time, which no other process shares."""
     try:
         return {"training": pid, "training_began": psutil.Process(pid).create_time()}
     except psutil.Error:
@@ -132,7 +132,7 @@ def process_note(pid: int) -> dict[str, float]:
 
 
 def last_line(log: Path) -> str:
-    """Return the last non-empty line of a log, shortened, and without credentials, because the record shows it to others."""
+    """Return the last non-empty line of a log, shortened and without credentials because other users can see it in MLflow."""
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))
         lines = deque((line.decode(errors="replace").strip() for line in file), maxlen=_TAIL_LINES)

@@ -1,7 +1,7 @@
-"""Trainings on the nodes of a Ray cluster, placed by the GPUs and CPUs that each needs.
+"""Runs trainings on the nodes of a Ray cluster. Ray selects the node by the GPUs and CPUs that each training needs.
 
-Each training is an actor that runs the command as a process of its node. Nodes need this package and the files that the command
-names. The command runs in the launcher's folder if the node has one of that name, as on a shared file system, else in Ray's own.
+Each training is a Ray actor that runs the command as a process on its node. Nodes need this package and the files that the
+command uses. The command runs in the launcher's working directory if the node has it (shared file system), else in Ray's.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from advisor.execution.engines.node import train
 from advisor.system.ray_cluster import Cluster
 
 _MAX_LOG_BYTES = 5_000_000
-"""Maximum size of the end of a log that a node returns."""
+"""Maximum number of bytes that a node returns from the end of a log."""
 _AHEAD = 1
-"""Trainings that may wait for a place in the cluster, so that no place is idle."""
+"""Number of trainings submitted beyond the cluster's capacity, so that no resources stay idle."""
 _STOP_TIMEOUT_S = 5.0
-"""Time an actor may take to accept a request to stop."""
+"""Timeout in seconds for an actor to accept a stop request."""
 
 
 class Ray:
-    """A cluster."""
+    """Engine that runs trainings on a Ray cluster."""
 
     def __init__(
         self, address: str | None, *, gpus_per_trial: int | None, cpus_per_trial: float, parallel: int | None
     ) -> None:
-        """address: as for `Cluster`. gpus_per_trial: None: one, if the cluster has any. parallel: maximum trainings at a time.
+        """address: as for `Cluster`. gpus_per_trial: None means one if the cluster has any. parallel: maximum parallel trainings.
 
-        Raises AdvisorError if Ray is not installed or no cluster answers.
+        Raises AdvisorError if Ray is not installed or no cluster responds.
         """
         self._cluster = Cluster(address)
         self._ray = self._cluster.ray
@@ -44,13 +44,13 @@ class Ray:
         self._trainings: list[RayTraining] = []
 
     def room(self) -> int:
-        """Return the places that the current nodes have left, plus `_AHEAD`."""
+        """Return the number of trainings that still fit on the current nodes, plus `_AHEAD`."""
         self._trainings = [training for training in self._trainings if not training.ended]
         limit = self._parallel if self._parallel is not None else self._places() + _AHEAD
         return max(limit - len(self._trainings), 0)
 
     def _places(self) -> int:
-        """Return the number of trainings that fit on all nodes; a cluster that scales by demand starts with none."""
+        """Return the number of trainings that fit on all nodes; 0 if an autoscaling cluster has no nodes yet."""
         needs = {"GPU": float(self._gpus), "CPU": self._cpus}
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         return sum(
@@ -60,19 +60,19 @@ class Ray:
         )
 
     def start(self, tasks: Sequence[Task]) -> Sequence[RayTraining]:
-        """Start an actor for each task; Ray places them."""
+        """Start one actor per task. Ray selects their nodes."""
         actor = self._actor.options(num_gpus=self._gpus, num_cpus=self._cpus, max_concurrency=2, max_restarts=0)
         started = [RayTraining(self._ray, actor.remote(), task) for task in tasks]
         self._trainings += started
         return started
 
     def close(self) -> None:
-        """Leave the cluster."""
+        """Disconnect from the cluster."""
         self._cluster.leave()
 
 
 class RayTraining:
-    """An actor and its process."""
+    """A training: a Ray actor and the process that it runs."""
 
     def __init__(self, ray: Any, actor: Any, task: Task) -> None:
         self._ray, self._actor, self._task = ray, actor, task
@@ -83,11 +83,11 @@ class RayTraining:
 
     @property
     def ended(self) -> bool:
-        """Whether it had ended at the last poll."""
+        """True if the training had ended when it was last polled."""
         return self._exit is not None
 
     def poll(self) -> Exit | None:
-        """Return how it ended; lost if its node failed."""
+        """Return how the training ended, or None while it runs. If its node failed, the exit has `lost` set."""
         if self._exit is None and self._ray.wait([self._result], timeout=0)[0]:
             self._exit = self._fetch()
         return self._exit
@@ -101,32 +101,32 @@ class RayTraining:
         except self._ray.exceptions.RayError as error:
             return Exit(1, last_line=str(error).strip().splitlines()[-1])
         finally:
-            self._ray.kill(self._actor)  # releases its GPUs
+            self._ray.kill(self._actor)  # killing the actor releases its GPUs
         self._task.log.write_bytes(log)
         result: Exit = replace(exit, interrupted=stopped)
         return result
 
     def stop(self) -> None:
-        """Request the process to stop. The second time, or if the actor waits for a place, kill the actor and its process."""
+        """Request the process to stop. At the second call, or if the actor is still pending, kill the actor and its process."""
         self._stop_requests += 1
         ready, _ = self._ray.wait([self._actor.stop.remote()], timeout=_STOP_TIMEOUT_S)
         if self._stop_requests > 1 or not ready:
             self._ray.kill(self._actor)
 
     def note(self) -> Mapping[str, Any]:
-        """Return only the engine: the training ends with its launcher."""
+        """Return only the engine's name: the training ends when its launcher ends, so others need not find it."""
         return {"engine": "ray"}
 
 
 def _actor_class(ray: Any) -> Any:
-    """Return the class of the actors, whose definition needs Ray."""
+    """Return the actor class. It is defined here because its definition needs the imported Ray module."""
 
     class Trainer:
         def __init__(self) -> None:
             self.stop_requests = 0
 
         def train(self, task: Task, folder: str) -> tuple[Exit, bytes]:
-            """Run the task on this node, and return how it ended with the end of its log."""
+            """Run the task on this node. Return how it ended and the end of its log."""
             if os.path.isdir(folder):
                 os.chdir(folder)
             with tempfile.TemporaryDirectory(prefix="advisor-") as own:
@@ -135,7 +135,7 @@ def _actor_class(ray: Any) -> Any:
                 return exit, log.read_bytes()[-_MAX_LOG_BYTES:] if log.exists() else b""
 
         def stop(self) -> None:
-            """Request the process to stop."""
+            """Request the task's process to stop."""
             self.stop_requests += 1
 
     return ray.remote(Trainer)

@@ -1,6 +1,6 @@
-"""Trainings as jobs of SLURM, through submitit. Trainings that start together are one job array.
+"""Runs trainings as SLURM jobs, using submitit. Trainings that start together form one job array.
 
-The output folder must be visible to the nodes. It is closed to other users: the data of a job may contain a password.
+The nodes must see the output folder. Other users cannot read it, because a job's data may contain a password.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from advisor.execution.engines.process import last_line, process_note
 from advisor.model.errors import AdvisorError
 
 _SUBMITIT_OPTIONS = {"mem_gb", "nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"}
-"""Options that submitit knows by these names. All others go to sbatch unchanged."""
+"""Names of options that submitit itself supports. All other options are passed to sbatch unchanged."""
 _QUERY_S = 20.0
-"""Pause between two queries of SLURM. A job that is missing twice in a row and left no result is lost."""
+"""Seconds between two queries of SLURM. A job missing from two consecutive queries, without a result, counts as lost."""
 _EXTRA_MIN = 5
-"""Minutes that a job may take beyond its training's time limit, to stop it and to report how it ended."""
+"""Minutes by which a job's SLURM time limit exceeds its training's, for stopping the training and reporting its end."""
 MAX_ARRAY = 500
-"""Maximum jobs in an array. Clusters accept about 1,000; the first array trains while the next is submitted."""
+"""Maximum jobs per array. Clusters accept about 1,000, but the first array already trains while the next is submitted."""
 
 
 class Slurm:
-    """Jobs of one cluster."""
+    """Engine that runs trainings as jobs of one SLURM cluster."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class Slurm:
         cluster: str = "slurm",
         max_submitted: int | None = None,
     ) -> None:
-        """folder: for submitit's files. parallel: maximum jobs of an array that run at a time.
+        """folder: for submitit's files. parallel: maximum number of simultaneously running jobs of an array.
 
-        options: of `sbatch`, without their dashes. cluster: "local" runs jobs on this machine. max_submitted: maximum jobs to
-        submit at a time (None: all), if each follows from results. Raises AdvisorError without submitit, SLURM, or a time limit,
-        by which SLURM schedules.
+        options: options for `sbatch` without dashes. cluster: "local" runs jobs on this machine. max_submitted: maximum jobs to
+        submit at a time if each job depends on earlier results (None: no limit). Raises AdvisorError if submitit, SLURM or a time
+        limit is missing; SLURM needs the limit for scheduling.
         """
         submitit = _import_submitit()
         if cluster == "slurm" and shutil.which("sbatch") is None:
@@ -62,15 +62,15 @@ class Slurm:
         folder.chmod(0o700)
         self._executor = submitit.AutoExecutor(folder / "%j", cluster=cluster)
         self._executor.update_parameters(**_parameters(gpus_per_trial, parallel, timeout_s, options))
-        logging.getLogger("submitit").setLevel(logging.ERROR)  # warns at each query if SLURM keeps no accounts
+        logging.getLogger("submitit").setLevel(logging.ERROR)  # submitit warns at each query if SLURM has no accounting
         self._queue = SlurmQueue("-u", getpass.getuser()) if cluster == "slurm" else None
         self._parallel, self._max_submitted = parallel, max_submitted
         self._trainings: list[SlurmTraining] = []
 
     def room(self) -> int:
-        """Return the size of an array, because SLURM keeps the queue.
+        """Return the number of jobs that may be submitted now: one array, because SLURM itself queues the jobs.
 
-        With `parallel` there is one array at a time, because SLURM limits the running jobs of each array by itself.
+        If `parallel` is set, only one array exists at a time, because SLURM limits the running jobs of each array separately.
         """
         unfinished = sum(not training.ended for training in self._trainings)
         if self._max_submitted is not None:
@@ -78,7 +78,7 @@ class Slurm:
         return 0 if self._parallel is not None and unfinished else MAX_ARRAY
 
     def start(self, tasks: Sequence[Task]) -> Sequence[SlurmTraining]:
-        """Submit the tasks as one array."""
+        """Submit the tasks as one SLURM job array."""
         for task in tasks:
             _stop_file(task).unlink(missing_ok=True)
             task.log.unlink(missing_ok=True)
@@ -89,22 +89,22 @@ class Slurm:
         return started
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: this engine holds no resources."""
 
 
 class SlurmQueue:
-    """The jobs that SLURM knows, queried all together and rarely."""
+    """The jobs in SLURM's queue, read by one infrequent query for all jobs."""
 
     def __init__(self, *options: str) -> None:
-        """options: of squeue, to select jobs."""
+        """options: options of squeue that select the jobs to query."""
         self.answers = 0
-        """Number of queries that SLURM answered."""
+        """Number of queries to which SLURM responded."""
         self._options = options
         self._queried_at, self._jobs = -math.inf, frozenset[str]()
         self._answered = False
 
     def has(self, job: str) -> bool | None:
-        """Return whether the last query listed the job, or None if SLURM did not answer."""
+        """Return True if the last query listed the job, False if not, None if SLURM did not respond."""
         if time.monotonic() - self._queried_at > _QUERY_S:
             self._queried_at, jobs = time.monotonic(), _squeue("-r", *self._options, "-o", "%i")
             self._answered = jobs is not None
@@ -113,26 +113,26 @@ class SlurmQueue:
         return job in self._jobs if self._answered else None
 
     def forget(self) -> None:
-        """Query again at the next `has`."""
+        """Discard the last query's result, so that the next call of `has` queries SLURM again."""
         self._queried_at = -math.inf
 
     def contains(self, claim: Mapping[str, Any]) -> bool | None:
-        """As `has`, for the job that a claim names; False if it names none, or there is no SLURM here."""
+        """Return the result of `has` for the job in a claim; False if the claim names no job or this machine has no SLURM."""
         job = claim.get("slurm")
         return self.has(job) if isinstance(job, str) and shutil.which("squeue") is not None else False
 
 
 class SlurmTraining:
-    """A job."""
+    """A training that runs as one SLURM job."""
 
     def __init__(self, job: Any, task: Task, queue: SlurmQueue | None) -> None:
-        """queue: None if the job is a process of this machine."""
+        """queue: SLURM's queue; None if the job is a process on this machine."""
         self._job, self._task, self._queue, self._stop_requests = job, task, queue, 0
         self._missing_since: int | None = None
         self.ended = False
 
     def poll(self) -> Exit | None:
-        """Return how it ended, or None while it waits or runs."""
+        """Return how the training ended, or None while its job is pending or running."""
         if not self._is_over():
             return None
         self.ended = True
@@ -141,10 +141,10 @@ class SlurmTraining:
 
     def _exit(self) -> Exit:
         line = ""
-        if self._job.paths.result_pickle.exists():  # submitit would wait for it, even if the job is gone
+        if self._job.paths.result_pickle.exists():  # submitit would wait for this file even if the job no longer exists
             try:
                 exit: Exit = self._job.result()
-            except Exception as error:  # any error of submitit about a killed job or an unreadable result
+            except Exception as error:  # submitit may raise any error for a killed job or unreadable result
                 line = str(error).strip().split("\n", 1)[0]
             else:
                 return exit
@@ -164,7 +164,7 @@ class SlurmTraining:
         return self._missing_since is not None and self._queue.answers > self._missing_since
 
     def stop(self) -> None:
-        """Request the training to stop, by a file; cancel the job if it still waits, or at the second request."""
+        """Request the training to stop by creating a file. Cancel the job if it is still pending, or at the second call."""
         self._stop_requests += 1
         with _stop_file(self._task).open("a") as file:
             file.write("stop\n")
@@ -172,14 +172,14 @@ class SlurmTraining:
             self._job.cancel(check=False)
 
     def note(self) -> Mapping[str, Any]:
-        """Return the number of the job, or the process of a job on this machine."""
+        """Return the job's SLURM id, or the id and start time of its process if it runs on this machine."""
         if self._queue is None:
             return process_note(int(self._job.job_id))
         return {"slurm": str(self._job.job_id)}
 
 
 def _squeue(*options: str) -> list[str] | None:
-    """Return the lines that squeue prints, or None if it fails."""
+    """Return the output lines of squeue, or None if squeue fails."""
     tool = shutil.which("squeue")
     if tool is None:
         return None
@@ -196,7 +196,7 @@ def _train(task: Task) -> Exit:
         return len(file.read_text().split()) if file.exists() else 0
 
     exit = node.train(task, stop_requests)
-    # SLURM ends jobs that are cancelled, preempted or out of time by this signal.
+    # SLURM sends SIGTERM to jobs that are cancelled, preempted or out of time.
     by_slurm = exit.code == -signal.SIGTERM and not (exit.timed_out or exit.interrupted)
     return replace(exit, lost=True) if by_slurm else exit
 
@@ -208,7 +208,7 @@ def _stop_file(task: Task) -> Path:
 def _parameters(
     gpus_per_trial: int, parallel: int | None, timeout_s: float | None, options: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return submitit's parameters."""
+    """Return the parameters of submitit's executor."""
     parameters: dict[str, Any] = {"slurm_job_name": "advisor"}
     if gpus_per_trial:
         parameters["gpus_per_node"] = gpus_per_trial

@@ -1,7 +1,7 @@
-"""The record of a study's jobs in MLflow.
+"""Records a study's jobs in MLflow.
 
-ledger begins jobs and records how they ended; claims: which launcher trains a job; runs: the state of each job, read from MLflow;
-exit_records: ends of trainings kept on disk until MLflow has them; record: data, and single attempts at a call of MLflow.
+`ledger` begins jobs and records how they ended; `claims` assigns jobs to launchers; `runs` reads the state of each job from
+MLflow; `exit_records` saves exit records on disk until MLflow has them; `record` defines data classes and single MLflow calls.
 """
 
 from advisor.execution.ledger.ledger import Ledger

@@ -1,4 +1,4 @@
-"""Claims: the tag of a run that says which launcher trains it, and whether it still does."""
+"""Manages claims: a claim is a tag of a run that names the launcher that trains it, with its latest heartbeat."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ import psutil
 from advisor.execution.engines.slurm import SlurmQueue
 
 HEARTBEAT_S = 30.0
-"""Interval between heartbeats of a launcher."""
+"""Seconds between two heartbeats of a launcher."""
 SILENT_S = 150.0
-"""Age of a heartbeat after which a launcher on another machine may have failed."""
+"""Age in seconds of the latest heartbeat above which a launcher on another machine counts as silent and may have failed."""
 CONFIRM_S = 75.0
-"""A silent launcher has failed if we poll for so long without a new heartbeat: clocks differ, and an unreachable store hides
-every heartbeat."""
+"""Seconds of polling without a new heartbeat after which a silent launcher counts as failed: clocks differ, and an unreachable
+store hides every heartbeat."""
 
 State = Literal["done", "busy", "silent", "open"]
-"""done: ended and counted · busy: being trained · silent: perhaps being trained · open: to be begun"""
+"""State of a job. done: result recorded · busy: being trained · silent: launcher may have failed · open: may be begun"""
 
 
 class Claimant:
-    """The claims of this launcher, and the states of others' claims."""
+    """Makes this launcher's claims and determines the states of other launchers' claims."""
 
     def __init__(self) -> None:
         self._identity = {**_machine(), **_process(os.getpid()), "launcher": uuid.uuid4().hex}
         self.held: set[str] = set()
-        """Runs of the jobs that this launcher trains."""
+        """Ids of the runs whose jobs this launcher is training."""
         self._slurm = SlurmQueue()
         self._heartbeats: dict[str, tuple[float, float]] = {}
-        """For each run, the time of the last heartbeat by its launcher's clock, and by ours when we first saw it."""
+        """By run: time of the latest heartbeat by its launcher's clock, and the time by our clock when we first saw it."""
 
     def tag(self, details: Mapping[str, Any]) -> str:
-        """Return the text of the tag."""
+        """Return the text of the claim's tag."""
         return json.dumps({**self._identity, "seen": time.time(), **details})
 
     def refresh(self) -> None:
-        """Query SLURM again at the next claim."""
+        """Query SLURM again when the state of the next claim is requested."""
         self._slurm.forget()
 
     def state(self, run_id: str, claim: Mapping[str, Any], run_status: str) -> State:
-        """Return the state of a claim that was read after `refresh`."""
+        """Return the job state according to a claim that was read after `refresh`."""
         if claim.get("state") == "done":
             return "done"
         if claim.get("launcher") == self._identity["launcher"]:
-            return "busy" if run_id in self.held else "open"  # the store became unreachable while we began it
+            return "busy" if run_id in self.held else "open"  # the store became unreachable while we began the job
         state = "open" if claim.get("state") == "interrupted" else self._training_state(run_id, claim)
         return "done" if state == "open" and run_status in ("FINISHED", "FAILED") else state
 
@@ -75,7 +75,7 @@ class Claimant:
         return "busy" if runs else "open"
 
     def _is_here(self, claim: Mapping[str, Any]) -> bool:
-        """Return whether the claim's process ids are those of this machine and container."""
+        """Return True if the claim's process ids belong to this machine and container."""
         return all(claim.get(part) == self._identity[part] for part in ("host", "space"))
 
     def _heartbeat_state(self, run_id: str, seen: float) -> State:
@@ -87,7 +87,7 @@ class Claimant:
         return "open" if now - self._heartbeats[run_id][1] > CONFIRM_S else "silent"
 
     def is_overdue(self, claim: Mapping[str, Any]) -> bool:
-        """Return whether a training on this machine has exceeded its time limit after its launcher failed."""
+        """Return True if a training on this machine has exceeded its time limit and its launcher has failed."""
         return bool(
             self._is_here(claim)
             and not _runs(claim.get("pid"), claim.get("began"))
@@ -97,7 +97,7 @@ class Claimant:
 
 
 def read(text: str | None) -> dict[str, Any]:
-    """Return the content of a tag, empty if it is missing or invalid."""
+    """Parse a claim's tag. Return an empty dict if it is missing or invalid."""
     try:
         claim = json.loads(text or "{}")
     except ValueError:
@@ -106,14 +106,14 @@ def read(text: str | None) -> dict[str, Any]:
 
 
 def kill(claim: Mapping[str, Any]) -> None:
-    """Kill the training of a claim on this machine, with all processes that it started."""
+    """Kill the claimed training on this machine and all processes that it started."""
     if _runs(claim.get("training"), claim.get("training_began")):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(int(claim["training"]), signal.SIGKILL)
 
 
 def _machine() -> dict[str, str]:
-    """Return what identifies a set of process ids. Containers have their own, and may have their host's name."""
+    """Return an identifier of this machine's set of process ids. A container has its own ids, but may share its host's name."""
     space = []
     with suppress(OSError):
         space.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
@@ -127,7 +127,7 @@ def _process(pid: int) -> dict[str, Any]:
 
 
 def _runs(pid: object, began: object) -> bool:
-    """Return whether the process still runs; `began` distinguishes it from a later one with the same id."""
+    """Return True if the process still runs. began: its start time; a later process may have the same id."""
     if not isinstance(pid, int) or not isinstance(began, int | float):
         return False
     try:
@@ -138,7 +138,7 @@ def _runs(pid: object, began: object) -> bool:
 
 
 def _logs_here(run_id: str) -> bool:
-    """Return whether a process of this machine logs into the run: its launcher may have been killed before noting its id."""
+    """Return True if a process on this machine logs to the run. A launcher killed early may not have recorded its process id."""
     return any(
         (p.info["environ"] or {}).get("MLFLOW_RUN_ID") == run_id and p.info["status"] != psutil.STATUS_ZOMBIE
         for p in psutil.process_iter(["environ", "status"])

@@ -1,11 +1,11 @@
-"""Begins jobs and records how they ended, in MLflow.
+"""Begins jobs and records in MLflow how they ended.
 
-A job is begun by creating its run, so any number of launchers on any number of machines agree on who trains what: a launcher that
-finds a second claim to a job withdraws its own, so at least one of the two gives way. A launcher that failed is noticed by its
-missing heartbeat (on the same machine by its process); its unfinished jobs are begun again, their old runs deleted in MLflow's
-restorable way.
+A launcher begins a job by creating its MLflow run, so any number of launchers on any number of machines agree on who trains
+which job. A launcher that finds a second claim to its job withdraws its own, so at most one of two claims remains. A failed
+launcher is detected by its missing heartbeat (on the same machine, by its process). Its unfinished jobs are begun again, and
+their old runs are deleted in MLflow, where they can be restored.
 
-Nothing here waits for an unreachable store: it raises `LaterError`, and the launcher tries again while its trainings run.
+Nothing here waits for an unreachable store: methods raise `LaterError`, and the launcher retries while its trainings run.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ from advisor.tracking.stores.location import Location, from_anywhere
 from advisor_logging.store import one_at_a_time
 
 DELIVERY_S = 45.0
-"""Maximum time to wait for the hook to deliver a training's data after its process has ended."""
+"""Maximum seconds to wait after a training process ends for the hook to deliver its data."""
 TAKEN = ("done", "busy", "silent")
-"""States of a job that cannot be begun."""
+"""States in which a job cannot be begun."""
 _MAX_PARAMS = 100
-"""Maximum hyperparameters in one request."""
+"""Maximum number of hyperparameters per MLflow request."""
 _MAX_METRICS = 1000
-"""Maximum points in one request."""
+"""Maximum number of metric points per MLflow request."""
 
 
 class Ledger:
     """The jobs of one study in one experiment."""
 
     def __init__(self, location: Location, experiment: str, spec: StudySpec) -> None:
-        """Open the store, create the experiment if it is new, and store the study file in it.
+        """Open the store, create the experiment if it does not exist, and store the study file in its tags.
 
-        Raises AdvisorError if the store cannot be reached, or the experiment has trials of another space under this study's name.
+        Raises AdvisorError if the store is unreachable, or if trials of another search space exist under the same study name.
         """
         self._spec, self._claimant, self._uri = spec, Claimant(), from_anywhere(location)
         self._recording = threading.RLock()
-        """Held while the end of a job is recorded, so that a heartbeat from another thread does not overwrite it."""
+        """Lock held while a job's end is recorded, so that a heartbeat from another thread does not overwrite the record."""
         with quiet_mlflow(IMPATIENT), one_at_a_time(location.uri):
             try:
                 self._client = open_client(replace(location, uri=self._uri))
@@ -100,19 +100,19 @@ class Ledger:
         return StudyRuns(self._client, self._uri, id, self._spec, self._claimant)
 
     def entries(self) -> list[Entry]:
-        """Return all jobs that were begun, as `StudyRuns.entries`."""
+        """Return all begun jobs, as `StudyRuns.entries` does."""
         return attempt(self._runs.entries)
 
     def earlier(self) -> list[Entry]:
-        """Return the comparable trials of the preceding studies, as `StudyRuns.earlier`."""
+        """Return the comparable trials of the preceding studies, as `StudyRuns.earlier` does."""
         return attempt(self._runs.earlier)
 
     # --- beginning --------------------------------------------------------------------------------------------------------------
 
     def begin(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        """Begin jobs, and return each with the id of its run, or with its state (one of `TAKEN`) if it cannot be begun.
+        """Begin jobs. Return each job with its run's id, or with its state (one of `TAKEN`) if it cannot be begun.
 
-        A returned job may have another seed: no two trainings of a trial have the same one, even if the study got more seeds later.
+        A returned job may have a new seed: no two trainings of a trial share a seed, even if the study was given more seeds later.
         """
         begun = attempt(lambda: self._begin(jobs))
         self._claimant.held |= {run_id for _, run_id in begun if run_id not in TAKEN}
@@ -130,12 +130,12 @@ class Ledger:
                 if any(e.key == key and e.run_id != run_id for e in trainings[job.number]):
                     self._delete(run_id)
                     remaining.append(job)
-            if remaining:  # two launchers that gave way to each other try again at different times
+            if remaining:  # two launchers that withdrew for each other must retry at different times
                 time.sleep(random.uniform(0.05, 1.0))  # noqa: S311
         return [results[job.key] for job in jobs]
 
     def _claim(self, jobs: Sequence[Job], results: dict[Key, tuple[Job, str]]) -> dict[Key, tuple[Job, str]]:
-        """Create runs for the jobs and return them; the states of jobs that are taken go to `results`."""
+        """Create runs for the jobs that nobody has claimed and return them. Add the states of the other jobs to `results`."""
         trainings = self._runs.trainings(jobs)
         claimed: dict[Key, tuple[Job, str]] = {}
         for job in jobs:
@@ -190,22 +190,22 @@ class Ledger:
             self._client.delete_run(run_id)
 
     def release(self, run_id: str) -> None:
-        """Withdraw the claim to a job that could not be started."""
+        """Withdraw the claim to a job whose training could not be started."""
         self._claimant.held.discard(run_id)
         attempt(lambda: self._delete(run_id))
 
     def beat(self, run_id: str, details: Mapping[str, Any]) -> None:
-        """Send a heartbeat with what trains the job; to be repeated every `claims.HEARTBEAT_S`."""
+        """Send a heartbeat. details: identify the training process or job. Call it every `claims.HEARTBEAT_S` seconds."""
         attempt(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag(details)))
 
     def beat_from_thread(self, run_id: str) -> None:
-        """As `beat`, for a training in this process: safe in another thread, without errors, only for a run that is still held."""
+        """Send a heartbeat for a training in this process. It is thread-safe, ignores errors and skips runs no longer claimed."""
         with suppress(Exception), self._recording:
             if run_id in self._claimant.held:
                 self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag({}))
 
     def log(self, run_id: str, points: Mapping[int, tuple[float, int]]) -> None:
-        """Log values of the objective and their times (ms since 1970), by optimizer step. Can be repeated."""
+        """Log objective values and their times (ms since 1970) by optimizer step. The call can be repeated with the same points."""
         from mlflow.entities import Metric
 
         metric = self._spec.objective.metric
@@ -216,14 +216,14 @@ class Ledger:
     # --- ending -----------------------------------------------------------------------------------------------------------------
 
     def take_over(self, records: ExitRecords) -> None:
-        """Deliver the exit records of launchers that failed."""
+        """Deliver the exit records that failed launchers left on disk."""
         for record in records.left():
-            with suppress(RefusedError):  # its run was deleted in the meantime
+            with suppress(RefusedError):  # its run has since been deleted
                 self.deliver(record)
             records.forget(record.name)
 
     def deliver(self, record: ExitRecord, *, since_s: float = math.inf) -> Outcome | None:
-        """Log all of an exit record, and end its run as `end` does."""
+        """Log all data of an exit record and end its run, with the result of `end`."""
         self.log(record.run_id, record.points)
         attempt(lambda: self._set_status(record.run_id, record.status, record.error))
         return self.end(record.run_id, record.exit, since_s=since_s)
@@ -234,10 +234,10 @@ class Ledger:
                 self._client.set_tag(run_id, tag, text[:MAX_CHARS])
 
     def end(self, run_id: str, exit: Exit, *, since_s: float = math.inf, final: bool = False) -> Outcome | None:
-        """Record how a training ended, and return its outcome, or None if the job is to be begun again.
+        """Record how a training ended. Return its outcome, or None if the job must be begun again.
 
-        since_s: seconds since it ended. final: do not begin it again, even if its machine was lost. Raises DeliveringError while
-        the hook may still deliver data.
+        since_s: seconds since the training ended. final: do not begin the job again, even if its machine was lost. Raises
+        DeliveringError while the hook may still be delivering data.
         """
         with self._recording:
             outcome = attempt(lambda: self._end(run_id, exit, since_s, final=final))
@@ -250,7 +250,7 @@ class Ledger:
         if hooked and run.info.status == "RUNNING" and since_s < DELIVERY_S and not exit.lost:
             raise DeliveringError
         if exit.lost and run.info.status == "FINISHED":
-            exit = Exit(0)  # the training ended well, only its exit status was lost
+            exit = Exit(0)  # the training succeeded, and only its exit status was lost
         again = exit.interrupted or (exit.lost and not final)
         status, error = (None, None) if again else self._verdict(run, exit)
         self._set_status(run_id, status, error)
@@ -258,13 +258,13 @@ class Ledger:
         if run.info.status != run_status:
             self._client.set_terminated(run_id, run_status)
         outcome = None if status is None else Outcome(status, self._runs.best(run_id), error)
-        # With the best value in the tag, later launchers need not read the curve.
+        # Store the best value in the tag, so that later launchers need not read the curve.
         details = {"state": "interrupted"} if outcome is None else {"state": "done", "best": outcome.best}
         self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag(details))
         return outcome
 
     def _verdict(self, run: Any, exit: Exit) -> tuple[str, str | None]:
-        """Return status and error of a job, from how its training ended and what it logged itself."""
+        """Return the status and error of a job from its exit and from its own logs in MLflow."""
         status, error = run.data.tags.get(contract.TAG_STATUS), run.data.tags.get(contract.TAG_ERROR)
         if exit.timed_out or exit.lost:
             return "stopped", exit.reason
@@ -273,11 +273,11 @@ class Ledger:
         return (self._runs.status(run) if status in (None, "running") else str(status)), error
 
     def take_in_orphans(self) -> None:
-        """Record trainings that ended after their launcher failed; kill those on this machine that exceed their time limit."""
+        """Record trainings that ended after their launcher failed. Kill those on this machine that exceed their time limit."""
         for run in attempt(self._runs.runs):
             run_id, claim = str(run.info.run_id), claims.read(run.data.tags.get(contract.TAG_LAUNCH))
             if not claim or "state" in claim:
-                continue  # not launched by us, or recorded, or interrupted
+                continue  # not launched by us, already recorded, or interrupted
             if self._claimant.is_overdue(claim):
                 claims.kill(claim)
                 self.end(run_id, Exit(-9, timed_out=True))
@@ -286,7 +286,7 @@ class Ledger:
 
 
 def _difference(stored: StudySpec, spec: StudySpec) -> str | None:
-    """Return in words why trials of the stored study file are no trials of this one, or None if they are."""
+    """Return the reason why trials of the stored study file do not belong to this study, or None if they do."""
     if _sampled_from(stored) != _sampled_from(spec):
         return "from another space or sampler"
     parts = ("objective", "max_train_steps", "schedule")
@@ -295,7 +295,7 @@ def _difference(stored: StudySpec, spec: StudySpec) -> str | None:
 
 
 def _sampled_from(spec: StudySpec) -> dict[str, Any]:
-    """Return the parts of a study file that determine its trials, without the reasons."""
+    """Return the parts of a study file that determine its trials, without the explanatory texts."""
     reasons = {"__all__": {"why"}}
     parts = {"parameters", "forbidden", "sampler"}
     return spec.model_dump(include=parts, exclude={"parameters": reasons, "forbidden": reasons})

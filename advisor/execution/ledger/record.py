@@ -1,4 +1,4 @@
-"""Data of the record, and single attempts at a call of MLflow."""
+"""Data classes for recording jobs, and a wrapper that makes a single attempt at an MLflow call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from advisor.model.space import Value
 from advisor.tracking.stores.client import IMPATIENT, one_line, quiet_mlflow
 
 _SINGLE_ATTEMPT = {**IMPATIENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
-"""MLflow settings for one attempt, long enough for a busy server; the launcher repeats it."""
+"""MLflow settings for one attempt at a call. The timeout suits a busy server; the launcher repeats failed calls."""
 _PERMANENT_ERRORS = {
     "INVALID_PARAMETER_VALUE",
     "RESOURCE_DOES_NOT_EXIST",
@@ -22,58 +22,58 @@ _PERMANENT_ERRORS = {
     "UNAUTHENTICATED",
 }
 PATIENCE_S = 600.0
-"""Maximum time to wait for a store that does not answer, once no training runs."""
+"""Maximum seconds to wait for an unreachable store when no training is running."""
 MAX_PAUSE_S = 30.0
-"""Maximum pause between two attempts."""
+"""Maximum seconds between two attempts to reach the store."""
 MAX_CHARS = 5000
-"""Maximum length of a parameter's value on servers of all versions."""
+"""Maximum characters of a parameter's value that servers of all versions accept."""
 
 Result = TypeVar("Result")
 
 
 class LaterError(Exception):
-    """The store does not answer; the call should be repeated."""
+    """The store is unreachable, and the call should be repeated later."""
 
 
 class DeliveringError(LaterError):
-    """The store answers, but the hook may still be delivering the run's data."""
+    """The store is reachable, but the hook may still be delivering the run's data."""
 
 
 class UnansweredError(AdvisorError):
-    """The store has not answered for so long that we give up."""
+    """The store was unreachable for longer than the maximum waiting time."""
 
 
 class RefusedError(AdvisorError):
-    """The store refuses, and would refuse again: a run or an experiment was deleted, a name is not allowed."""
+    """The store rejects the call and would reject a retry: a run or experiment was deleted, or a name is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a job."""
+    """The recorded result of a job."""
 
     status: str
     """One of `contract.STATUSES`."""
     best: float | None
-    """Best value of the objective, or None without a finite one."""
+    """Best finite value of the objective; None if there is none."""
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A job that was begun."""
+    """A job that a launcher has begun."""
 
     run_id: str
     key: Key
     state: State
     params: Mapping[str, str]
-    """Texts, as MLflow stores them."""
+    """Hyperparameters as text, as MLflow stores them."""
     seed: str = ""
     outcome: Outcome | None = None
-    """Set if the job is done."""
+    """Result of the job; None until it is done."""
 
 
 def attempt(call: Callable[[], Result]) -> Result:
-    """Return the result of a single call. Raises RefusedError or LaterError."""
+    """Make one attempt at an MLflow call and return its result. Raises RefusedError or LaterError."""
     with quiet_mlflow(_SINGLE_ATTEMPT):
         try:
             return call()
@@ -85,12 +85,12 @@ def attempt(call: Callable[[], Result]) -> Result:
 
 
 def logged_text(value: Value) -> str:
-    """Return a hyperparameter as MLflow stores it."""
+    """Return the text with which MLflow stores a hyperparameter's value."""
     return str(value)[:MAX_CHARS]
 
 
 def quoted(text: str) -> str:
-    """Return a study's name as a literal of MLflow's filter language. Raises AdvisorError if there is none."""
+    """Return a study's name as a string literal of MLflow's filter language. Raises AdvisorError if the name cannot be quoted."""
     for mark in ("'", '"'):
         if mark not in text:
             return f"{mark}{text}{mark}"

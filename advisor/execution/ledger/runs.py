@@ -1,4 +1,4 @@
-"""The runs of a study in MLflow as jobs: which job each is, its state, its outcome; and the runs of the preceding studies."""
+"""Reads the MLflow runs of a study as jobs with key, state and outcome, and the runs of preceding studies."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from advisor.model.spec import StudySpec
 from advisor.tracking.lineage import Place, find, places
 
 _MAX_SINGLE_QUERIES = 8
-"""Maximum number of trials to query one by one; for more, all runs of the study are read."""
+"""Maximum number of trials to query one by one. For more trials, all runs of the study are read."""
 _BY_PROGRESS = ("open", "silent", "busy", "done")
 
 
 class StudyRuns:
-    """The runs of one study in one experiment."""
+    """The MLflow runs of one study in one experiment."""
 
     def __init__(self, client: Any, uri: str, experiment_id: str, spec: StudySpec, claimant: Claimant) -> None:
         self._client, self._uri, self._id, self._spec, self._claimant = client, uri, experiment_id, spec, claimant
 
     def runs(self, trial: int | None = None) -> list[Any]:
-        """Return the runs of the study, or of one of its trials."""
+        """Return all runs of the study, or only those of one trial."""
         of_study = f"tags.`{contract.TAG_STUDY}` = {quoted(self._spec.study)}"
         of_trial = "" if trial is None else f" AND tags.`{contract.TAG_TRIAL}` = '{trial}'"
         return self._search(self._id, of_study + of_trial)
@@ -43,7 +43,7 @@ class StudyRuns:
                 return runs
 
     def entries(self) -> list[Entry]:
-        """Return all jobs that were begun, by number; for one begun twice, the run with the most progress."""
+        """Return all begun jobs, sorted by number. If a job was begun twice, return its run with the most progress."""
         entries: dict[Key, Entry] = {}
         for entry in self._entries(self.runs()):
             before = entries.get(entry.key)
@@ -52,7 +52,7 @@ class StudyRuns:
         return [entries[key] for key in sorted(entries)]
 
     def trainings(self, jobs: Sequence[Job]) -> Mapping[int, list[Entry]]:
-        """Return all trainings begun for the trials of these jobs, by trial."""
+        """Return all trainings that were begun for the trials of these jobs, grouped by trial."""
         trials = {job.number for job in jobs}
         runs = [run for t in trials for run in self.runs(t)] if len(trials) <= _MAX_SINGLE_QUERIES else self.runs()
         trainings: dict[int, list[Entry]] = defaultdict(list)
@@ -78,20 +78,20 @@ class StudyRuns:
         return Outcome(status, best, run.data.tags.get(contract.TAG_ERROR))
 
     def best(self, run_id: str) -> float | None:
-        """Return the best finite value of the objective during the training."""
+        """Return the best finite value that the run logged for the objective during training."""
         objective = self._spec.objective
         values = [m.value for m in self._client.get_metric_history(run_id, objective.metric) if math.isfinite(m.value)]
         return (min if objective.direction == "minimize" else max)(values, default=None)
 
     def status(self, run: Any) -> str:
-        """Return the status of a training that logged none, from its last value of the objective."""
+        """Infer the status of a training that logged none from its last value of the objective."""
         last = run.data.metrics.get(self._spec.objective.metric)
         return "no_data" if last is None else "complete" if math.isfinite(last) else "diverged"
 
     def earlier(self) -> list[Entry]:
-        """Return the trials of the preceding studies, first round first, that are comparable.
+        """Return the comparable trials of the preceding studies, first round first.
 
-        Comparable trials have the same objective, schedule and number of steps.
+        Trials are comparable if they have the same objective, learning-rate schedule and number of steps.
         """
         runs = [run for place in self._preceding() for run in self._runs_in(place) if self._is_comparable(run)]
         return [
@@ -100,7 +100,7 @@ class StudyRuns:
         ]
 
     def _preceding(self) -> list[Place]:
-        """Return the preceding studies, first round first, without those whose file declares another schedule."""
+        """Return the preceding studies, first round first, except those whose study file declares another schedule."""
         known, line = places(self._uri), list[Place]()
         parent = self._spec.parent
         while parent is not None and parent not in {self._spec.study, *(place.study for place in line)}:
@@ -113,7 +113,7 @@ class StudyRuns:
         return [place for place in line if place.spec is None or dict(place.spec.schedule or {}) == schedule]
 
     def _runs_in(self, place: Place) -> list[Any]:
-        """Return the study's runs, oldest first; all runs of an experiment that names no study."""
+        """Return the study's runs, oldest first. If no run of the experiment names a study, return all its runs."""
         experiment = self._client.get_experiment_by_name(place.experiment)
         if experiment is None:
             return []
@@ -134,7 +134,7 @@ class StudyRuns:
         return same and self._has_ended(run) and contract.TAG_PROBE not in tags
 
     def _has_ended(self, run: Any) -> bool:
-        """Return whether a run of another study has ended and its launcher, if any, will not begin it again."""
+        """Return True if a run of another study has ended and no launcher will begin its job again."""
         claim = _claim(run)
         if not claim:
             return bool(run.info.status != "RUNNING")

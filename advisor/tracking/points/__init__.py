@@ -1,1 +1,1 @@
-"""Metric points: collected, cached, spilled, read from sidecars."""
+"""Collects metric points, caches them, spills them to disk and reads them from sidecar files."""

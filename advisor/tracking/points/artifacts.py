@@ -1,4 +1,4 @@
-"""Opens files that were stored beside runs: in local folders directly, elsewhere through MLflow."""
+"""Opens the artifact files of runs: directly if they are in a local folder, otherwise through MLflow."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from urllib.request import url2pathname
 
 
 class UnusableFileError(Exception):
-    """The reason why a file is not used, to follow "because it ..."."""
+    """Error for an artifact that cannot be used. Its message completes the sentence "It is not used because it ..."."""
 
 
 @contextmanager
 def open_artifact(root: str, path: str, tracking_uri: str | None) -> Iterator[Path]:
-    """A local file with the artifact `path` of the run whose artifact folder is `root`.
+    """Yield the path of a local copy of the artifact `path` of the run whose artifact folder is `root`.
 
-    tracking_uri: None looks only into local folders. Raises UnusableFileError, also if the path leads out of the root.
+    tracking_uri: if None, search only local folders. Raises UnusableFileError, also if the path leads outside `root`.
     """
     folder = local_folder(root)
     if folder is not None:
@@ -48,7 +48,7 @@ def open_artifact(root: str, path: str, tracking_uri: str | None) -> Iterator[Pa
 
 
 def local_folder(root: str) -> Path | None:
-    """Return the folder of an artifact location; None if it is not local."""
+    """Return the local folder of an artifact location; None if the location is not local."""
     parts = urlsplit(root)
     if parts.scheme == "file":
         return Path(url2pathname(parts.path))
@@ -56,7 +56,7 @@ def local_folder(root: str) -> Path | None:
 
 
 def _repository(root: str, tracking_uri: str) -> tuple[Any, str]:
-    """Return MLflow's reader of a location and the prefix of paths in it; one reader serves all runs of a tracking server."""
+    """Return MLflow's artifact repository and the path prefix within it; one repository serves all runs of a tracking server."""
     parts = urlsplit(root)
     if parts.scheme != "mlflow-artifacts":
         return artifact_repository(root, tracking_uri), ""
@@ -65,9 +65,9 @@ def _repository(root: str, tracking_uri: str) -> tuple[Any, str]:
 
 @lru_cache(maxsize=64)
 def artifact_repository(root: str, tracking_uri: str) -> Any:
-    """Return MLflow's reader and writer of an artifact location; to be called within `client.connect`."""
+    """Return MLflow's artifact repository for a location. Call it within `client.connect`."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     if "tracking_uri" in signature(get_artifact_repository).parameters:
         return get_artifact_repository(root, tracking_uri=tracking_uri)
-    return get_artifact_repository(root)  # MLflow 2 takes the server from the environment
+    return get_artifact_repository(root)  # MLflow 2 reads the server's address from the environment

@@ -1,10 +1,10 @@
-"""Keeps the points of ended runs on this machine, so that the next analysis asks the store only for new ones.
+"""Caches the metric points of finished runs on local disk, so that the next analysis reads only new runs from the store.
 
-A run is identified by a digest of all that its store knows of it besides its points: if any of that changes, the run is read
-again. Only points and the names of metrics are kept. A problem with a file or the disk only costs the time to read again.
+The key of a run is a digest of everything the store holds about it except its points. If any of that changes, the run is
+read again. The cache holds only points and metric names. If a file is damaged or the disk fails, the run is read again.
 
-Each analysis writes one Arrow IPC file with the runs that were new. Its schema's metadata holds the runs' keys; each record batch
-holds points of one metric, whose name and checksum are the batch's metadata. Files are renamed when complete and never changed.
+Each analysis writes one Arrow IPC file with the new runs. The metadata of its schema holds the runs' keys; each record batch
+holds points of one metric, with the name and checksum in the batch's metadata. A file is renamed once complete and never changed.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SETTING = "ADVISOR_CACHE"
-"""Environment variable: a folder to keep points in, or "off"; by default the user's cache folder."""
+"""Name of the environment variable that sets the cache folder, or "off"; the default is the user's cache folder."""
 MAX_BYTES = 2 * 2**30
-"""Maximum size of all files; the least recently used ones are deleted first."""
+"""Maximum total size of the cache files, in bytes. Above it, the least recently used files are deleted."""
 MAX_FILES = 16
-"""Maximum files of an experiment; they are then replaced by one."""
+"""Maximum number of cache files per experiment. Above it, they are merged into one file."""
 _NAME = "tuning-advisor"
 _PREFIX, _SUFFIX, _UNFINISHED = "runs-", ".arrow", ".unfinished"
 _MAX_AGE_S = 3600
-"""Seconds after which an unfinished file was left by a killed process."""
+"""Age in seconds above which an unfinished file counts as left behind by a killed process."""
 _BATCH_POINTS = 1_000_000
 _BYTES_A_POINT = 32
 
 
 def key(*facts: object) -> str:
-    """Return the digest of what a store knows of a run: texts, numbers, None, and lists of them."""
+    """Return the digest of a run's data in the store. facts: texts, numbers, None, and lists of them."""
     return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
 
 
 def of_experiment(location: Location, experiment: str) -> Cache:
-    """Return the cache of an experiment. A store is identified by its address without credentials."""
+    """Return the cache of an experiment. A store is identified by its URI without credentials."""
     root = _root()
     name = hashlib.blake2b(f"{location.display}\n{experiment}".encode(), digest_size=16).hexdigest()
     return Cache(None if root is None else root / name)
 
 
 def _root() -> Path | None:
-    """Return the folder of all experiments; None if the cache is off."""
+    """Return the root folder of the cache for all experiments; None if the cache is off."""
     setting = os.environ.get(SETTING, "")
     if setting.lower() in ("off", "0", "no", "false"):
         return None
@@ -68,7 +68,7 @@ def _root() -> Path | None:
         folder = (
             Path(setting).expanduser().absolute() / _NAME if setting else platformdirs.user_cache_path(_NAME, False)
         )
-    except RuntimeError:  # no home folder
+    except RuntimeError:  # the user has no home folder
         return None
     return folder if folder.is_absolute() else None
 
@@ -77,16 +77,16 @@ class Cache:
     """The cached points of one experiment."""
 
     def __init__(self, folder: Path | None) -> None:
-        """folder: None if the cache is off."""
+        """Create the cache of one experiment. folder: None if caching is off."""
         self._folder = folder
         self._files: list[Path] = []
         self._keys: list[str | None] = []
         self._known = np.zeros(0, dtype=np.bool_)
 
     def load(self, keys: Sequence[str | None], collector: Collector) -> BoolArray:
-        """Add the points of cached runs to the collector; return which runs those are, shape (runs,).
+        """Add the points of cached runs to the collector. Return a mask of the cached runs, shape (runs,).
 
-        keys: the `key` of each run, None for a run that may still change.
+        keys: the `key` of each run, or None if the run may still change.
         """
         self._keys, self._known = list(keys), np.zeros(len(keys), dtype=np.bool_)
         wanted = {k: run for run, k in enumerate(keys) if k is not None}
@@ -98,9 +98,9 @@ class Cache:
         return self._known.copy()
 
     def save(self, collector: Collector, *, min_points: int, except_runs: Sequence[int] = ()) -> dict[str, Points]:
-        """Return all points of the collector, which is emptied, and cache the new runs if they have at least `min_points`.
+        """Return all points, emptying the collector, and cache the new runs if they have at least `min_points` points.
 
-        If there are many files already, one file with all runs replaces them. except_runs: runs that are never cached.
+        If the experiment already has `MAX_FILES` files, they are merged into one. except_runs: runs that are never cached.
         """
         eligible = np.array([k is not None for k in self._keys], dtype=np.bool_)
         eligible[list(except_runs)] = False
@@ -122,7 +122,7 @@ class Cache:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether only this user can write into the folder."""
+    """Return True if only this user can write to the folder."""
     if not hasattr(os, "geteuid"):
         return True
     info = folder.stat()
@@ -130,7 +130,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def _has_room(folder: Path, size: int) -> bool:
-    """Whether to write that many bytes into the folder, which is created if it is missing: its disk is far from full."""
+    """Create the folder if it is missing. Return True if `size` bytes may be cached there: private folder, enough free space."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return size <= MAX_BYTES and _is_private(folder) and 4 * size <= shutil.disk_usage(folder).free
@@ -139,7 +139,7 @@ def _has_room(folder: Path, size: int) -> bool:
 
 
 def _trim(root: Path) -> None:
-    """Delete the least recently used files, down to `MAX_BYTES`, and old files that are unfinished or of another format."""
+    """Delete the least recently used files until `MAX_BYTES` is met, and old files that are unfinished or in another format."""
     files = []
     for path in root.glob(f"*/{_PREFIX}*"):
         with contextlib.suppress(OSError):
@@ -157,7 +157,7 @@ def _trim(root: Path) -> None:
 
 
 def _delete(paths: Iterable[Path]) -> None:
-    """Delete files, unless they are gone already or (on Windows) open."""
+    """Delete files. Files that no longer exist, or that are open on Windows, are skipped."""
     for path in paths:
         with contextlib.suppress(OSError):
             path.unlink()
@@ -167,8 +167,8 @@ def _delete(paths: Iterable[Path]) -> None:
 
 
 def _load(path: Path, wanted: dict[str, int], collector: Collector) -> list[int]:
-    """Move the wanted runs that the file holds from `wanted` to the collector; return their numbers. Delete a broken file."""
-    loaded = Collector()  # separate: nothing is used before the whole file has been checked
+    """Move the wanted runs of one file from `wanted` to the collector. Return their indices. Delete the file if it is damaged."""
+    loaded = Collector()  # a separate object: nothing is used before the whole file has been checked
     try:
         with path.open("rb") as file:
             keys, batches = _open(file)
@@ -179,7 +179,7 @@ def _load(path: Path, wanted: dict[str, int], collector: Collector) -> list[int]
                 of_run = runs[columns[0]]
                 keep = of_run >= 0
                 loaded.add(metric, of_run[keep], columns[1][keep], columns[2][keep], columns[3][keep])
-    except (OSError, ValueError, KeyError, TypeError, IndexError, MemoryError):  # Arrow's errors are ValueErrors
+    except (OSError, ValueError, KeyError, TypeError, IndexError, MemoryError):  # Arrow raises subclasses of ValueError
         _delete([path])
         return []
     collector.take(loaded)
@@ -189,7 +189,7 @@ def _load(path: Path, wanted: dict[str, int], collector: Collector) -> list[int]
 
 
 def _open(file: Any) -> tuple[list[str], Iterator[tuple[str, Columns]]]:
-    """Return the keys of a file's runs, and its checked points by metric. Raises ValueError for a broken file."""
+    """Return the keys of a file's runs, and its validated points by metric. Raises ValueError for a damaged file."""
     import pyarrow as pa
 
     reader = pa.ipc.open_file(file)
@@ -217,14 +217,14 @@ def _checksum(keys: bytes, metric: bytes, columns: Sequence[Any]) -> int:
 
 
 class _Writer:
-    """Writes one file; it stops at the first error of the disk."""
+    """Writes one cache file and stops at the first disk error."""
 
     def __init__(self, folder: Path, keys: Sequence[str | None], chosen: BoolArray) -> None:
         self._folder, self._chosen = folder, chosen
         self._number = np.cumsum(chosen) - 1
         self._keys = json.dumps([k for k, wanted in zip(keys, chosen, strict=True) if wanted]).encode()
         self.complete = False
-        """Whether the file was written."""
+        """True once the whole file has been written."""
 
     def __enter__(self) -> _Writer:
         import pyarrow as pa
@@ -242,7 +242,7 @@ class _Writer:
         return self
 
     def add(self, metric: str, runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray) -> None:
-        """Write the chosen runs' points of a metric."""
+        """Write the points of one metric for the runs to be cached."""
         import pyarrow as pa
 
         for start in range(0, len(runs), _BATCH_POINTS):
@@ -257,7 +257,7 @@ class _Writer:
                 self._arrow.write_batch(pa.record_batch(columns, schema=self._schema), custom_metadata=metadata)
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        """Give a complete file its name, and delete any other."""
+        """Rename the file to its final name if it is complete; delete it otherwise."""
         if not self._failed and error is None:
             with self._note_failure():
                 self._arrow.close()

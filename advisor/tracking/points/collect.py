@@ -1,4 +1,4 @@
-"""Turns what a store holds into runs and points, the same for every kind of store."""
+"""Converts stored data into runs and points in the same way for every kind of store."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from advisor.tracking.runs import Points, Run, RunStatus
 
 IntArray = NDArray[np.int64]
 Columns = tuple[IntArray, IntArray, FloatArray, IntArray]
-"""Points of a metric, each of shape (n,): runs, steps, values, and times in milliseconds since the epoch."""
+"""Points of a metric as four arrays of shape (n,): run index, step, value, and time in milliseconds since the epoch."""
 
 MAX_TEXT = 5000
-"""Maximum characters that are read of a parameter or tag; some people log whole files."""
+"""Maximum characters read from the value of a parameter or tag; some users log whole files."""
 MAX_TAGS = 300
-"""Maximum tags that are read of a run, besides the essential ones of adapters and MLflow."""
+"""Maximum number of user tags read per run; the essential tags of adapters and MLflow are always read."""
 SYSTEM_PREFIX = "system/"
 
 MLFLOW_TAGS = ("mlflow.runName", "mlflow.parentRunId", "mlflow.note.content", "mlflow.user")
@@ -29,9 +29,9 @@ MLFLOW_TAG_PREFIX = "mlflow."
 MLFLOW_SOURCE_PREFIX = "mlflow.source."
 
 LARGEST = float(np.finfo(np.float64).max)
-"""MLflow's SQL stores hold infinity as the largest finite number, and return that."""
+"""Largest finite 64-bit float. MLflow's SQL stores save infinity as this value and return it unchanged."""
 UNTIMED_BEFORE_MS = 10**10
-"""Timestamps in the first months of 1970 are no times: they only show the order of logging."""
+"""Timestamps (milliseconds) below this, in the first months of 1970, are not real times and show only the order of logging."""
 
 _STATUSES: Mapping[str, RunStatus] = {
     "FINISHED": "FINISHED",
@@ -55,7 +55,7 @@ def make_run(
     params: Mapping[str, str | None],
     tags: Mapping[str, str | None],
 ) -> Run:
-    """Return a run made of what its store holds; old stores have its name only as a tag."""
+    """Return a run built from its stored data. Old stores hold the run's name only as a tag."""
     return Run(
         id=id,
         name=name or tags.get("mlflow.runName") or "",
@@ -68,14 +68,14 @@ def make_run(
 
 
 def keep_tags(tags: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the essential tags, and of the user's own the first `MAX_TAGS` by name; values are cut to `MAX_TEXT`."""
+    """Return the essential tags and the first `MAX_TAGS` user tags by name. Values are truncated to `MAX_TEXT` characters."""
     essential = [k for k in tags if k in MLFLOW_TAGS or k.startswith((contract.TAG_PREFIX, MLFLOW_SOURCE_PREFIX))]
     others = sorted(k for k in tags if not k.startswith((MLFLOW_TAG_PREFIX, contract.TAG_PREFIX)))
     return {k: (tags[k] or "")[:MAX_TEXT] for k in [*sorted(essential), *others[:MAX_TAGS]]}
 
 
 def text_maps(rows: Iterable[tuple[int, str, str | None]], runs: int) -> list[dict[str, str | None]]:
-    """Return rows (run, key, value) as one mapping for each run, shape (runs,)."""
+    """Convert rows (run, key, value) into one mapping per run: a list of length `runs`."""
     maps: list[dict[str, str | None]] = [{} for _ in range(runs)]
     for run, key, value in rows:
         maps[run][key] = value
@@ -86,17 +86,17 @@ def text_maps(rows: Iterable[tuple[int, str, str | None]], runs: int) -> list[di
 
 
 class Collector:
-    """Collects points piece by piece, in any order, and joins them metric by metric. Several threads may add."""
+    """Collects points in chunks, in any order, and concatenates them by metric. Several threads may add points."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, list[Columns]] = {}
         self._recent: list[tuple[str, Columns]] = []
-        """The pieces in memory, not yet sorted into `_pieces`."""
+        """Chunks in memory that are not yet sorted into `_pieces`."""
         self._recent_points = 0
         self._lock = threading.Lock()
 
     def add(self, metric: str, runs: IntArray, steps: IntArray, values: FloatArray, times_ms: IntArray) -> None:
-        """Add points of one metric, arrays of one shape (n,); times in milliseconds since the epoch."""
+        """Add points of one metric as arrays of shape (n,). Times are in milliseconds since the epoch."""
         if not len(runs):
             return
         with self._lock:
@@ -116,11 +116,11 @@ class Collector:
                 self.add(metric, *piece)
 
     def metrics(self) -> list[str]:
-        """Return the names of all metrics with points."""
+        """Return the names of all metrics that have points."""
         return sorted(self._by_metric())
 
     def drop(self, metric: str, which: Callable[[IntArray, IntArray, IntArray], BoolArray]) -> None:
-        """Remove the points of a metric that `which`, called with (runs, steps, times in milliseconds), marks."""
+        """Remove the points of a metric for which `which(runs, steps, times_ms)` is True."""
         for piece in self._by_metric().pop(metric, []):
             keep = ~which(piece[0], piece[1], piece[3])
             if keep.all():
@@ -130,13 +130,13 @@ class Collector:
                 self.add(metric, runs[keep], steps[keep], values[keep], times[keep])
 
     def count(self, runs: BoolArray) -> int:
-        """Return the number of points of the runs marked in `runs`, shape (runs,)."""
+        """Return the total number of points of the runs selected by the mask `runs`, shape (runs,)."""
         return sum(int(runs[piece[0]].sum()) for pieces in self._by_metric().values() for piece in pieces)
 
     def points(
         self, on_metric: Callable[[str, IntArray, IntArray, FloatArray, IntArray], None] | None = None
     ) -> dict[str, Points]:
-        """Return all points by metric, ordered by run, time, step and value, and empty the collector to save memory.
+        """Return all points by metric, sorted by run, time, step and value. The collector is emptied to save memory.
 
         on_metric: called with each metric and its `Columns`.
         """
@@ -162,7 +162,7 @@ def _in_order(pieces: list[Columns]) -> Columns:
     runs, steps, values, times = (np.concatenate(column) for column in zip(*pieces, strict=True))
     values[values >= LARGEST] = np.inf
     values[values <= -LARGEST] = -np.inf
-    if not ascending(runs, times, steps):  # usually only the pieces overlap, and each is in order
+    if not ascending(runs, times, steps):  # each chunk is usually sorted, and only the chunks overlap
         runs, steps, values, times = _take(np.argsort(runs, kind="stable"), runs, steps, values, times)
     if not ascending(runs, times, steps):
         runs, steps, values, times = _take(np.lexsort((values, steps, times, runs)), runs, steps, values, times)
@@ -174,7 +174,7 @@ def _take(order: IntArray, runs: IntArray, steps: IntArray, values: FloatArray, 
 
 
 def ascending(*keys: NDArray[Any]) -> bool:
-    """Whether rows ascend strictly by the keys, arrays of shape (rows,), the first one foremost."""
+    """Return True if the rows are in strictly ascending lexicographic order of the keys (arrays of shape (rows,))."""
     decided = np.zeros(max(len(keys[0]) - 1, 0), dtype=np.bool_)
     for key in keys:
         if bool(((key[1:] < key[:-1]) & ~decided).any()):

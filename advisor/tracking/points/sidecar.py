@@ -1,7 +1,7 @@
-"""Reads curves at full resolution from the file that our logger leaves beside a run, instead of the store's windows.
+"""Reads full-resolution curves from sidecars: files that our logger saves as artifacts of a run. The store holds only windows.
 
-The file may be missing, torn or hostile: everything is checked before it is used and nothing is executed. If a sidecar is
-unusable, the run's curves come from the store, as they would without one.
+A sidecar may be missing, truncated or malicious: everything is validated before use and nothing is executed. If a sidecar is
+unusable, the run's curves come from the store.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ from advisor.tracking.points.collect import Collector, IntArray
 from advisor.tracking.points.windows import Columns, reduce
 
 MAX_POINTS = 50_000
-"""Maximum points of a curve that is used whole; of longer ones the store's windows are used, so that a study fits into memory."""
+"""Maximum points of a curve used at full resolution. Longer curves are reduced to windows, so that a study fits into memory."""
 MAX_POINTS_IN_ALL = 40_000_000
-"""Maximum points of all curves that are used whole, at ten curves a run."""
+"""Maximum total points of all full-resolution curves of a study, assuming ten curves per run."""
 MAX_ROWS = 200_000_000
-"""Maximum rows of a file."""
+"""Maximum number of rows of a sidecar file."""
 _BYTES_A_ROW = 256
 _THREADS = 8
 _PATH = re.compile(re.escape(contract.SIDECAR_PATH).replace(r"\.parquet", r"(-[0-9a-f]{1,32})?\.parquet"))
 _COLUMNS = {"metric": "string", "step": "int64", "time_ms": "int64", "value": "double"}
 Marker: TypeAlias = Callable[[IntArray, IntArray, IntArray], BoolArray]
-"""Marks points, given as (runs, steps, times in milliseconds)."""
+"""Function of (runs, steps, times in milliseconds) that returns a mask of points."""
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarSource:
-    """The location of a run's sidecars."""
+    """The location of one run's sidecars."""
 
     tag: str
-    """Value of `contract.TAG_SIDECAR`."""
+    """Value of the run's tag `contract.TAG_SIDECAR`."""
     root: str
-    """The run's artifact folder."""
+    """Location of the run's artifact folder."""
     stored: Mapping[str, int]
-    """The run's metrics in the store, and the time of the last point of each, in milliseconds."""
+    """Metrics that the store holds for the run, each with the time of its last point in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarPart:
-    """One file, which covers one part of a run's training."""
+    """The content of one sidecar file, which covers one part of a run's training."""
 
     from_step: int
     to_step: int
     first_ms: int
     last_ms: int
     curves: Mapping[str, Columns]
-    """The curves to use instead of the store's points; long ones are reduced to windows if that was asked for."""
+    """Curves that replace the store's points. Long curves are reduced to windows if `reducing` was set."""
     names: frozenset[str]
-    """The metrics whose points in the store are replaced by `curves`."""
+    """Names of the metrics for which `curves` replaces the store's points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class SidecarCurves:
     parts: tuple[SidecarPart, ...]
 
     def covers(self, metric: str, last_ms: int) -> bool:
-        """Whether the sidecars hold all points of `metric` that the store has; `last_ms` is the time of its last one there."""
+        """Return True if the sidecars hold all the store's points of `metric`. last_ms: the time of the store's last point."""
         reached = -1
         for part in self.parts:
             if part.from_step > reached + 1:
@@ -82,9 +82,9 @@ class SidecarCurves:
 
 
 def max_curve_points(runs: int) -> int:
-    """Return the maximum points of a curve that is used whole, for this number of runs with sidecars.
+    """Return the maximum points of a curve used at full resolution, for this number of runs with sidecars.
 
-    It is `MAX_POINTS`, halved as often as necessary: a few more runs rarely change it, and with it what was read of the others.
+    The limit is `MAX_POINTS`, halved until all curves fit into `MAX_POINTS_IN_ALL`. A few more runs rarely change the limit.
     """
     limit = MAX_POINTS
     while limit * 10 * runs > MAX_POINTS_IN_ALL and limit > 2 * contract.DENSE_STEPS:
@@ -100,10 +100,10 @@ def read_sidecars(
     reducing: bool,
     on_progress: Callable[[int, int], None],
 ) -> tuple[list[SidecarCurves | None], tuple[str, ...]]:
-    """Return the sidecars of each run, None for a run without a usable one, and warnings of unusable ones.
+    """Return the sidecars of each run (None if it has no usable sidecar) and warnings about unusable sidecars.
 
-    tracking_uri: the server that has the runs; None looks only into local folders. limit: `max_curve_points`. reducing: whether
-    longer curves are reduced to windows here, or read from the store, which is better if the store is fast.
+    tracking_uri: the runs' server; if None, search only local folders. limit: `max_curve_points`. reducing: reduce longer
+    curves to windows here instead of reading them from the store; set it to False if the store is fast.
     """
     wanted = [(i, source) for i, source in enumerate(sources) if source is not None]
     sidecars: list[SidecarCurves | None] = [None] * len(sources)
@@ -135,7 +135,7 @@ def _warning(reason: str, runs: int) -> str:
 
 
 def use_sidecars(sidecars: Sequence[SidecarCurves | None], collector: Collector) -> None:
-    """Replace the store's points in the collector by the curves of the sidecars that cover them."""
+    """Replace the store's points in the collector by the sidecars' curves."""
     for metric in collector.metrics():
         if (which := _superseded(sidecars, metric)) is not None:
             collector.drop(metric, which)
@@ -146,9 +146,9 @@ def use_sidecars(sidecars: Sequence[SidecarCurves | None], collector: Collector)
 
 
 def _superseded(sidecars: Sequence[SidecarCurves | None], metric: str) -> Marker | None:
-    """Return what marks the store's points of `metric` that a sidecar holds as well; None if there are none.
+    """Return a marker for the store's points of `metric` that a sidecar holds too; None if there are none.
 
-    These are the points within a sidecar's steps and time: points of other writers, or of an earlier part of the training, stay.
+    It marks the points within a sidecar's range of steps and times. Points of other writers or of earlier training parts stay.
     """
     parts = [
         (i, part.from_step, part.first_ms, part.last_ms)
@@ -172,7 +172,7 @@ def _superseded(sidecars: Sequence[SidecarCurves | None], metric: str) -> Marker
 
 
 def _is_replaced(metric: str, names: Collection[str]) -> bool:
-    """Whether the metric, or the one whose windows' extremes it holds, is among the names."""
+    """Return True if `names` contains the metric, or the metric whose window minima or maxima this one holds."""
     return any(
         metric.endswith(s) and metric.removesuffix(s) in names for s in ("", contract.MIN_SUFFIX, contract.MAX_SUFFIX)
     )
@@ -185,7 +185,7 @@ def _read_run(source: SidecarSource, tracking_uri: str | None, limit: int, reduc
     parts = []
     for path, rows, from_step, to_step in _parse_tag(source.tag):
         if not reducing and rows > limit * len(source.stored):
-            continue  # nearly all of its curves are too long
+            continue  # nearly all curves in this file are too long
         with open_artifact(source.root, path, tracking_uri) as file:
             try:
                 parts.append(_read_part(file, source, (rows, from_step, to_step), limit, reducing))
@@ -193,13 +193,13 @@ def _read_run(source: SidecarSource, tracking_uri: str | None, limit: int, reduc
                 raise
             except MemoryError:
                 raise UnusableFileError("does not fit into memory") from None
-            except Exception as error:  # a broken file may raise anything
+            except Exception as error:  # a damaged file may raise any exception
                 raise UnusableFileError("is no whole Parquet file") from error
     return SidecarCurves(tuple(sorted(parts, key=lambda part: (part.first_ms, part.from_step))))
 
 
 def _parse_tag(tag: str) -> list[tuple[str, int, int, int]]:
-    """Return path, rows, first and last step of each sidecar in the tag. Raises UnusableFileError."""
+    """Return the path, row count, first step and last step of each sidecar in the tag. Raises UnusableFileError."""
     try:
         parts = [(p["path"], p["rows"], p["from_step"], p["to_step"]) for p in json.loads(tag)["parts"]]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -217,7 +217,7 @@ def _parse_tag(tag: str) -> list[tuple[str, int, int, int]]:
 def _read_part(
     file: Path, source: SidecarSource, declared: tuple[int, int, int], limit: int, reducing: bool
 ) -> SidecarPart:
-    """Read one file. declared: its rows, first and last step, as its run's tag says."""
+    """Read one sidecar file. declared: its row count, first step and last step according to the run's tag."""
     rows, from_step, to_step = declared
     curves: dict[str, Columns] = {}
     names = set()
@@ -242,7 +242,7 @@ def _read_part(
 
 
 def _curves(file: Path, rows: int) -> Iterator[tuple[str, Columns]]:
-    """Yield the curves of a file one by one, so that only one of them is in memory."""
+    """Yield the curves of a file one at a time, so that only one curve is in memory."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file, read_dictionary=["metric"]) as table:
@@ -263,14 +263,14 @@ def _curves(file: Path, rows: int) -> Iterator[tuple[str, Columns]]:
                     yield name, _join(pieces)
                     pieces = []
                 name = metric
-                # Copies: a slice would keep its whole batch in memory.
+                # Copy: a slice would keep its whole batch in memory.
                 pieces.append((steps[start:stop].copy(), values[start:stop].copy(), times[start:stop].copy()))
         if name is not None:
             yield name, _join(pieces)
 
 
 def _check(table: Any, rows: int) -> None:
-    """Raise UnusableFileError unless the file has our logger's columns and a plausible size."""
+    """Raise UnusableFileError unless the file has our logger's columns and a plausible number of rows and bytes."""
     schema = table.metadata.schema.to_arrow_schema()
     if {field.name: str(field.type) for field in schema} != _COLUMNS:
         raise UnusableFileError("does not have our logger's columns")

@@ -1,4 +1,4 @@
-"""Reduces a curve at full resolution to the windows that our logger writes into the store."""
+"""Reduces a full-resolution curve to the same windows (mean, minimum, maximum) that our logger writes to the store."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from advisor import contract
 from advisor.model.space import FloatArray, IntArray
 
 Columns = tuple[IntArray, FloatArray, IntArray]
-"""Steps, values and times in milliseconds since the epoch, each of shape (n,)."""
+"""Three arrays of shape (n,): steps, values, and times in milliseconds since the epoch."""
 
 
 def reduce(name: str, steps: IntArray, values: FloatArray, times: IntArray) -> dict[str, Columns]:
-    """Return NAME, NAME.min and NAME.max over the windows of `contract.window_width` of a curve (ascending in step).
+    """Return the columns of NAME, NAME.min and NAME.max for a curve in ascending step order, by `contract.window_width`.
 
-    A window's mean is a sum of Python numbers, as in the logger, so that both are equal to the last bit.
+    The mean of a window is computed from Python floats, as in the logger, so that both results are bit-identical.
     """
     bounds = _bounds(steps)
     last = bounds[1:] - 1
@@ -36,7 +36,7 @@ def reduce(name: str, steps: IntArray, values: FloatArray, times: IntArray) -> d
 
 
 def _bounds(steps: IntArray) -> IntArray:
-    """Return the index of each window's first point, and the number of points: shape (windows + 1,)."""
+    """Return the index of the first point of each window, followed by the number of points: shape (windows + 1,)."""
     width = np.ones(len(steps), dtype=np.int64)
     edge = contract.DENSE_STEPS
     while len(steps) and edge <= steps[-1]:

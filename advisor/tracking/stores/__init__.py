@@ -1,1 +1,1 @@
-"""The stores of MLflow, all read through one protocol: `store.Store`."""
+"""Readers for every kind of MLflow store, all with the same protocol: `store.Store`."""

@@ -1,6 +1,6 @@
-"""Reads the histories of many runs in one answer of a tracking server, many times as fast as one history at a time.
+"""Reads the metric histories of many runs with one request to a tracking server, much faster than one request per history.
 
-MLflow made this request for its own pages and truncates long answers silently; we ask again for the curves that were truncated.
+MLflow's UI uses this request. The server truncates long responses silently, so truncated curves are requested again.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from advisor.tracking.points import collect
 
 _PATH = "/ajax-api/2.0/mlflow/metrics/get-history-bulk"
 _MAX_POINTS = 25_000
-"""Maximum points of an answer, by MLflow."""
+"""Maximum number of points in one response, set by MLflow."""
 _MAX_RUNS = 100
-"""Maximum runs of a request, by MLflow."""
+"""Maximum number of runs in one request, set by MLflow."""
 _FIRST_RUNS = 25
 _FILL = 0.8
-"""Share of an answer that we plan to use, so that few are truncated."""
+"""Fraction of the maximum response size to plan for, so that few responses are truncated."""
 
 
 class Curve(NamedTuple):
-    """A metric of a run, to be read."""
+    """One metric of one run whose history is to be read."""
 
     metric: str
     run: int
-    """Index of the run."""
+    """Index of the run in the experiment."""
     id: str
     """The run's id."""
     last_step: int
-    """Step of its last point, which a complete history has."""
+    """Step of the curve's last point. A history without this step is incomplete."""
 
 
 def read_histories(
@@ -46,9 +46,9 @@ def read_histories(
     threads: int,
     on_progress: Callable[[int], None],
 ) -> list[Curve]:
-    """Add complete histories to the collector; return the curves that the server does not deliver in this way.
+    """Add complete histories to the collector. Return the curves that must be read in another way.
 
-    on_progress: called with the number of curves read. Raises what MLflow's client raises if the server does not answer at all.
+    on_progress: called with the number of curves read. Raises the MLflow client's error if the server does not respond.
     """
     queue = _Queue(curves, on_progress)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="advisor-read")
@@ -74,7 +74,7 @@ def read_histories(
 
 
 class _Queue:
-    """Gives threads curves of one metric, as many as fit into an answer."""
+    """Queue of curves for several threads. Each batch has curves of one metric that should fit into one response."""
 
     def __init__(self, curves: Iterable[Curve], on_progress: Callable[[int], None]) -> None:
         self._on_progress, self._read = on_progress, 0
@@ -84,7 +84,7 @@ class _Queue:
         self.refused: list[Curve] = []
 
     def take(self) -> list[Curve]:
-        """Return the next curves; an empty list at the end."""
+        """Return the next batch of curves, or an empty list if the queue is empty."""
         with self._lock:
             if not self._waiting:
                 return []
@@ -96,7 +96,7 @@ class _Queue:
             return part
 
     def finish(self, part: Sequence[Curve], counts: dict[int, int] | None) -> None:
-        """Note the number of points of each run whose history is complete; None if the server does not support the request."""
+        """Record the point count of each run with a complete history; None means that the server does not support the request."""
         with self._lock:
             complete = counts or {}
             self._read += len(complete)
@@ -110,13 +110,13 @@ class _Queue:
             self._on_progress(self._read)
 
     def stop(self) -> None:
-        """Drop all waiting curves."""
+        """Remove all waiting curves from the queue."""
         with self._lock:
             self._waiting.clear()
 
 
 def _request(client: Any, part: Sequence[Curve]) -> tuple[dict[int, int] | None, list[collect.Columns]]:
-    """Return the number of points of each run whose history is complete, and its columns; (None, []) for any other answer."""
+    """Return the point count and columns of each run with a complete history; (None, []) if the response is not usable."""
     from mlflow.utils.rest_utils import http_request
 
     answer = http_request(  # type: ignore[no-untyped-call]
@@ -126,7 +126,7 @@ def _request(client: Any, part: Sequence[Curve]) -> tuple[dict[int, int] | None,
         raise_on_status=False,
         params={"run_id": [curve.id for curve in part], "metric_key": part[0].metric, "max_results": _MAX_POINTS},
     )
-    if answer.status_code != 200:  # not MLflow's own server, or a proxy that blocks the request
+    if answer.status_code != 200:  # not MLflow's own server, or a proxy blocks the request
         return None, []
     number = {curve.id: i for i, curve in enumerate(part)}
     try:
@@ -135,7 +135,7 @@ def _request(client: Any, part: Sequence[Curve]) -> tuple[dict[int, int] | None,
         steps = np.fromiter((m["step"] for m in metrics), np.int64, len(metrics))
         values = np.fromiter((m["value"] for m in metrics), np.float64, len(metrics))
         times = np.fromiter((m["timestamp"] for m in metrics), np.int64, len(metrics))
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):  # such as a proxy's page
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):  # for example a proxy's HTML page
         return None, []
     complete = _complete(part, place, steps)
     runs = np.array([curve.run for curve in part])
@@ -146,7 +146,7 @@ def _request(client: Any, part: Sequence[Curve]) -> tuple[dict[int, int] | None,
 
 
 def _complete(part: Sequence[Curve], place: collect.IntArray, steps: collect.IntArray) -> BoolArray:
-    """Return which curves reach their last step, shape (curves,); the last curve of a truncated answer does not count."""
+    """Return a mask of complete curves, shape (curves,). The last curve of a truncated response counts as incomplete."""
     last = np.full(len(part), np.iinfo(np.int64).min)
     np.maximum.at(last, place, steps)
     complete = last >= [curve.last_step for curve in part]

@@ -1,4 +1,4 @@
-"""MLflow's own client, opened without its noise, and its errors in one line."""
+"""Opens MLflow's own client without its log messages and formats its errors on one line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from advisor.tracking.stores.location import Location, require_local
 _ALWAYS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ALLOW_FILE_STORE": "true",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # it contains the password
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # the URL contains the password
 }
 IMPATIENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "4",
@@ -24,13 +24,13 @@ IMPATIENT = {
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
 }
-"""For the first request to a server: by default MLflow retries for minutes before it reports an unreachable one."""
+"""MLflow settings for the first request to a server. By default, MLflow retries for minutes before reporting an error."""
 PATIENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
 }
-"""For all requests to a server that has answered: if it hangs, we give up after three minutes."""
+"""MLflow settings for requests to a server that has already responded. A hanging request is given up after three minutes."""
 _LOGGERS = ("mlflow", "alembic", "urllib3", "sqlalchemy")
 _OLD_MLFLOW = "MLflow before 3.9 opens no database with SQLAlchemy 2.1; run: pip install 'sqlalchemy<2.1'"
 _CONNECT_TIMEOUT_S = 5
@@ -42,7 +42,7 @@ _NOT_MLFLOW = r"\b(404|405)\b|Failed to parse|not a valid JSON|Expecting value"
 
 @contextmanager
 def quiet_mlflow(settings: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Within the block MLflow sends no telemetry, logs nothing and follows `settings` (environment variables)."""
+    """Run the block with MLflow's telemetry and logging off and with `settings` as environment variables."""
     environment = {**_ALWAYS, **(settings or {})}
     before = {name: os.environ.get(name) for name in environment}
     levels = {name: logging.getLogger(name).level for name in _LOGGERS}
@@ -65,8 +65,8 @@ def quiet_mlflow(settings: Mapping[str, str] | None = None) -> Iterator[None]:
 
 @contextmanager
 def connect(location: Location) -> Iterator[Any]:
-    """An `MlflowClient` of the store, with the settings `IMPATIENT`; MLflow's errors come out as AdvisorError."""
-    # MLflow 2 knows the server of artifacts only from the environment.
+    """Yield an `MlflowClient` of the store with the settings `IMPATIENT`. Convert MLflow's errors to AdvisorError."""
+    # MLflow 2 takes the artifact server's address only from the environment.
     with quiet_mlflow({**IMPATIENT, "MLFLOW_TRACKING_URI": location.uri}):
         from mlflow.exceptions import MlflowException
 
@@ -79,7 +79,7 @@ def connect(location: Location) -> Iterator[Any]:
 
 
 def open_client(location: Location) -> Any:
-    """Return an `MlflowClient` of the store; to be called within `quiet_mlflow`."""
+    """Return an `MlflowClient` of the store. Call it within `quiet_mlflow`."""
     from mlflow import MlflowClient
 
     if location.kind != "files":
@@ -88,12 +88,12 @@ def open_client(location: Location) -> Any:
     had_trash = trash.exists()
     client = MlflowClient(location.uri)
     if not had_trash and trash.exists():
-        trash.rmdir()  # created by MLflow; reading leaves the folder unchanged
+        trash.rmdir()  # MLflow's client created it; reading must leave the folder unchanged
     return client
 
 
 def check_database(location: Location) -> None:
-    """Refuse a database whose schema is not the installed MLflow's: MLflow could begin to migrate it."""
+    """Raise AdvisorError if the database's schema differs from the installed MLflow's: MLflow might migrate it."""
     import sqlalchemy
     from mlflow.store.db.utils import _get_latest_schema_revision
 
@@ -127,7 +127,7 @@ def one_line(error: BaseException) -> str:
 
 
 def bad_filter(filter: str, error: BaseException) -> AdvisorError:
-    """Return the error for a filter that MLflow rejects."""
+    """Return the AdvisorError for a filter string that MLflow rejects."""
     hint = ""
     if re.search(r"\bparam(eter)?s?\.", filter, re.I):
         hint = "; parameters are compared as text, with =, != and LIKE only, numbers can be compared for metrics"
@@ -135,7 +135,7 @@ def bad_filter(filter: str, error: BaseException) -> AdvisorError:
 
 
 def explain(error: BaseException, location: Location, action: str = "read") -> AdvisorError:
-    """Return the error as one line that says what to do. action: what could not be done with the store."""
+    """Return an AdvisorError whose message is a one-line instruction. action: verb for the failed operation on the store."""
     text = one_line(error)
     where = location.display
     if re.search(_UNREACHABLE, text, re.I):

@@ -1,4 +1,4 @@
-"""Reads an experiment through MLflow's client: from tracking servers, folders of files, and databases without a driver for SQL."""
+"""Reads an experiment through MLflow's client: from servers, file stores, and databases without a supported SQL driver."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from advisor.tracking.stores.lookup import ExperimentEntry, choose
 _RUNS_A_PAGE = 1000
 _THREADS = 8
 MIN_POINTS_TO_CACHE = 20_000
-"""Minimum new points for which writing a cache file takes less time than asking the server again."""
+"""Minimum number of new points for a cache file. Below it, asking the server again takes less time."""
 
 
 class ClientStore:
-    """A `store.Store` behind MLflow's client."""
+    """Implementation of `store.Store` that uses MLflow's client."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
 
     def experiments(self) -> list[ExperimentEntry]:
-        """As `store.Store`."""
+        """Implement this method of the protocol `store.Store`."""
         with connect(self.location) as client:
             return _entries(client)
 
     def study_files(self) -> list[tuple[str, dict[str, str]]]:
-        """As `store.Store`."""
+        """Implement this method of the protocol `store.Store`."""
         with connect(self.location) as client:
             active = [e for e in _experiments(client) if e.lifecycle_stage != "deleted"]
             return [(e.name, collect.keep_tags(e.tags)) for e in active]
@@ -55,7 +55,7 @@ class ClientStore:
         system_metrics: bool,
         on_progress: Callable[[int, int], None],
     ) -> Experiment:
-        """As `store.Store`."""
+        """Implement this method of the protocol `store.Store`."""
         with connect(self.location) as client:
             chosen = choose(experiment, _entries(client), self.location)
             tags = collect.keep_tags(client.get_experiment(chosen.id).tags)
@@ -81,7 +81,7 @@ def _experiments(client: Any) -> list[Any]:
 
 
 def _search(client: Any, experiment: str, filter: str | None) -> list[Any]:
-    """Return the runs of the experiment (an id), in the order of their start."""
+    """Return the runs of an experiment, given its id, in order of start time."""
     from mlflow.exceptions import MlflowException
 
     def page(token: str | None) -> Any:
@@ -108,7 +108,7 @@ def _all_pages(get_page: Callable[[str | None], Any]) -> list[Any]:
 
 
 class _Run:
-    """A run as MLflow's client returns it, and the metrics to read of it."""
+    """A run returned by MLflow's client, and its metrics that are to be read."""
 
     def __init__(self, run: Any, system_metrics: bool) -> None:
         self._run = run
@@ -139,9 +139,9 @@ class _Run:
         return SidecarSource(tag, self._run.info.artifact_uri or "", last_ms)
 
     def cache_key(self, max_curve_points: int) -> str | None:
-        """Return the digest of all that MLflow knows of the run, the last point of each curve included.
+        """Return the digest of the run's data in MLflow, including the last point of each curve.
 
-        It misses a point logged before the last one into a run that had ended, which databases notice.
+        A point inserted before the last point of a finished run leaves the digest unchanged; database stores detect this case.
         """
         if not self._ended:
             return None
@@ -152,7 +152,7 @@ class _Run:
         return cache.key(self.id, info.status, (info.start_time, info.end_time), sidecar, points)
 
     def missing_from(self, sidecar: SidecarCurves | None) -> list[str]:
-        """Return the metrics with points that only the store has."""
+        """Return the metrics that have points in the store but not in the sidecar."""
         if sidecar is None:
             return self.metrics
         return [key for key in self.metrics if not sidecar.covers(key, self.last_points[key].timestamp)]
@@ -165,7 +165,7 @@ def _points(
     kept: cache.Cache,
     on_progress: Callable[[int, int], None],
 ) -> tuple[dict[str, Points], tuple[str, ...]]:
-    """Return the points by metric, and warnings: from the cache, else from sidecars, and the rest from the store."""
+    """Return the points by metric, and warnings. Points come from the cache, else from sidecars, else from the store."""
     sources = [run.sidecar() for run in runs]
     limit = max_curve_points(len(sources) - sources.count(None))
     collector = collect.Collector()
@@ -195,7 +195,7 @@ def _read_histories(
     collector: collect.Collector,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Read curves: from a server many at once if it answers with all their points, else one at a time."""
+    """Read curves. Use bulk requests if the server returns complete histories, otherwise one request per curve."""
     threads = 1 if kind == "files" else _THREADS
 
     def report(done: int) -> None:

@@ -1,4 +1,4 @@
-"""The database-independent part of reading an experiment by SQL: blocks of runs, points by metric, cache, sidecars."""
+"""The database-independent part of reading an experiment over SQL: runs in blocks, points by metric, cache, sidecars."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from advisor.tracking.stores.location import Location
 from advisor.tracking.stores.lookup import ExperimentEntry, choose
 
 MIN_POINTS_TO_CACHE = 250_000
-"""Minimum new points for which writing a cache file takes less time than asking the database again."""
+"""Minimum number of new points for a cache file. Below it, asking the database again takes less time."""
 _FIRST_RUNS = 16
-"""Runs of the first block, whose points tell how many runs the next ones may have."""
+"""Number of runs in the first block. Its point count determines the number of runs in the next blocks."""
 
 POINT = np.dtype([("group", np.int64), ("step", np.int64), ("value", np.float64), ("time", np.int64)])
-"""The group is run * metrics + metric; the time is in milliseconds."""
+"""Dtype of one point. `group` is run * metrics + metric (indices); `time` is in milliseconds."""
 Block: TypeAlias = np.ndarray[Any, Any]
-"""Points of some runs, shape (n,), type `POINT`."""
+"""Points of several runs as an array of shape (n,) and dtype `POINT`."""
 LastPoint: TypeAlias = tuple[int, str, int, int, float | None]
-"""The last point of a curve: index of its run, metric, time in milliseconds, step, value."""
+"""Last point of a curve: run index, metric, time in milliseconds, step, value."""
 RunRow: TypeAlias = tuple[Any, ...]
-"""A run's id, name, status, start and end in milliseconds, artifact folder and user."""
+"""Row of a run: id, name, status, start and end in milliseconds, artifact folder, user."""
 NAN = float(np.nextafter(collect.LARGEST, 0.0))
-"""Stands for NaN in numbers on their way from a database without NaN to NumPy; no metric is that large."""
+"""Float that represents NaN while points travel from a database without NaN to NumPy. No real metric is this large."""
 
 _EXPERIMENTS = "SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id"
 _STUDY_FILES = """
@@ -53,47 +53,47 @@ _EXPERIMENT_TAGS = (
 
 
 class Database(Protocol):
-    """The queries whose SQL depends on the database. A run is named by its index in `ids`; an empty id has no rows."""
+    """Queries whose SQL depends on the database. A run is identified by its index in `ids`; an empty id has no rows."""
 
     run_order: str
-    """The order of runs by their start, then by the bytes of their ids, as SQL."""
+    """SQL expression that orders runs by start time, then by the bytes of their ids."""
 
     def query(self, sql: str, *values: str) -> Sequence[Any]:
-        """Run a query of this module or of `filtering`, with `?` for each value."""
+        """Run a query of this module or of `filtering`. The SQL has a `?` for each value."""
 
     def params(self, ids: list[str]) -> Iterable[Any]:
-        """(run, key, value cut to `collect.MAX_TEXT`)."""
+        """Return rows (run, key, value). Values are truncated to `collect.MAX_TEXT` characters."""
 
     def tags(self, ids: list[str]) -> Iterable[Any]:
-        """As `params`; at least the tags that `collect.keep_tags` keeps, so that millions of others stay in the database."""
+        """Return rows as `params` does. Omit most tags that `collect.keep_tags` drops: a run may have millions."""
 
     def last_points(self, ids: list[str]) -> Iterable[LastPoint]:
-        """The last point of each curve."""
+        """Return the last point of each curve."""
 
     def revisions(self, ids: list[str]) -> Iterable[Any]:
-        """(run, value that changes with every point that is added to the run, whatever its step)."""
+        """Return rows (run, value). The value changes whenever a point is added to the run, at any step."""
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, Block]]:
-        """Read the points of the metrics, given with their numbers: (number of runs read so far, points of the last ones)."""
+        """Yield (runs read so far, points of the latest runs). metrics: the index of each metric to read."""
 
 
 class SqlStore(ABC):
-    """A `store.Store` over a database."""
+    """Base class of each `store.Store` that reads a database over SQL."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
 
     @abstractmethod
     def open(self) -> AbstractContextManager[Database]:
-        """Connect to the database within the block; its errors come out as AdvisorError."""
+        """Connect to the database for the duration of the block. Convert database errors to AdvisorError."""
 
     def experiments(self) -> list[ExperimentEntry]:
-        """As `store.Store`."""
+        """Implement this method of the protocol `store.Store`."""
         with self.open() as database:
             return _experiments(database)
 
     def study_files(self) -> list[tuple[str, dict[str, str]]]:
-        """As `store.Store`."""
+        """Implement this method of the protocol `store.Store`."""
         with self.open() as database:
             rows = database.query(_STUDY_FILES)
         experiments: dict[str, tuple[str, dict[str, str]]] = {}
@@ -111,7 +111,7 @@ class SqlStore(ABC):
         system_metrics: bool,
         on_progress: Callable[[int, int], None],
     ) -> Experiment:
-        """As `store.Store`."""
+        """Implement this method of the protocol `store.Store`."""
         with self.open() as database:
             chosen = choose(experiment, _experiments(database), self.location)
             rows = database.query(_RUNS.format(experiment=int(chosen.id), order=database.run_order))
@@ -129,7 +129,7 @@ def _experiments(database: Database) -> list[ExperimentEntry]:
 
 
 class _Reading:
-    """The reading of one experiment's runs."""
+    """State of reading one experiment's runs."""
 
     def __init__(
         self,
@@ -146,12 +146,12 @@ class _Reading:
         self._max_curve_points = max_curve_points(sum(source is not None for source in self._sources))
 
     def points(self, kept: cache.Cache) -> tuple[dict[str, Points], tuple[str, ...]]:
-        """Return the points by metric, and warnings."""
+        """Return the points of the runs by metric, and warnings."""
         collector = collect.Collector()
         known = kept.load(self._cache_keys(), collector)
         names = {key for run, key, *_ in self._last_points if not known[run]}
         metrics = sorted(key for key in names if self._system_metrics or not key.startswith(collect.SYSTEM_PREFIX))
-        # A run that the cache knows keeps its index, with an empty id.
+        # A cached run keeps its index but gets an empty id.
         unknown = ["" if skip else id for id, skip in zip(self._ids, known, strict=True)]
         for done, block in self._database.blocks({name: i for i, name in enumerate(metrics)}, unknown):
             _add(block, metrics, collector)
@@ -193,7 +193,7 @@ def _runs(rows: Sequence[RunRow], params: Iterable[Any], tags: Iterable[Any]) ->
 def _sidecar_sources(
     runs: Sequence[Run], roots: Sequence[str | None], last_points: Iterable[LastPoint]
 ) -> list[SidecarSource | None]:
-    """Return the sidecars of the ended runs of which the store holds only windows of some curve.
+    """Return the sidecar locations of finished runs for which the store holds only windows of at least one curve.
 
     roots: the runs' artifact folders.
     """
@@ -213,9 +213,9 @@ def _sidecar_sources(
 def read_blocks(
     read: Callable[[list[str]], Block], ids: list[str], metrics: int, points_at_once: int, done: int = 0
 ) -> Iterator[tuple[int, Block]]:
-    """Yield `Database.blocks` by a query for each block, from run number `done` on.
+    """Yield `Database.blocks` with one query per block. done: index of the first run to read.
 
-    read: returns the points of some runs, numbered from 0. points_at_once: maximum points of a block, roughly.
+    read: returns the points of some runs, numbered from 0. points_at_once: approximate maximum points of a block.
     """
     size = _FIRST_RUNS
     while done < len(ids):
@@ -244,7 +244,7 @@ def _add(block: Block, metrics: Sequence[str], collector: collect.Collector) -> 
 
 
 def check_version(version: str | None, where: object) -> None:
-    """Refuse the schema of an MLflow newer than the installed one. version: None if the store does not say it."""
+    """Raise AdvisorError if the schema is newer than the installed MLflow. version: None if the store does not record it."""
     known = _known_versions()
     if known and version is not None and version not in known:
         raise AdvisorError(
@@ -253,7 +253,7 @@ def check_version(version: str | None, where: object) -> None:
 
 
 def _known_versions() -> set[str]:
-    """Return the schema versions of the installed MLflow, read from the names of its migrations: importing it is slow."""
+    """Return the installed MLflow's schema versions, read from its migrations' file names because importing MLflow is slow."""
     spec = find_spec("mlflow")
     folders = spec.submodule_search_locations if spec is not None else None
     return {
@@ -264,7 +264,7 @@ def _known_versions() -> set[str]:
 
 
 def refusal(reason: Literal["no store", "old schema", "no privilege", "out of reach"], where: str) -> AdvisorError:
-    """Return the error for a server's database that cannot be read."""
+    """Return the AdvisorError for a server's database that cannot be read."""
     messages = {
         "no store": f"{where} holds no MLflow store; pass the database that your tracking server uses",
         "old schema": f"{where} has the schema of an older MLflow; back it up and run: mlflow db upgrade",
@@ -275,5 +275,5 @@ def refusal(reason: Literal["no store", "old schema", "no privilege", "out of re
 
 
 def short(message: object) -> str:
-    """Return a driver's message on one line of at most 300 characters, without credentials."""
+    """Return a driver's error message on one line of at most 300 characters, without credentials."""
     return " ".join(redact(str(message)).split())[:300]

@@ -1,4 +1,4 @@
-"""Applies MLflow's filter strings to runs that were read by SQL, with MLflow's own code."""
+"""Applies MLflow's filter strings, with MLflow's own code, to runs that were read over SQL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TABLES = {
 
 
 Query: TypeAlias = Callable[..., Iterable[tuple[Any, ...]]]
-"""Runs SQL with a question mark for each value."""
+"""Function that runs a SQL query with a question mark for each value and returns its rows."""
 
 
 def matching_runs(query: Query, rows: Sequence[tuple[Any, ...]], filter: str) -> list[tuple[Any, ...]]:
@@ -36,7 +36,7 @@ def matching_runs(query: Query, rows: Sequence[tuple[Any, ...]], filter: str) ->
 
 
 def _entities(query: Query, rows: Sequence[tuple[Any, ...]], clauses: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return the runs as MLflow's objects, with the values that the filter mentions."""
+    """Return the runs as MLflow objects, including the parameters, metrics and tags that the filter mentions."""
     from mlflow.entities import LifecycleStage, Metric, Param, Run, RunData, RunInfo, RunTag
 
     values: dict[str, dict[str, list[Any]]] = {kind: {} for kind in _TABLES}
@@ -50,11 +50,11 @@ def _entities(query: Query, rows: Sequence[tuple[Any, ...]], clauses: Sequence[M
     return [
         Run(
             RunInfo(
-                id,  # MLflow 2 names it run_uuid
+                id,  # MLflow 2 names this argument run_uuid
                 experiment_id="",
                 user_id=user or "",
                 status=status,
-                start_time=start or 0,  # required by MLflow's objects
+                start_time=start or 0,  # MLflow's objects require a start time
                 end_time=end,
                 lifecycle_stage=LifecycleStage.ACTIVE,
                 artifact_uri=artifacts,

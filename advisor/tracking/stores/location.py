@@ -1,4 +1,4 @@
-"""Parses tracking URIs without importing MLflow, and displays them without their passwords."""
+"""Parses tracking URIs without importing MLflow, and formats them for messages without passwords."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _DATABASES = ("postgresql", "postgres", "mysql", "mssql")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The location of an MLflow store."""
+    """Address of an MLflow store."""
 
     kind: Kind
     uri: str = ""
-    """As MLflow's client takes it. It may hold a password: messages use `display`."""
+    """Tracking URI in the form that MLflow's client accepts. It may hold a password, so messages use `display`."""
     path: Path | None = None
-    """The database file or folder, absolute, for the kinds `sqlite` and `files`."""
+    """Absolute path of the database file (kind `sqlite`) or folder (kind `files`); None for other kinds."""
 
     @property
     def display(self) -> str:
-        """The path of a local store, else the URI without user and password."""
+        """Path of a local store, or the URI of any other store without user and password."""
         return str(self.path) if self.path is not None else redact(self.uri)
 
 
 def locate(tracking_uri: str | None) -> Location:
-    """Return the store of `tracking_uri` (or of a path of a file or folder); without one, MLflow's default.
+    """Return the store at `tracking_uri`, which may also be the path of a file or folder; if it is None, MLflow's default.
 
-    The default is the environment's MLFLOW_TRACKING_URI (which `mlflow.set_tracking_uri` sets as well), else the working
-    directory's `mlruns` folder if it holds experiments, else its `mlflow.db`.
+    MLflow's default is the environment variable MLFLOW_TRACKING_URI (also set by `mlflow.set_tracking_uri`), else the working
+    directory's `mlruns` folder if it holds experiments, else the file `mlflow.db` there.
     """
     uri = str(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or "").strip()
     learn(uri)
@@ -68,13 +68,13 @@ def _address(uri: str) -> str:
         parts = urlsplit(uri)
         if parts.hostname and (parts.port is None or parts.port):
             return uri
-    except ValueError:  # an invalid port or bracket
+    except ValueError:  # the URI has an invalid port or bracket
         pass
     raise AdvisorError(f"{redact(uri)!r} is no address of a server; one is http://host:5000")
 
 
 def _plugins(scheme: str) -> set[str]:
-    """Return the schemes of the installed plugins of MLflow."""
+    """Return the URI schemes that the installed MLflow plugins support."""
     return {entry.name for entry in entry_points(group="mlflow.tracking_store")} if scheme else set()
 
 
@@ -88,7 +88,7 @@ def _unknown(uri: str) -> AdvisorError:
 
 
 def from_anywhere(location: Location) -> str:
-    """Return the store's URI with the absolute path of a SQLite file, for a process with another working directory."""
+    """Return the store's URI, with the absolute path of a SQLite file, for a process in another working directory."""
     if location.kind != "sqlite" or location.path is None:
         return location.uri
     scheme, _, rest = location.uri.partition(":")
@@ -97,7 +97,7 @@ def from_anywhere(location: Location) -> str:
 
 
 def require_local(location: Location) -> Path:
-    """Return the path of a local store; AdvisorError if there is none, so that reading never creates a store."""
+    """Return the path of a local store. Raises AdvisorError if the store does not exist, so that reading never creates one."""
     assert location.path is not None
     if not location.path.exists():
         raise AdvisorError(
@@ -124,7 +124,7 @@ def _default() -> Location:
 
 
 def default_for_writing() -> Location:
-    """As `locate(None)`, but if there is no store yet, `mlflow.db` in the working directory."""
+    """Return the same store as `locate(None)` if it exists, or else `mlflow.db` in the working directory."""
     try:
         return locate(None)
     except AdvisorError:
@@ -142,7 +142,7 @@ def _files(path: Path) -> Location:
 
 
 def _database_path(uri: str) -> Path:
-    """Return the file of an SQLAlchemy URI: three slashes and a path, relative or (with a fourth slash) absolute."""
+    """Return the database file of a SQLAlchemy URI: three slashes, then a path, which a fourth slash makes absolute."""
     text = uri.split(":", 1)[1].removeprefix("///").split("?", 1)[0]
     if text in ("", ":memory:"):
         raise AdvisorError(f"{uri!r} names no database file; write sqlite:///path/to/mlflow.db")
@@ -153,7 +153,7 @@ def _database_path(uri: str) -> Path:
     path = Path(text)
     try:
         return path if path.exists() or "%" not in text else Path(unquote(text))
-    except OSError as error:  # such as a name that is too long
+    except OSError as error:  # for example, a name that is too long
         raise AdvisorError(f"cannot read {text[:100]!r}: {error.strerror or error}") from None
 
 

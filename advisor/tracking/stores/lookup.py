@@ -1,4 +1,4 @@
-"""Finds an experiment by its name or id, and lists the alternatives if there is none."""
+"""Finds an experiment by name or id. If it does not exist, the error message lists other experiments."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from advisor.model.errors import AdvisorError
 from advisor.tracking.stores.location import Location
 
 _MAX_NAMES = 10
-"""Maximum names in a message."""
+"""Maximum number of experiment names that an error message lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentEntry:
-    """An experiment in the list of its store."""
+    """One entry in a store's list of experiments."""
 
     id: str
     name: str
@@ -23,7 +23,7 @@ class ExperimentEntry:
 
 
 def choose(name_or_id: str, entries: Sequence[ExperimentEntry], location: Location) -> ExperimentEntry:
-    """Return the experiment of that name, else of that id; AdvisorError if there is none, several, or only a deleted one."""
+    """Return the experiment with this name, or else this id. Raises AdvisorError if none or several match, or it is deleted."""
     matches = [e for e in entries if e.name == name_or_id] or [e for e in entries if e.id == name_or_id]
     active = [e for e in matches if not e.deleted]
     if len(active) > 1:

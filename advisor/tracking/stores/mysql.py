@@ -1,8 +1,8 @@
-"""Reads an experiment from MLflow's MySQL or MariaDB database by a few read-only queries in one snapshot.
+"""Reads an experiment from MLflow's MySQL or MariaDB database with a few read-only queries in one consistent snapshot.
 
-The database joins each curve into one text, which Arrow parses: fetching a row for each point would take several times as long.
-These databases mostly compare names without regard to case: they refuse a run a second metric `Loss` beside its `loss`, while two
-runs may have one each. Such names are two metrics here, as they are to MLflow.
+The database joins each curve into one text, which Arrow parses. Fetching one row per point would take several times as long.
+Most of these databases compare names case-insensitively: a run cannot have both the metric `loss` and the metric `Loss`, but
+two runs may have one of them each. They are two metrics here, as in MLflow.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _DRIVERS = ("pymysql", "mysqldb")
 _CONNECT_TIMEOUT_S = 5
 _POINTS_AT_ONCE = 1_000_000
-"""Maximum points of one query, roughly 40 bytes each as text; a snapshot blocks no writer."""
+"""Approximate maximum points of one query; each takes about 40 bytes as text. A snapshot blocks no writer."""
 _IDS_AT_ONCE = 1000
-"""Maximum runs named in one query; with more, some servers scan the whole table."""
+"""Maximum number of run ids in one query. With more ids, some servers scan the whole table."""
 _SETTINGS = (
-    "SET SESSION group_concat_max_len = 1073741824",  # the maximum of every version; a packet may hold less
+    "SET SESSION group_concat_max_len = 1073741824",  # the maximum in every version; a packet may hold less
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
     "SET SESSION TRANSACTION READ ONLY",
     "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
@@ -40,25 +40,25 @@ _SETTINGS = (
 _CONNECTION_ERRORS = {
     *(0, 1040, 1044, 1045, 1049, 1053, 1129, 1130, 1226, 1698, 1927, 2002, 2003, 2005, 2006, 2013, 2026, 2055)
 }
-"""Codes for connections that were refused, not authorised, broken, or closed by a server that stops."""
+"""MySQL error codes for a connection that was refused, unauthorised, broken, or closed because the server is stopping."""
 _NO_TABLE, _NO_DATABASE, _NO_COLUMN, _NO_INDEX = 1146, 1046, 1054, 1176
 _NO_PRIVILEGE = (1142, 1143)
 
 
 class MysqlStore(database.SqlStore):
-    """MLflow's MySQL or MariaDB database."""
+    """A `store.Store` that reads MLflow's MySQL or MariaDB database."""
 
     @contextmanager
     def open(self) -> Iterator[database.Database]:
-        """As `database.SqlStore`."""
+        """Implement `database.SqlStore.open`."""
         with connect(self.location) as connection:
             yield _Database(connection)
 
 
 def can_read(location: Location) -> bool:
-    """Whether the store is a MySQL or MariaDB database whose address names an installed driver that we know.
+    """Return True if the store is a MySQL or MariaDB database whose URI names a supported and installed driver.
 
-    MLflow's client reads other ones, slowly.
+    MLflow's client reads databases with other drivers, but slowly.
     """
     if location.kind != "database" or not location.uri.lower().startswith("mysql"):
         return False
@@ -72,7 +72,7 @@ def can_read(location: Location) -> bool:
     except ImportError:
         return False
     except (ValueError, sqlalchemy.exc.ArgumentError):
-        return True  # `connect` says what is wrong with the address
+        return True  # `connect` reports what is wrong with the URI
     return True
 
 
@@ -81,7 +81,7 @@ def can_read(location: Location) -> bool:
 
 @contextmanager
 def connect(location: Location) -> Iterator[Connection]:
-    """Open a read-only connection in one snapshot of the database; its errors come out as AdvisorError."""
+    """Open a read-only connection with a consistent snapshot of the database. Convert its errors to AdvisorError."""
     import sqlalchemy
 
     try:
@@ -95,7 +95,7 @@ def connect(location: Location) -> Iterator[Connection]:
 
 
 def _connect(location: Location) -> Connection:
-    """Open a connection without a pool."""
+    """Open a database connection without a connection pool."""
     import sqlalchemy
 
     try:
@@ -108,12 +108,12 @@ def _connect(location: Location) -> Connection:
         ) from None
     try:
         return engine.connect()
-    except (OSError, RuntimeError, TypeError, ValueError) as error:  # an unknown option, a missing file
+    except (OSError, RuntimeError, TypeError, ValueError) as error:  # for example, an unknown option or a missing file
         raise AdvisorError(f"cannot open {location.display}: {database.short(error)}") from error
 
 
 def _certificates() -> dict[str, str]:
-    """Return the certificates that MLflow's environment variables name."""
+    """Return the paths of the TLS certificates from MLflow's environment variables."""
     return {
         name: path
         for name in ("ssl_ca", "ssl_cert", "ssl_key")
@@ -122,7 +122,7 @@ def _certificates() -> dict[str, str]:
 
 
 def query(connection: Connection, sql: str, **values: object) -> Sequence[Any]:
-    """Return the rows of a query with `:name` for each value; a list of values is expanded in brackets."""
+    """Return the rows of a query with `:name` for each value. A list of values expands to a list in parentheses."""
     import sqlalchemy
 
     lists: list[Any] = [
@@ -156,7 +156,7 @@ _EXACT_KEY = "`key` = :key AND CAST(CONVERT(`key` USING utf8mb4) AS BINARY) = CA
 _PARAMS = f"SELECT p.run_uuid, p.`key`, left(p.value, {collect.MAX_TEXT}) FROM params p WHERE p.run_uuid IN :ids"
 _TAGS = f"SELECT t.run_uuid, t.`key`, left(t.value, {collect.MAX_TEXT}) FROM tags t WHERE t.run_uuid IN :ids AND "
 _ESSENTIAL = "(t.`key` LIKE 'advisor.%' OR t.`key` LIKE 'mlflow.source.%' OR t.`key` IN :names)"
-# Other tags; the cast makes `LIKE` case-sensitive.
+# Selects user tags. The cast makes `LIKE` case-sensitive.
 _OTHER = "t.`key` NOT LIKE CAST('mlflow.%' AS BINARY) AND t.`key` NOT LIKE CAST('advisor.%' AS BINARY)"
 _OTHER_COUNTS = f"SELECT t.run_uuid, count(*) FROM tags t WHERE t.run_uuid IN :ids AND {_OTHER} GROUP BY t.run_uuid"
 _FIRST = f" ORDER BY CAST(CONVERT(t.`key` USING utf8mb4) AS BINARY) LIMIT {collect.MAX_TAGS}"
@@ -166,7 +166,7 @@ _LAST_POINTS = """
 _COUNTS = "SELECT m.run_uuid, count(*) FROM metrics m WHERE m.run_uuid IN :ids GROUP BY m.run_uuid"
 
 _VALUE = "CASE WHEN m.is_nan OR m.value IS NULL THEN :nan ELSE m.value END"
-# We fix the order of the join and the index: the optimizer may otherwise scan all runs for each curve.
+# The join order and the index are fixed, because the optimizer may otherwise scan all runs for each curve.
 _FROM = """
     FROM latest_metrics l STRAIGHT_JOIN metrics m FORCE INDEX (index_metrics_run_uuid)
     ON m.run_uuid = l.run_uuid AND m.`key` = l.`key`
@@ -183,7 +183,7 @@ _CURVE = f"""
 
 
 class _Database:
-    """A `database.Database`."""
+    """Implementation of `database.Database` for MySQL and MariaDB."""
 
     run_order = "start_time, CAST(run_uuid AS BINARY)"
 
@@ -194,7 +194,7 @@ class _Database:
         return query(self._connection, sql.replace("key = ?", _EXACT_KEY), **dict(zip(["key"], values, strict=False)))
 
     def _of_runs(self, sql: str, ids: Sequence[str], **values: object) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query for the runs `:ids`; each row's first value, a run's id, becomes its index in `ids`."""
+        """Yield the rows of a query for the runs `:ids`. The run id in each row's first column becomes its index in `ids`."""
         places = {id: i for i, id in enumerate(ids) if id}
         names = list(places)
         for at in range(0, len(names), _IDS_AT_ONCE):
@@ -205,7 +205,7 @@ class _Database:
         return self._of_runs(_PARAMS, ids)
 
     def tags(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
-        """Without window functions, which MySQL 5.7 lacks: a query for each of the few runs with too many tags."""
+        """Return the tags with one query per run that has too many: MySQL 5.7 has no window functions."""
         crowded = {place for place, count in self._of_runs(_OTHER_COUNTS, ids) if count > collect.MAX_TAGS}
         yield from self._of_runs(_TAGS + _ESSENTIAL, ids, names=list(collect.MLFLOW_TAGS))
         yield from self._of_runs(_TAGS + _OTHER, [id if place not in crowded else "" for place, id in enumerate(ids)])
@@ -217,7 +217,7 @@ class _Database:
         return self._of_runs(_LAST_POINTS, ids)
 
     def revisions(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
-        """The number of each run's points."""
+        """Return the number of points of each run."""
         return self._of_runs(_COUNTS, ids)
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.Block]]:
@@ -234,7 +234,7 @@ class _Database:
 def _block(
     connection: Connection, curves: Iterator[tuple[Any, ...]], metrics: Mapping[str, int], ids: list[str]
 ) -> database.Block:
-    """Return the points of curves (run, metric, number of points, text); truncated texts are read again, row by row."""
+    """Return the points of curves (run, metric, number of points, text). Truncated curves are read again, one row per point."""
     groups, counts, texts, truncated = [], [], [], []
     for place, key, count, text in curves:
         if key not in metrics:
@@ -254,7 +254,7 @@ def _block(
 
 
 def _parse(lines: bytes, count: int) -> database.Block:
-    """Return the points of lines of step, value and time; their groups are left unset."""
+    """Parse lines of step, value and time into points. Their field `group` is not set."""
     import pyarrow as pa
     from pyarrow import csv
 

@@ -1,7 +1,7 @@
-"""Reads an experiment from MLflow's PostgreSQL database by a few read-only queries in one snapshot.
+"""Reads an experiment from MLflow's PostgreSQL database with a few read-only queries in one consistent snapshot.
 
-Points come by binary COPY, each curve as packed numbers, which NumPy reads directly: fetching a row for each point would take
-several times as long. Several connections share the work, because the server then takes most of the time.
+Points are read by binary COPY, each curve as packed numbers that NumPy reads directly. Fetching one row per point would take
+several times as long. Several connections run in parallel, because the server uses most of the time.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
 
 _CONNECT_TIMEOUT_S = 5
 _POINTS_AT_ONCE = 1_000_000
-"""Maximum points of one query, roughly; a snapshot blocks no writer."""
+"""Approximate maximum number of points of one query. A snapshot blocks no writer."""
 _SETTINGS = "SET LOCAL work_mem = '256MB'; SET LOCAL jit = off"
-"""For this transaction: memory to group a run's points without the server's disk, and no compilation of short queries."""
+"""Transaction settings: enough memory to group a run's points without temporary files, and no JIT compilation."""
 _MIN_RUNS_TO_SHARE = 64
-"""Minimum runs of a query for which a further connection saves time."""
+"""Minimum number of runs per query for which another connection saves time."""
 _MAX_HELPERS = 3
-"""Maximum connections beside the first."""
+"""Maximum number of additional connections."""
 _CONNECTION_ERRORS = ("08", "28", "57P0")
-"""Prefixes of the codes for connections that were refused, broken, or closed by a server that stops; some errors have no code."""
+"""SQLSTATE prefixes of connections that were refused, broken, or closed by a stopping server. Some errors have no code."""
 T = TypeVar("T")
 Curve = tuple[int, bytes, bytes, bytes]
-"""Its group, and its steps, values and times as big-endian numbers of 8 bytes."""
+"""A curve: its group, then its steps, values and times, each packed as 8-byte big-endian numbers."""
 
 
 class PostgresStore(database.SqlStore):
-    """MLflow's PostgreSQL database."""
+    """A `store.Store` that reads MLflow's PostgreSQL database."""
 
     @contextmanager
     def open(self) -> Iterator[database.Database]:
-        """As `database.SqlStore`."""
+        """Implement `database.SqlStore.open`."""
         with connect(self.location) as connection, ExitStack() as helpers:
             yield _Database(connection, lambda: _helpers(connection, self.location, helpers))
 
 
 def can_read(location: Location) -> bool:
-    """Whether the store is a PostgreSQL database and its driver is installed; MLflow's client reads it otherwise, slowly."""
+    """Return True if the store is a PostgreSQL database with an installed driver. Otherwise MLflow's client reads it, slowly."""
     if location.kind != "database" or not location.uri.lower().startswith("postgres"):
         return False
     try:
@@ -66,7 +66,7 @@ def can_read(location: Location) -> bool:
 
 @contextmanager
 def connect(location: Location) -> Iterator[Connection]:
-    """Open a read-only connection in one snapshot of the database; its errors come out as AdvisorError."""
+    """Open a read-only connection with a consistent snapshot of the database. Convert its errors to AdvisorError."""
     import psycopg
 
     try:
@@ -79,7 +79,7 @@ def connect(location: Location) -> Iterator[Connection]:
 
 
 def _connect(location: Location) -> Connection:
-    """Open a connection and begin a read-only transaction."""
+    """Open a connection to PostgreSQL and begin a read-only transaction."""
     import psycopg
     import sqlalchemy
 
@@ -98,16 +98,16 @@ def _connect(location: Location) -> Connection:
 
 
 def _helpers(connection: Connection, location: Location, stack: ExitStack) -> list[Connection]:
-    """Open further connections to the same snapshot, as many as the server allows workers for one query.
+    """Open additional connections to the same snapshot, up to the server's number of parallel workers per query.
 
-    There are fewer, or none, if the server refuses them: services that imitate PostgreSQL may not support snapshots.
+    If the server refuses some or all of them, return fewer: PostgreSQL-compatible services may not support shared snapshots.
     """
     import psycopg
 
     privilege = "SELECT has_function_privilege(to_regprocedure('pg_export_snapshot()'), 'EXECUTE')"
     helpers: list[Connection] = []
     with suppress(psycopg.Error):
-        with connection.transaction():  # a nested one, so that an error ends it alone; it cannot export a snapshot
+        with connection.transaction():  # nested: an error ends only this one; it cannot export a snapshot
             ((granted,),) = _query(connection, privilege)
         if not granted:
             return []
@@ -141,7 +141,7 @@ def _explain(error: psycopg.Error, location: Location) -> AdvisorError:
 
 # --- queries --------------------------------------------------------------------------------------------------------------------
 
-# The ids of the runs as `w.id`, with their numbers from 1 as `w.i`: a read-only connection cannot create a temporary table.
+# Run ids as `w.id` and their numbers, from 1, as `w.i`. A read-only connection cannot create a temporary table.
 _RUNS = "unnest(%s::text[]) WITH ORDINALITY AS w(id, i)"
 _PARAMS = f"SELECT w.i - 1, p.key, left(p.value, {collect.MAX_TEXT}) FROM {_RUNS} JOIN params p ON p.run_uuid = w.id"
 _ESSENTIAL_TAGS = f"""
@@ -164,13 +164,13 @@ _HAS_SYSTEM_METRICS = f"""
     SELECT EXISTS (SELECT FROM {_RUNS} JOIN latest_metrics m ON m.run_uuid = w.id
     WHERE starts_with(m.key, '{collect.SYSTEM_PREFIX}'))
 """
-# With a subquery for each run the server finds its points by their index, whatever its statistics of the table are.
+# With one subquery per run, the server uses the index of points even if its table statistics are out of date.
 _COUNTS = f"""
     SELECT w.i - 1, c.points FROM {_RUNS} CROSS JOIN LATERAL (
         SELECT count(*) AS points FROM metrics m WHERE m.run_uuid = w.id HAVING count(*) > 0
     ) AS c
 """
-# No column is NULL: all are part of the table's primary key.
+# No column is NULL, because all columns belong to the table's primary key.
 _CURVES = f"""
     COPY (SELECT w.i - 1, c.* FROM {_RUNS} CROSS JOIN LATERAL (
         SELECT m.key, string_agg(int8send(m.step::int8), ''),
@@ -180,11 +180,11 @@ _CURVES = f"""
     ) AS c) TO STDOUT (FORMAT BINARY)
 """
 _NOT_SYSTEM = f"AND NOT starts_with(m.key, '{collect.SYSTEM_PREFIX}')"
-"""Costs a fifth of the server's time, so it is left out if no run has such metrics."""
+"""SQL condition that excludes system metrics. It takes a fifth of the server's time, so it is omitted if there are none."""
 
 
 class _Database:
-    """A `database.Database`."""
+    """Implementation of `database.Database` for PostgreSQL."""
 
     run_order = 'start_time NULLS FIRST, run_uuid COLLATE "C"'
 
@@ -209,7 +209,7 @@ class _Database:
         return _query(self._connection, _LAST_POINTS, ids)
 
     def revisions(self, ids: list[str]) -> list[tuple[Any, ...]]:
-        """The number of each run's points."""
+        """Return the number of points of each run."""
         return self._share(lambda connection, share: _query(connection, _COUNTS, share), ids)
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.Block]]:
@@ -222,16 +222,16 @@ class _Database:
         return database.read_blocks(read, ids, len(metrics), _POINTS_AT_ONCE)
 
     def _share(self, read: Callable[[Connection, list[str]], Iterable[T]], ids: list[str]) -> list[T]:
-        """Return what `read` returns for the runs, in any order; if they are many, each connection reads its share in parallel."""
+        """Return the results of `read` for all runs, in any order. Many runs are divided among the connections in parallel."""
         if len(ids) < _MIN_RUNS_TO_SHARE:
             return list(read(self._connection, ids))
         many = len(self._connections)
-        # A run of another share keeps its index, with an empty id.
+        # A run that another connection reads keeps its index but gets an empty id.
         shares = [[id if i % many == k else "" for i, id in enumerate(ids)] for k in range(many)]
         with ThreadPoolExecutor(many) as pool:
             try:
                 return [row for part in pool.map(read, self._connections, shares) for row in part]
-            except BaseException:  # an interrupt included: do not wait for the other queries
+            except BaseException:  # also on an interrupt: do not wait for the other queries
                 for connection in self._connections:
                     connection.cancel()
                 raise
@@ -249,7 +249,7 @@ def _curves(connection: Connection, sql: str, metrics: Mapping[str, int], ids: l
 
 
 def _block(curves: list[Curve]) -> database.Block:
-    """Return the points of the curves, run by run."""
+    """Return the points of the curves, ordered by run."""
     if not curves:
         return np.empty(0, dtype=database.POINT)
     groups, *columns = zip(*sorted(curves), strict=True)

@@ -20,11 +20,11 @@ def read_experiment(
 ) -> Experiment:
     """Read all active runs of an experiment, with their parameters, tags and every point of their metrics.
 
-    tracking_uri: an MLflow tracking URI, or the path of a database file or a folder; default as MLflow resolves it. filter: an
-    MLflow filter string over runs. system_metrics: include the metrics `system/...`.
+    tracking_uri: an MLflow tracking URI, or the path of a database file or folder; None for MLflow's default. filter: an
+    MLflow filter string for runs. system_metrics: include the metrics named `system/...`.
 
-    Runs are ordered by their start, points by run, time and step. Nothing is repaired: steps may repeat or go back, values may be
-    NaN or infinite. The result does not depend on the kind of store. Raises AdvisorError, in one line that says what to do.
+    Runs are sorted by start time, points by run, time and step. Data are not corrected: steps may repeat or decrease, values may
+    be NaN or infinite. The result is the same for every kind of store. Raises AdvisorError with a one-line instruction.
     """
     location = locate(tracking_uri)
     experiment = open_store(location).read(

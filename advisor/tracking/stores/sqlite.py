@@ -1,6 +1,6 @@
-"""Reads an experiment from MLflow's SQLite file by a few read-only queries over many runs.
+"""Reads an experiment from MLflow's SQLite file with a few read-only queries, each for many runs.
 
-MLflow's client asks for one history at a time, and SQLite scans all runs for each: minutes instead of seconds.
+MLflow's client requests one history at a time, and SQLite scans all runs for each: it takes minutes instead of seconds.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ _COLUMNS = {
     "latest_metrics": {"run_uuid", "key", "value", "is_nan"},
     "metrics": {"run_uuid", "key", "step", "value", "timestamp", "is_nan"},
 }
-"""The columns that are read, by table."""
+"""Names of the columns to read from each table."""
 _INDEX = "index_metrics_run_uuid"
 _TIMEOUT_S = 10.0
-"""Seconds to wait for a program that is writing."""
+"""Timeout in seconds for a database lock that a writing process holds."""
 _POINTS_AT_ONCE = 250_000
-"""Maximum points of one query, roughly: a writer waits for one query to end, not for the whole reading."""
+"""Approximate maximum points of one query. A writer waits only until the current query ends."""
 _MIN_POINTS_BY_COLUMNS = 1_000_000
-"""Minimum estimated number of points left to read for which starting the column reader saves time."""
+"""Minimum estimated number of remaining points for which starting the columnar reader saves time."""
 _HEADER_BYTES = 100
 _MAX_HEADERS = 64
 _headers: dict[tuple[int, int], int] = {}
-"""Open descriptors by device and inode of the file, at most `_MAX_HEADERS`."""
+"""Open file descriptors of databases, keyed by device and inode; at most `_MAX_HEADERS`."""
 
 
 class SqliteStore(database.SqlStore):
-    """MLflow's SQLite file."""
+    """A `store.Store` that reads MLflow's SQLite file."""
 
     @contextmanager
     def open(self) -> Iterator[database.Database]:
-        """As `database.SqlStore`."""
+        """Implement `database.SqlStore.open`."""
         with connect(self.location) as connection:
             yield _Database(connection, self.location)
 
@@ -59,7 +59,7 @@ class SqliteStore(database.SqlStore):
 
 @contextmanager
 def connect(location: Location) -> Iterator[sqlite3.Connection]:
-    """Open an MLflow store read-only and check its schema; SQLite's errors come out as AdvisorError."""
+    """Open MLflow's SQLite file read-only and check its schema. Convert SQLite's errors to AdvisorError."""
     path = require_local(location)
     try:
         with closing(_connect(_read_only_uri(path), _TIMEOUT_S)) as connection:
@@ -75,7 +75,7 @@ def _connect(uri: str, timeout_s: float) -> sqlite3.Connection:
 
 
 def _read_only_uri(path: Path) -> str:
-    """Return the address by which SQLite reads the file and creates none beside it."""
+    """Return the URI with which SQLite reads the file without creating other files beside it."""
     try:
         header = _header(path)
     except OSError as error:
@@ -84,15 +84,15 @@ def _read_only_uri(path: Path) -> str:
         raise AdvisorError(
             f"{path} is {'empty' if not header else 'no SQLite database'}; pass the store that MLflow logs to"
         )
-    # Readers of a database in write-ahead mode create two files beside it. If there is no log, no program has the database open:
-    # the file is complete, and reading it as immutable creates nothing (and works in a read-only folder).
+    # A reader of a database in write-ahead-log mode creates two files beside it. If the log does not exist, no process has the
+    # database open: the file is complete, and the option `immutable` creates no files (so a read-only folder works).
     write_ahead = header[18] == 2
     complete = write_ahead and not path.with_name(path.name + "-wal").exists()
     return f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if complete else ''}"
 
 
 def _header(path: Path) -> bytes:
-    """Read the first bytes of the file and leave it open: closing it would release all POSIX locks of this process on it."""
+    """Read the file's header and keep the file open: closing it would release all POSIX locks of this process on it."""
     if not hasattr(os, "pread"):
         with path.open("rb") as file:
             return file.read(_HEADER_BYTES)
@@ -120,10 +120,10 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def check_writable(location: Location) -> None:
-    """Refuse a file that MLflow would have to migrate, or cannot write to; roll back a write that was cut off, as MLflow would."""
+    """Raise AdvisorError if MLflow must migrate the file or cannot write to it; roll back an interrupted write, as MLflow does."""
     path = require_local(location)
     if path.with_name(path.name + "-journal").exists():
-        uri = f"{path.resolve().as_uri()}?mode=rw"  # never creates a database
+        uri = f"{path.resolve().as_uri()}?mode=rw"  # mode=rw never creates a database
         with suppress(sqlite3.Error), closing(_connect(uri, _TIMEOUT_S)) as connection:
             connection.execute("SELECT name FROM sqlite_master").fetchone()
     with connect(location) as connection:
@@ -162,7 +162,7 @@ def _explain(error: sqlite3.Error, path: Path) -> AdvisorError:
 # --- queries --------------------------------------------------------------------------------------------------------------------
 
 _RUNS = "json_each(?) w CROSS JOIN"
-"""In a query: the ids of the runs as `w.value`, with their indices as `w.key`. A CROSS JOIN keeps the order of the join."""
+"""SQL for the run ids as `w.value` and their indices as `w.key`. CROSS JOIN fixes the join order."""
 _PARAMS = f"SELECT w.key, p.key, substr(p.value, 1, {collect.MAX_TEXT}) FROM {_RUNS} params p ON p.run_uuid = w.value"
 _ESSENTIAL_TAGS = f"""
     SELECT w.key, t.key, substr(t.value, 1, {collect.MAX_TEXT}) FROM {_RUNS} tags t ON t.run_uuid = w.value
@@ -189,7 +189,7 @@ _POINTS = f"""
 
 
 class _Database:
-    """A `database.Database`."""
+    """Implementation of `database.Database` for SQLite."""
 
     run_order = "start_time, run_uuid"
 
@@ -209,11 +209,11 @@ class _Database:
         return self.query(_LAST_POINTS, json.dumps(ids))
 
     def revisions(self, ids: list[str]) -> list[tuple[Any, ...]]:
-        """The last row number among each run's points."""
+        """Return the largest row number of each run's points."""
         return self.query(_LAST_ROWS, json.dumps(ids))
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.Block]]:
-        """Read by Python's driver, and by columns once many points are left to read, if their driver is installed."""
+        """Read blocks with Python's driver. If many points remain and the columnar driver is installed, switch to that driver."""
         self.query("CREATE TEMP TABLE wanted_metric (name TEXT PRIMARY KEY, i INTEGER NOT NULL) WITHOUT ROWID")
         self._connection.executemany("INSERT INTO wanted_metric VALUES (?, ?)", metrics.items())
         done, points, tried = 0, 0, not sqlite_columns.is_installed()

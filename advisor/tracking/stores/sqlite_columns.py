@@ -1,7 +1,7 @@
-"""Reads many points from SQLite by columns, in half the time, if the package adbc-driver-sqlite is installed.
+"""Reads points from SQLite column by column, in half the time, if the package adbc-driver-sqlite is installed.
 
-Its driver is a second copy of the SQLite library. Closing a file in a process releases all POSIX locks that the process has on it,
-those of the first copy included: so the driver runs in a child process, which sends the points as an Arrow stream.
+The driver contains a second copy of the SQLite library. Closing a file releases all POSIX locks of the process on that file,
+including the first copy's locks. Therefore the driver runs in a child process, which sends the points as an Arrow stream.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _CHILD = Path(__file__).with_name("sqlite_columns_child.py")
 
 
 class ColumnReaderError(Exception):
-    """The child process failed."""
+    """The child process that reads columns from SQLite failed."""
 
 
 def is_installed() -> bool:
-    """Whether the driver is installed."""
+    """Return True if the package adbc-driver-sqlite is installed."""
     return bool(find_spec("adbc_driver_sqlite")) and bool(sys.executable)
 
 
 def read_blocks(
     uri: str, timeout_s: float, metrics: list[str], ids: list[str], done: int, size: int
 ) -> Iterator[tuple[int, database.Block]]:
-    """Yield `Database.blocks` of `size` runs each, from run number `done` on. Raises ColumnReaderError."""
+    """Yield `Database.blocks` of `size` runs each. done: index of the first run to read. Raises ColumnReaderError."""
     starts = range(done, len(ids), size)
     request = {"uri": uri, "timeout_s": timeout_s, "metrics": metrics, "parts": [ids[i : i + size] for i in starts]}
     try:
@@ -46,14 +46,14 @@ def read_blocks(
         with _child(request) as stream, pa.ipc.open_stream(stream) as batches:
             for start, batch in zip(starts, batches, strict=True):
                 yield min(start + size, len(ids)), _block(batch, start, len(metrics))
-    except (OSError, ValueError, ImportError) as error:  # Arrow's errors are ValueErrors
+    except (OSError, ValueError, ImportError) as error:  # Arrow's exceptions are subclasses of ValueError
         raise ColumnReaderError from error
 
 
 @contextmanager
 def _child(request: dict[str, Any]) -> Iterator[Any]:
-    """The output of the child process, which ends with the block."""
-    # As a script, because `-m` would import the whole package, for half a second.
+    """Yield the output stream of the child process, and end the process when the block ends."""
+    # Run the file as a script: `-m` would import the whole package, which takes half a second.
     command = [sys.executable, "-P", str(_CHILD)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:

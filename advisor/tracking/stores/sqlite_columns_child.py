@@ -1,4 +1,4 @@
-"""The child process of `sqlite_columns`: reads a request from standard input, writes one Arrow record batch for each part of it."""
+"""The child process of `sqlite_columns`: reads a request from standard input and writes one Arrow record batch for each query."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SCHEMA = pa.schema(
 
 
 def main() -> None:
-    """Answer one request."""
+    """Read one request from standard input and write its results to standard output."""
     request = json.load(sys.stdin)
     with (
         adbc_driver_sqlite.connect(request["uri"]) as database,
@@ -48,9 +48,9 @@ def _batches(connection: Any, request: dict[str, Any]) -> Iterator[pa.RecordBatc
             statement.set_sql_query(_POINTS)
             statement.bind(pa.record_batch({"ids": [json.dumps(ids)]}))
             stream, _ = statement.execute_query()
-            # The query ends here, and with it the lock on the file, before the points are sent.
+            # The query ends here and releases the file lock before the points are sent.
             table = pa.RecordBatchReader.from_stream(stream).read_all()
-        # The cast fails if a column holds anything but the numbers it is for.
+        # The cast fails if a column holds values of an unexpected type.
         table = table.rename_columns(_SCHEMA.names).cast(_SCHEMA).combine_chunks()
         yield pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=_SCHEMA)
 

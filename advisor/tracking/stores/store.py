@@ -1,4 +1,4 @@
-"""The protocol of every kind of store, and the store of an address."""
+"""The protocol that every kind of MLflow store implements, and the function that opens a store."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from advisor.tracking.stores.lookup import ExperimentEntry
 from advisor.tracking.stores.sqlite import SqliteStore
 
 OnProgress: TypeAlias = Callable[[int, int], None]
-"""Called with the number of runs read and the number of all runs."""
+"""Callback that receives the number of runs read and the total number of runs."""
 
 
 class Store(Protocol):
-    """A store of MLflow. All methods only read, and raise AdvisorError in one line that says what to do."""
+    """A read-only MLflow store. Every method raises AdvisorError with a one-line instruction."""
 
     location: Location
 
     def experiments(self) -> list[ExperimentEntry]:
-        """List all experiments, deleted ones included, oldest first."""
+        """Return all experiments, including deleted ones, oldest first."""
 
     def study_files(self) -> list[tuple[str, dict[str, str]]]:
-        """Return (name, tags) of each active experiment, oldest first; the tags hold at least its study files."""
+        """Return (name, tags) of each active experiment, oldest first. The tags include at least the study files."""
 
     def read(self, experiment: str, *, filter: str | None, system_metrics: bool, on_progress: OnProgress) -> Experiment:
-        """Read the experiment of that name or id; see `reading.read_experiment`."""
+        """Read the experiment with this name or id; see `reading.read_experiment`."""
 
 
 def open_store(location: Location) -> Store:
-    """Return the fastest reader for this kind of store."""
+    """Return the fastest `Store` implementation for this location."""
     if location.kind == "sqlite":
         return SqliteStore(location)
     if postgres.can_read(location):

@@ -1,1 +1,1 @@
-"""From an experiment to a study. `assemble` puts the decisions together; each other module makes one of them."""
+"""Converts an experiment to a study. `assemble` combines the decisions; each other module makes one of them."""

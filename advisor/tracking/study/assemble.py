@@ -1,14 +1,14 @@
-"""Makes a `Study` of an experiment. Every decision about the data is made once, here, before any rule sees it; each has a module.
+"""Converts an experiment to a `Study`. Every decision about the data is made once, before any rule runs, in one module:
 
 | decision | module |
 |---|---|
-| which runs count: no probes | `probes` |
-| what is optimised | `objective` |
+| which runs to exclude as probes | `probes` |
+| which objective is optimised | `objective` |
 | which runs are trials | `trial_runs` |
-| what each curve is, by which steps | `curves`, `axes` |
-| what each trial is: settings, facts | `trials` |
-| how each trial ended | `status` |
-| what the study searched | `space` |
+| which points form each curve; step or epoch | `curves`, `axes` |
+| settings and facts of each trial | `trials` |
+| end status of each trial | `status` |
+| which space the study searched | `space` |
 | which metric carries which signal | `metric_names` |
 """
 
@@ -38,8 +38,8 @@ def assemble(
 ) -> Study:
     """Return the study of an experiment's runs.
 
-    Objective, direction and space come from the arguments, else from `spec`, else from the adapters' tags, else they are inferred,
-    which `Study.inferred` says. Raises AdvisorError if there is nothing to analyse or the arguments contradict the data.
+    Objective, direction and space come from the arguments, else from `spec`, else from the adapters' tags. Otherwise they are
+    inferred, which `Study.inferred` records. Raises AdvisorError if there are no data or the arguments contradict the data.
     """
     if not experiment.runs:
         raise NothingToJudge(f"experiment {experiment.name!r} has no runs; log some trials first")
@@ -70,7 +70,7 @@ def assemble(
 
 
 def _require_results(experiment: str, metric: str, trials: tuple[Trial, ...], block: CurveBlock) -> None:
-    """Raise AdvisorError unless some trial logged the objective, and some has ended."""
+    """Raise AdvisorError unless at least one trial logged the objective and at least one has ended."""
     if not any(len(block.curve(t.index)) for t in trials):
         raise AdvisorError(f"no run of experiment {experiment!r} logged the objective {metric!r}")
     if all(t.status in ("running", "no_data") for t in trials):

@@ -1,7 +1,7 @@
-"""Puts all curves of a trial on one axis if some were logged by optimizer step and others by epoch.
+"""Converts epochs to optimizer steps in trials that logged some metrics by epoch and others by step.
 
-Loops, and frameworks, often log losses at every step and the validation at `step=epoch`. Only the times distinguish epoch 3 from
-step 3: a metric that counts steps logs its step 3 early.
+Training loops and frameworks often log the loss at every step and validation metrics at `step=epoch`. Only the timestamps
+distinguish epoch 3 from step 3, because step 3 is logged much earlier.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from advisor.model.space import FloatArray, IntArray, Value, as_number, counts_t
 from advisor.model.study import Curve, CurveBlock
 
 _MIN_POINTS = 3
-"""Minimum points of a curve whose times are compared."""
+"""Minimum number of points of a curve for comparing its timestamps with those of other curves."""
 _MIN_RATIO = 1.5
-"""Minimum ratio of the steps made, by the clock, to a metric's own step numbers for it to count epochs."""
+"""Minimum ratio of the optimizer steps made, judged by timestamps, to a metric's logged steps for these to count as epochs."""
 _MAX_NAMES = 5
-"""Maximum metrics in a warning."""
+"""Maximum number of metrics that a warning names."""
 
 
 def align(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list[str]]:
-    """Return the curves with each epoch replaced by the step at which it ended, trial by trial, and a warning if there are any."""
+    """Return the curves with each epoch replaced by the step at which it ended, trial by trial, and warnings about replacements."""
     last = {name: int(block.steps.max()) for name, block in blocks.items() if len(block.steps)}
     if not last:
         return dict(blocks), []
@@ -55,7 +55,7 @@ def align(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list
 
 
 def _counts_by_one(block: CurveBlock) -> bool:
-    """Whether every trial's steps count up one by one from 0 or 1."""
+    """Return True if the steps of every trial are consecutive integers that start at 0 or 1."""
     if not len(block.steps):
         return False
     firsts = block.offsets[:-1][np.diff(block.offsets) > 0]
@@ -66,7 +66,7 @@ def _counts_by_one(block: CurveBlock) -> bool:
 
 
 def _first_step(block: CurveBlock) -> int:
-    """Return the number of a training's first step: 1 for logged steps 5, 10, 15; 0 for 0, 5, 10 or 4, 9, 14."""
+    """Return the number that a metric gives to the first step: 1 for logged steps 5, 10, 15; 0 for 0, 5, 10 or 4, 9, 14."""
     curve = next((c for i in range(len(block.offsets) - 1) if len(c := block.curve(i)) > 1), None)
     if curve is None or curve.steps[0] == 0:
         return 0
@@ -74,7 +74,7 @@ def _first_step(block: CurveBlock) -> int:
 
 
 def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
-    """Return the number of the clock's steps in an epoch of the curve; None if the curve may count steps itself."""
+    """Return the steps per epoch. `clock` is a curve logged by step; None if the other curve may be logged by step too."""
     if min(len(curve), len(clock)) < _MIN_POINTS or not _increases(clock.times) or not _increases(curve.times):
         return None
     made = _steps_made(curve.times, clock) + 1 - first
@@ -84,7 +84,7 @@ def _steps_per_epoch(curve: Curve, clock: Curve, first: int) -> float | None:
     length = float(epochs @ made / (epochs @ epochs))
     interval = float(np.median(np.diff(clock.steps)))
     total = float(clock.steps[-1]) + (interval if clock.steps[0] == 0 else 1 - first)
-    exact = total / epochs[-1]  # if the training ended with an epoch
+    exact = total / epochs[-1]  # exact if the training ended at the end of an epoch
     return exact if abs(total - length * epochs[-1]) <= max(interval, 0.03 * total) else length
 
 
@@ -93,7 +93,7 @@ def _increases(times: FloatArray) -> bool:
 
 
 def _steps_made(times: FloatArray, clock: Curve) -> FloatArray:
-    """Return the clock's steps at `times`, at most one of its intervals beyond its last."""
+    """Interpolate the steps of the curve `clock` at `times`; extrapolate by at most one of its intervals."""
     pace = (clock.steps[-1] - clock.steps[0]) / (clock.times[-1] - clock.times[0])
     interval = float(np.median(np.diff(clock.steps)))
     beyond = np.clip((times - clock.times[-1]) * pace, 0.0, interval)
@@ -119,7 +119,7 @@ def _warning(moved: Sequence[str], reference: str, lengths: Sequence[float]) -> 
 
 
 def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:
-    """Return the last step of each trial in any metric, shape (trials,); -1 for a trial without points."""
+    """Return each trial's last logged step over all metrics, shape (trials,); -1 for a trial without points."""
     last = np.full(len(next(iter(blocks.values())).offsets) - 1, -1, dtype=np.int64)
     for block in blocks.values():
         logged = np.diff(block.offsets) > 0
@@ -128,7 +128,7 @@ def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:
 
 
 def counts_epochs(last_steps: IntArray, params: Sequence[Mapping[str, Value]]) -> bool:
-    """Whether every metric was logged by epoch: each trial's last step is the number of epochs in its parameters."""
+    """Return True if all metrics are logged by epoch: each trial's last step equals its parameter for the number of epochs."""
     planned = np.array([next((as_number(v) for n, v in p.items() if _is_epochs(n)), -9.0) for p in params])
     trained = last_steps >= 1
     return bool(trained.any() and np.isin((planned - last_steps)[trained], (0, 1)).all())

@@ -1,4 +1,4 @@
-"""Makes curves of points: sorted by trial and step, without duplicates, on one axis for all metrics of a trial."""
+"""Builds curves from points: sorted by trial and step, without duplicates, with one step axis for all metrics of a trial."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from advisor.tracking.runs import Experiment, Points
 from advisor.tracking.study import axes
 
 _MAX_STEP = 2**53
-"""Greater steps, such as times in nanoseconds, are not all different as 64-bit floating-point numbers."""
+"""Maximum usable step. Larger integers, such as nanosecond timestamps, are not all distinct as 64-bit floats."""
 _MAX_NAMES = 5
-"""Maximum metrics in a warning."""
+"""Maximum number of metrics that a warning names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class Curves:
     """The curves of a study."""
 
     blocks: dict[str, CurveBlock]
-    """By metric name."""
+    """The curves of each metric, by metric name."""
     warnings: tuple[str, ...]
 
 
 def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
-    """Return the curves of the runs at `indices`, shape (trials,), and warnings of replaced steps."""
+    """Return the curves of the runs with these indices, shape (trials,), and warnings about replaced steps."""
     trial_of = np.full(len(experiment.runs), -1, dtype=np.int64)
     trial_of[indices] = np.arange(len(indices))
     started = np.array([math.nan if (s := experiment.runs[i].started) is None else s for i in indices])
@@ -52,7 +52,7 @@ def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
 
 
 def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: bool) -> tuple[CurveBlock, bool]:
-    """Return the curves of one metric, the last logged point of each step, and whether the metric has no usable steps."""
+    """Return the curves of one metric, with the last logged point of each step, and True if the metric has no usable steps."""
     trials, steps, values, times = _sort(points, trial_of)
     stepless = _is_stepless(trials, steps, len(started))
     if stepless:
@@ -69,12 +69,12 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: boo
 
 
 def _sort(points: Points, trial_of: IntArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-    """Return the trials, steps, values and times of the points by trial, step and time; points that are equal in all count once."""
+    """Return trials, steps, values and times of the points, sorted by trial, step and time and without exact duplicates."""
     trials = trial_of[points.runs]
     steps, values, times = points.steps, points.values, points.times
     if not (is_trial := trials >= 0).all():
         trials, steps, values, times = trials[is_trial], steps[is_trial], values[is_trial], times[is_trial]
-    if ascending(trials, steps):  # as in nearly all experiments
+    if ascending(trials, steps):  # already sorted, as in nearly all experiments
         return trials, steps, values, times
     order = np.lexsort((times, steps, trials))
     trials, steps, values, times = trials[order], steps[order], values[order], times[order]
@@ -84,14 +84,14 @@ def _sort(points: Points, trial_of: IntArray) -> tuple[IntArray, IntArray, Float
 
 
 def _differs(*columns: NDArray[Any]) -> BoolArray:
-    """Return which rows of columns of 8-byte numbers, each of shape (n,), differ from the row before."""
+    """Return a mask of rows that differ from the preceding row. columns: arrays of 8-byte numbers, each of shape (n,)."""
     new = np.ones(len(columns[0]), dtype=np.bool_)
     new[1:] = np.logical_or.reduce([(bits := c.view(np.int64))[1:] != bits[:-1] for c in columns])
     return new
 
 
 def _is_stepless(trials: IntArray, steps: IntArray, count: int) -> bool:
-    """Whether the steps are too large, or all equal although there are more points than trials (`count`)."""
+    """Return True if the steps exceed the maximum, or all are equal although there are more points than trials (`count`)."""
     if not len(steps):
         return False
     low, high = int(steps.min()), int(steps.max())

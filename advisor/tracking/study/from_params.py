@@ -1,4 +1,4 @@
-"""Reads what runs state in their parameters: the metric by which they choose their best model, the planned number of steps."""
+"""Reads the metric for choosing the best model and the planned number of steps from the runs' parameters."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from advisor.model.spec import Direction
 from advisor.tracking.study import metric_names
 
 _OBJECTIVE_ENDINGS = (("best", "model"), ("monitor",), ("objective",), ("target", "metric"), ("optimize", "metric"))
-"""Last words of parameters whose value is the metric to choose by: metric_for_best_model, early_stopping.monitor."""
+"""Last words of parameter names whose value is the objective, such as metric_for_best_model and early_stopping.monitor."""
 _STEPS = frozenset(("steps", "step", "iterations", "iters", "updates"))
 _ACCUMULATION = ("accumulation", "accumulate", "accum")
 
 
 def objective(params: Sequence[Mapping[str, str]], metrics: Collection[str]) -> str | None:
-    """Return the metric of `metrics` by which most runs say that they choose their best model; None without one.
+    """Return the metric that most runs' parameters name for choosing the best model; None if none of `metrics` is named.
 
-    A bare "loss" does not count: tools fill it in by default.
+    The value "loss" alone is ignored, because tools set it by default.
     """
     votes: Counter[str] = Counter()
     for run in params:
@@ -33,7 +33,7 @@ def _is_objective(name: str) -> bool:
 
 
 def _metric_named(value: str, metrics: Collection[str]) -> str | None:
-    """Return the metric that a parameter's value names: of the same name, else the validation metric of the same quantity."""
+    """Return the metric with the name in a parameter's value, or else the validation metric of the same quantity."""
     if value.strip().lower() == "loss":
         return None
     if value in metrics:
@@ -46,7 +46,7 @@ def _metric_named(value: str, metrics: Collection[str]) -> str | None:
 
 
 def direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
-    """Return the direction that most runs state in `greater_is_better` or a `mode`; None without one."""
+    """Return the direction that most runs state in the parameters `greater_is_better` or `mode`; None if none states it."""
     votes: Counter[Direction] = Counter()
     for run in params:
         for name, value in run.items():
@@ -59,9 +59,9 @@ def direction(params: Sequence[Mapping[str, str]]) -> Direction | None:
 
 
 def max_train_steps(params: Sequence[Mapping[str, Value]], ends: Sequence[int]) -> list[int | None]:
-    """Return the planned optimizer steps of each trial as its parameters state them; all None if most trials end elsewhere.
+    """Return each trial's planned optimizer steps from its parameters, or only None if most trials ended at another step.
 
-    ends: the last steps logged, shape (trials,). Most trials end elsewhere if the parameter counts something else.
+    ends: last logged step of each trial, shape (trials,). If most trials end elsewhere, the parameter counts something else.
     """
     planned = [next((int(n) for k, v in p.items() if _counts_steps(k) and (n := count(v)) >= 1), None) for p in params]
     reached = [
@@ -75,7 +75,7 @@ def _counts_steps(name: str) -> bool:
 
 
 def micro_batches(params: Mapping[str, Value]) -> int:
-    """Return over how many batches a trial accumulates its gradient, by its parameters; 1 if they do not say."""
+    """Return the number of gradient accumulation steps in the trial's parameters; 1 if they do not state it."""
     for name, value in params.items():
         if any(word in _ACCUMULATION for word in words_of(name)) and (number := count(value)) >= 1:
             return int(number)
@@ -83,6 +83,6 @@ def micro_batches(params: Mapping[str, Value]) -> int:
 
 
 def count(value: Value) -> float:
-    """Return the value if it is a whole number, else -1."""
+    """Return the value if it is an integer, else -1."""
     number = as_number(value)
     return number if number.is_integer() else -1.0

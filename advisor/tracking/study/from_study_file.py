@@ -1,4 +1,4 @@
-"""Compares the space that a study file declares with the values that the trials used."""
+"""Compares the search space declared in a study file with the trials' actual values."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from advisor.tracking import study_tags
 from advisor.tracking.runs import Experiment
 
 _MAX_WORDS = 5
-"""Maximum words in a message."""
+"""Maximum number of words that a message lists."""
 
 
 def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) -> tuple[dict[str, Parameter], list[str]]:
-    """Return the declared parameters, with their types as logged, and a warning of each that some trials lie outside of.
+    """Return the declared parameters with their logged types, and a warning for each parameter with values outside its range.
 
-    params: the trials' values, shape (trials,). Raises AdvisorError if no trial logged a parameter that the study file searches,
-    or none used a value that it allows.
+    params: the values of each trial, shape (trials,). Raises AdvisorError if a searched parameter was logged by no trial, or if
+    no trial used an allowed value of it.
     """
     if spec is None:
         return {}, []
@@ -47,7 +47,7 @@ def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) ->
 
 
 def find_spec(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> StudySpec | None:
-    """Return the study file in the experiment's tags; None if there is none, or it does not fit the trials."""
+    """Return the study file in the experiment's tags; None if it is missing or does not match the trials."""
     text = study_tags.latest_file(experiment.tags)
     try:
         spec = None if text is None else spec_yaml.loads(text)
@@ -58,7 +58,7 @@ def find_spec(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> 
 
 
 def _exists(parameter: Parameter, params: Sequence[Mapping[str, Value]]) -> bool:
-    """Whether some trial met the condition under which the parameter exists."""
+    """Return True if at least one trial meets the condition under which the parameter exists."""
     condition = (parameter.when or {}).items()
     return any(all(k in trial and same(trial[k], v) for k, v in condition) for trial in params)
 
@@ -82,7 +82,7 @@ def _join(words: Sequence[str]) -> str:
 
 
 def _as_logged(parameter: Parameter, values: Sequence[Value | None]) -> Parameter:
-    """Return the declared parameter, with its type taken from the trials if the study file does not give it."""
+    """Return the declared parameter. If the study file does not set its type, take it from the trials' values."""
     if parameter.type is not None or not parameter.numeric:
         return parameter
     logged = [v for v in values if v is not None]

@@ -1,4 +1,4 @@
-"""Infers what a study searched from its trials. Reports mark everything that was inferred."""
+"""Infers a study's search space from its trials. Reports mark every inferred fact."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _COUNTS_TRIALS = re.compile(
     r"(^|[_./-])((trial|job|array_task)_?(id|number|num|no|nr|index|idx|name)|trial|(cv_?)?fold(_?(id|number|num|no|nr|index|idx))?)$",
     re.IGNORECASE,
 )
-"""Numbers of trials, of the jobs that ran them or of the folds of the data: they identify trials and set nothing."""
+"""Names of parameters that number a trial, job or cross-validation fold. They identify trials and are not settings."""
 _BY_DECADES = re.compile(
     r"(^|[_./-])(lr|learning_rate|weight_decay|wd|eps|epsilon|l1|l2|lambda|alpha)($|[_./-])|learning_rate|weight_decay",
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*")
-"""A path, an address, a date, a hash."""
+"""Pattern of values that are labels: a path, a URL, a date or a hash."""
 _MIN_TWIN_VALUES = 3
-"""Minimum distinct values of two hyperparameters that are equal in every trial for it to be no coincidence."""
+"""Minimum distinct values for treating two hyperparameters that are equal in every trial as duplicates."""
 _MISSING = ("", "none", "null", "nan")
 
 
@@ -45,7 +45,7 @@ def parse_value(text: str) -> Value | None:
         return None
     if lowered in ("true", "false"):
         return lowered == "true"
-    if len(stripped) > 40:  # not a number; int() of thousands of digits is slow
+    if len(stripped) > 40:  # too long for a number; int() is slow for thousands of digits
         return stripped
     try:
         return int(stripped)
@@ -59,7 +59,7 @@ def parse_value(text: str) -> Value | None:
 
 
 def parse_params(raw: Sequence[Mapping[str, str]]) -> list[dict[str, Value]]:
-    """Return the hyperparameters of each trial, shape (trials,): of one type per name, without seeds, paths and other labels."""
+    """Return each trial's hyperparameters, shape (trials,), with one type per name. Seeds, paths and other labels are removed."""
     parsed = [
         {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME and (v := parse_value(t)) is not None}
         for params in raw
@@ -73,7 +73,7 @@ def parse_params(raw: Sequence[Mapping[str, str]]) -> list[dict[str, Value]]:
 
 
 def _is_label(values: Sequence[Value], trials: int) -> bool:
-    """Whether the values are words that differ from trial to trial: a name of the trial, not a setting of it."""
+    """Return True if the values are words that differ between trials: names of the trials, not settings."""
     texts = [v for v in values if isinstance(v, str)]
     if len(texts) == len(values) >= 2 and len(set(texts)) == len(texts) and all(_LABEL.fullmatch(t) for t in texts):
         return True
@@ -81,7 +81,7 @@ def _is_label(values: Sequence[Value], trials: int) -> bool:
 
 
 def _unify(parsed: list[dict[str, Value]], name: str) -> None:
-    """Convert all values of `name` to one type: int and float to float, numbers and words to words."""
+    """Convert all values of `name` to one type: mixed int and float to float, mixed numbers and words to words."""
     kinds = {type(p[name]) for p in parsed if name in p}
     if len(kinds) == 1:
         return
@@ -92,7 +92,7 @@ def _unify(parsed: list[dict[str, Value]], name: str) -> None:
 
 
 def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
-    """Return the parameter that the trials' values, shape (n,), show; one that never varies is fixed."""
+    """Infer the parameter from the trials' values, shape (n,). If the values are all equal, it is fixed."""
     distinct = sorted(set(values), key=lambda v: (str(type(v)), v))
     if len(distinct) == 1:
         return Parameter(role="fixed", value=distinct[0], why="the same in every trial")
@@ -116,10 +116,10 @@ def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
 
 
 def infer_scale(values: FloatArray, name: str = "") -> Scale:
-    """Return the scale on which the distinct values, shape (n,), are more evenly spaced.
+    """Return the scale (linear or log) on which the distinct values, shape (n,), are more evenly spaced.
 
-    It is linear unless they are positive and span at least a factor of 4. Rates and strengths, which everybody searches on a log
-    scale, are on one as soon as they span a decade.
+    It is linear unless the values are positive and their ratio is at least 4. Learning rates and regularisation strengths, which
+    are usually searched on a log scale, get a log scale if their values span at least one decade.
     """
     ordered = np.unique(values)
     if ordered[0] <= 0 or ordered[-1] / ordered[0] < 4:
@@ -132,13 +132,13 @@ def infer_scale(values: FloatArray, name: str = "") -> Scale:
 
 
 def _unevenness(ordered: FloatArray) -> float:
-    """Return the greatest distance of the values from an even spacing of their range (Kolmogorov-Smirnov)."""
+    """Return the Kolmogorov-Smirnov distance between the values and an even spacing over their range."""
     position = (ordered - ordered[0]) / (ordered[-1] - ordered[0])
     return float(np.abs(position - np.linspace(0, 1, len(position))).max())
 
 
 def infer_parameters(params: Sequence[Mapping[str, Value]]) -> dict[str, Parameter]:
-    """Return a parameter for each hyperparameter of any trial, in alphabetical order."""
+    """Return a parameter for every hyperparameter that at least one trial has, in alphabetical order."""
     names = sorted({name for trial in params for name in trial})
     parameters = {name: infer_parameter(name, [trial[name] for trial in params if name in trial]) for name in names}
     switches = [name for name, p in parameters.items() if p.searched and p.options]
@@ -150,10 +150,10 @@ def infer_parameters(params: Sequence[Mapping[str, Value]]) -> dict[str, Paramet
 
 
 def _condition(name: str, switches: Sequence[str], params: Sequence[Mapping[str, Value]]) -> dict[str, Value] | None:
-    """{switch: value} if exactly the trials with that value have the parameter, at least two of them, as have other values.
+    """Return {switch: value} if exactly the trials with that value have the parameter, and at least two trials on each side.
 
-    Of several such switches the one that most trials have, then the first by name. There are no circles: a switch always exists in
-    more trials than what depends on it.
+    Among several such switches, prefer the one in most trials, then the first by name. Circles are impossible: a switch exists
+    in more trials than the parameters that depend on it.
     """
     having = {i for i, trial in enumerate(params) if name in trial}
     if len(having) == len(params):
@@ -175,9 +175,9 @@ def _condition(name: str, switches: Sequence[str], params: Sequence[Mapping[str,
 
 
 def twins(params: Sequence[Mapping[str, Value]], keep: Collection[str]) -> dict[str, str]:
-    """Return numeric hyperparameters that vary and equal another one in every trial, each with the other's name.
+    """Return {duplicate: original} for varying numeric hyperparameters that are equal in every trial.
 
-    Tools log what the user logs under another name: `lr` and `learning_rate`. The one in `keep` stays, else the shortest name.
+    Tools log a user's hyperparameter again under another name (`lr`, `learning_rate`). Keep the one in `keep`, else the shortest.
     """
     columns: dict[tuple[Value | None, ...], list[str]] = {}
     for name in sorted({n for trial in params for n in trial}):
@@ -193,7 +193,7 @@ def twins(params: Sequence[Mapping[str, Value]], keep: Collection[str]) -> dict[
 
 
 def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int | None:
-    """Return the planned number of steps: the most frequent declared one, else the most frequent last step."""
+    """Return the planned number of steps: the most frequent declared number, or else the most frequent last step."""
     planned = [int(d) for d in declared if math.isfinite(d) and d >= 1]
     if planned:
         return Counter(planned).most_common(1)[0][0]

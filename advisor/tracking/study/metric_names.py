@@ -1,6 +1,6 @@
-"""Interprets metric names: the split of the data, the quantity, the direction, the signal.
+"""Interprets metric names: the data split, the quantity, the direction and the signal for the rules.
 
-People name the same metric `val_acc`, `validation/accuracy`, `eval.accuracy` or `Accuracy/valid`; only this module knows that.
+The same metric is called `val_acc`, `validation/accuracy`, `eval.accuracy` or `Accuracy/valid`; only this module maps them.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _HIGHER_IS_BETTER = frozenset(
     "mrr hits kappa mcc elbo likelihood throughput average match success win pearson spearman correlation corr".split()
 )
 _VAGUE = frozenset("score average match".split())
-"""Words that are better higher only if no other word names the quantity: a FID score, a loss average."""
+"""Words that mean "higher is better" only if no other word names the quantity: not in "FID score" or "loss average"."""
 _NEGATABLE = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
-"""Words whose direction a "negative" before them reverses; of a precision or a loss it may mean the negative examples."""
+"""Words whose direction a preceding "negative" reverses. Before "precision" or "loss" it may mean negative examples instead."""
 _ADVERSARIAL = frozenset("g d gen disc generator discriminator adv adversarial actor critic policy value q td".split())
-"""Words of losses that need not fall during training: of adversarial networks and reinforcement learning."""
+"""Words in names of losses that need not decrease in training: losses of adversarial networks and reinforcement learning."""
 _EFFORT = frozenset("time seconds step steps epochs iterations updates samples examples".split())
 _DERIVED = frozenset("best final last max min".split())
-"""Words of metrics that only repeat values of another one, such as the best so far."""
+"""Words in names of metrics that only repeat values of another metric, such as its best value so far."""
 
 
 def words(name: str) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def words(name: str) -> tuple[str, ...]:
 
 
 def split_of(name: str) -> Split | None:
-    """Return the split of the data that the metric is of; None if its name does not say."""
+    """Return the data split of the metric; None if its name does not contain one."""
     for word in words(name):
         if word in _SPLITS:
             return _SPLITS[word]
@@ -72,16 +72,16 @@ def split_of(name: str) -> Split | None:
 
 
 def quantity(name: str) -> tuple[str, ...]:
-    """Return the quantity that the metric measures: its words without the split and fillers such as "batch" or "epoch"."""
+    """Return the quantity of the metric: the words of its name without the split and fillers such as "batch" or "epoch"."""
     return tuple(_ALIASES.get(w, w) for w in words(name) if w not in _SPLITS and w not in _FILLERS)
 
 
 def direction_of(name: str) -> Direction | None:
-    """Return whether lower or higher values of the metric are better; None if its name does not say."""
-    # "mAP" and "mIoU" look like several words.
+    """Return the direction in which the metric improves; None if its name does not determine it."""
+    # Splitting by case would cut "mAP" and "mIoU" into several words.
     whole = [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in _SPLITS]
     if "to" in whole[1:] and _EFFORT & set(whole[: whole.index("to", 1)]):
-        return "minimize"  # time_to_accuracy
+        return "minimize"  # for example, time_to_accuracy
     directed = [word for w in (*reversed(whole), *reversed(quantity(name))) if (word := _directed(w))]
     word = next((w for w in directed if w not in _VAGUE), directed[0] if directed else None)
     if word is None:
@@ -91,22 +91,22 @@ def direction_of(name: str) -> Direction | None:
 
 
 def _directed(word: str) -> str | None:
-    """Return the word with a direction that this one is a form of, accuracy for acc1 and map for map50; None without one."""
+    """Return the base word with a known direction: accuracy for acc1, map for map50. None if there is none."""
     plain = (_ALIASES.get(w, w) for w in (word, word.rstrip("0123456789")))
     return next((w for w in plain if w in _LOWER_IS_BETTER or w in _HIGHER_IS_BETTER), None)
 
 
 def is_companion(name: str) -> bool:
-    """Whether the metric is a window's extreme or a system metric, never an objective."""
+    """Return True if the metric is a window minimum, a window maximum or a system metric. It is never an objective."""
     return name.endswith((contract.MIN_SUFFIX, contract.MAX_SUFFIX)) or name.startswith("system/")
 
 
 def guess_objective(counts: Mapping[str, int]) -> str | None:
-    """Return the most likely objective among metrics with a known direction. counts: the number of trials that logged each.
+    """Return the most likely objective among metrics with a known direction. counts: number of trials that logged each metric.
 
-    Validation comes before test, a reported quantity (accuracy, error) before the loss, a curve before its best value so far, then
-    the metric of more trials, then the alphabet. Without metrics of validation or test data it is the only one that measures
-    success and names no split, else the only such loss; None if there is none, or several.
+    Preference: validation before test; reported quantities (accuracy, error) before losses; curves before their best value so
+    far; more trials; alphabetical order. Without validation and test metrics, return the only metric of success without a split,
+    else the only such loss; None if there is none, or several.
     """
     directed = [m for m in counts if direction_of(m) and _measures_success(m)]
     candidates = [m for m in directed if split_of(m) in ("valid", "test")]
@@ -128,7 +128,7 @@ def _only_one(metrics: list[str]) -> str | None:
 
 
 def _measures_success(name: str) -> bool:
-    """Whether the metric may measure how good a trial is, rather than its speed or a setting."""
+    """Return True if the metric may measure the quality of a trial, rather than its speed or a setting."""
     if is_companion(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(words(name)):
         return False
     return not any(test(name) for _, _, test in _OTHERS)
@@ -137,21 +137,21 @@ def _measures_success(name: str) -> bool:
 def find_signals(
     metrics: Iterable[str], objective: str, points: Mapping[str, int], summaries: Collection[str] = ()
 ) -> dict[Signal, str]:
-    """Return the metric of each signal. points: the number of points of each metric over all trials.
+    """Return the metric that represents each signal. points: total number of points of each metric over all trials.
 
-    summaries: the metrics with at most one point in each trial, which are no curves and no losses to compare with one.
+    summaries: metrics with at most one point per trial. They are not curves and cannot be compared with a loss curve.
     """
     names = sorted(m for m in metrics if not is_companion(m))
     signals: dict[Signal, str] = {}
     _add_losses(signals, [m for m in names if m not in summaries or m == objective], objective, points)
     twins = [m for m in names if split_of(m) == "train" and quantity(m) == quantity(objective) and m != objective]
     twins = [m for m in twins if m not in summaries]
-    # A twin is comparable if it was logged as often as the objective; the noisy metric of every batch is no twin.
+    # A metric of the same quantity is comparable if it has at most twice the objective's points; a noisy per-batch metric is not.
     twins = [m for m in twins if points[m] <= 2 * points.get(objective, 0)]
     if split_of(objective) != "train" and twins:
         signals["train_objective"] = min(twins, key=lambda m: (points[m], m))
     for signal, ours, test in _OTHERS:
-        # The speed of an evaluation is not the training's.
+        # An evaluation's speed is not the training's speed.
         matches = [ours] if ours in names else [m for m in names if test(m) and split_of(m) not in ("valid", "test")]
         if matches:
             signals[signal] = min(matches, key=lambda m: (m in summaries, len(words(m)), m))

@@ -1,4 +1,4 @@
-"""Decides which metric the study optimises, and whether it minimises or maximises it."""
+"""Determines the metric that the study optimises, and its direction (minimize or maximize)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.tracking.runs import Experiment
 from advisor.tracking.study import from_params, metric_names
 
 _MAX_NAMES = 12
-"""Maximum metrics in a message."""
+"""Maximum number of metrics that a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +23,16 @@ class ObjectiveChoice:
 
     objective: Objective
     inferred: Mapping[str, str]
-    """As `Study.inferred`."""
+    """Entries for `Study.inferred`."""
     warnings: tuple[str, ...] = ()
 
 
 def choose_objective(
     experiment: Experiment, spec: StudySpec | None, metric: str | None, direction: Direction | None
 ) -> ObjectiveChoice:
-    """Return the objective: from the arguments, else the study file, the tags, the parameters, or the metrics' names.
+    """Return the objective from the arguments, else the study file, the tags, the parameters or the metric names, in this order.
 
-    Raises AdvisorError if the arguments contradict each other or the data, or nothing can be inferred.
+    Raises AdvisorError if the arguments contradict each other or the data, or no objective can be inferred.
     """
     if all(metric_names.is_companion(m) for m in experiment.points):
         raise NothingToJudge(
@@ -63,7 +63,7 @@ def choose_objective(
 
 
 def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
-    """Return the metric, the direction that the runs' parameters state, and how the metric was inferred."""
+    """Return the metric, the direction stated in the runs' parameters, and an explanation of the inference."""
     params = [run.params for run in experiment.runs]
     metric = from_params.objective(params, experiment.points)
     if metric is not None:
@@ -81,13 +81,13 @@ def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
 
 
 def _tagged_direction(experiment: Experiment, metric: str) -> Direction | None:
-    """Return the direction in the adapters' tags, if they are about this metric."""
+    """Return the direction in the adapters' tags if the tags name this metric, else None."""
     tag = _tag(experiment, contract.TAG_DIRECTION) if metric == _tag(experiment, contract.TAG_OBJECTIVE) else None
     return "maximize" if tag == "maximize" else "minimize" if tag == "minimize" else None
 
 
 def _tag(experiment: Experiment, tag: str) -> str | None:
-    """Return the value of a tag of the experiment, else its most frequent value among the runs."""
+    """Return the value of a tag of the experiment, or else the tag's most frequent value among the runs."""
     if tag in experiment.tags:
         return experiment.tags[tag]
     values = [run.tags[tag] for run in experiment.runs if tag in run.tags]

@@ -1,4 +1,4 @@
-"""Leaves out runs that share an experiment with trials but are none: probes, which are short, and reports."""
+"""Excludes runs that are not trials: probes (short diagnostic runs) and the report run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from advisor.tracking.runs import Experiment, Points
 
 
 def without_probes(experiment: Experiment) -> Experiment:
-    """Return the experiment's trials; if it has none, the runs of the most frequent probe.
+    """Return the experiment without its probes; if it has only probes, return those of the most frequent kind.
 
-    A warning gives the number of other runs. Users who want to see them pass a filter.
+    A warning states the number of excluded runs. Users can select them with a filter.
     """
     kinds = [run.tags.get(contract.TAG_PROBE) for run in experiment.runs]
     if len(set(kinds)) <= 1:
@@ -39,7 +39,7 @@ def without_reports(experiment: Experiment) -> Experiment:
 
 
 def select_runs(experiment: Experiment, keep: BoolArray) -> Experiment:
-    """Return the experiment with only the runs that `keep`, shape (runs,), marks, and their points."""
+    """Return the experiment with only the runs selected by the mask `keep`, shape (runs,), and their points."""
     number = np.cumsum(keep).astype(np.int64) - 1
     fits = experiment.fits_in_memory
     points = {

@@ -1,4 +1,4 @@
-"""Decides what the study searched: the declared parameters, and the others as the trials show them."""
+"""Determines the study's search space: declared parameters first, the others inferred from the trials."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from advisor.tracking.runs import Experiment
 from advisor.tracking.study import from_study_file, inference
 
 _RESERVED = 100
-"""Characters of a study's name that are left for the names of the next studies."""
+"""Number of characters of a study's name that are reserved for suffixes in the names of the next studies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,22 +20,22 @@ class Space:
 
     spec: StudySpec
     inferred: Mapping[str, str]
-    """As `Study.inferred`."""
+    """Entries for `Study.inferred`."""
     warnings: tuple[str, ...]
-    """Of trials outside of the declared space."""
+    """Warnings about trials with values outside the declared search space."""
 
 
 def build_space(
     experiment: Experiment, spec: StudySpec | None, objective: Objective, trials: Sequence[Trial], block: CurveBlock
 ) -> Space:
-    """Return the study's spec. spec: the study file that declares its space. block: the curves of the objective."""
+    """Return the search space of the study. spec: study file that declares the space. block: curves of the objective."""
     params = [t.params for t in trials]
     declared, warnings = from_study_file.parameters(spec, params)
     guessed = {name: p for name, p in inference.infer_parameters(params).items() if name not in declared}
     inferred = {
         name: "range inferred from the trials" if parameter.searched else "the same in every trial"
         for name, parameter in guessed.items()
-        if name not in ("objective", "direction")  # these keys are about the study's own objective
+        if name not in ("objective", "direction")  # these two keys describe the study's own objective
     }
     name = (experiment.name or "study")[: MAX_NAME - _RESERVED]
     base = spec or StudySpec(study=name, objective=objective, trials=len(trials))

@@ -1,4 +1,4 @@
-"""Decides how each trial ended."""
+"""Determines the end status of each trial."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from advisor.tracking.runs import Run
 from advisor.tracking.study import metric_names
 
 _TAGGED: tuple[Status, ...] = ("complete", "diverged", "infeasible", "stopped", "no_data")
-"""The statuses that count if an adapter's tag has them."""
+"""Statuses that are accepted from an adapter's tag."""
 
 
 def trial_status(run: Run, blocks: Mapping[str, CurveBlock], objective: str, trial: int) -> Status:
-    """Return how the trial ended: by an adapter's tag, else by MLflow's status and the objective's last value."""
+    """Return the trial's end status: from an adapter's tag, else from MLflow's status and the objective's last value."""
     tag = run.tags.get(contract.TAG_STATUS)
     for status in _TAGGED:
         if tag == status:
@@ -35,9 +35,9 @@ def trial_status(run: Run, blocks: Mapping[str, CurveBlock], objective: str, tri
 
 
 def _training_was_finite(blocks: Mapping[str, CurveBlock], objective: str, trial: int) -> bool:
-    """Whether the objective was finite before and the training loss to the last: only an evaluation broke.
+    """Return True if only the evaluation failed: the objective was finite before, and the training loss is finite to its end.
 
-    A training loss that ends before the objective's last step proves nothing.
+    A training loss that ends before the objective's last step is no evidence.
     """
     curve = blocks[objective].curve(trial)
     losses = [
@@ -50,5 +50,5 @@ def _training_was_finite(blocks: Mapping[str, CurveBlock], objective: str, trial
 
 
 def _was_pruned(run: Run) -> bool:
-    """Whether a tuner's tag says that it pruned the run, as Optuna's does: it then raised the exception on purpose."""
+    """Return True if a tuner's tag says that it pruned the run. Optuna, for example, prunes by raising an exception."""
     return run.tags.get("state", run.tags.get("trial_state", "")).upper().endswith("PRUNED")

@@ -1,4 +1,4 @@
-"""Decides which runs of an experiment are trials, rather than parents of a sweep or runs of an evaluation."""
+"""Selects the runs of an experiment that are trials, and excludes sweep parents and evaluation runs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _PARENT_TAG = "mlflow.parentRunId"
 
 @dataclass(frozen=True, slots=True)
 class TrialRuns:
-    """The runs that are trials."""
+    """The selected runs of an experiment."""
 
     indices: IntArray
-    """Their indices in `Experiment.runs`."""
+    """Indices of the trials in `Experiment.runs`."""
     warnings: tuple[str, ...]
 
 
 def find_trial_runs(experiment: Experiment, objective: str) -> TrialRuns:
-    """Return the runs that are trials, and warnings of the number of other runs."""
+    """Return the runs that are trials, and warnings with the number of excluded runs."""
     indices = _without_parents(experiment, objective)
     warnings = []
     if parents := len(experiment.runs) - len(indices):
@@ -55,9 +55,9 @@ def _without_parents(experiment: Experiment, objective: str) -> list[int]:
 
 
 def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
-    """Whether a parent is a trial: it has a hyperparameter that its children vary, or they vary none, as folds and repeats do.
+    """Return True if a parent run is a trial: it has a hyperparameter that varies among its children, or none varies among them.
 
-    The parent of a sweep that logs the sweep's best value is not a trial.
+    Folds and repeats vary no hyperparameter. A sweep's parent run is not a trial, even if it logs the sweep's best value.
     """
     trials = inference.parse_params([run.params for run in children])
     names = {name for trial in trials for name in trial}
@@ -66,9 +66,9 @@ def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
 
 
 def _evaluations(experiment: Experiment, indices: Sequence[int]) -> set[int]:
-    """Return the runs that tools create for an evaluation after training.
+    """Return the indices of runs that a tool created only to evaluate a trained model.
 
-    They have no parameters and one point in each metric, in an experiment whose other runs have both.
+    Such runs have no parameters and one point per metric, while the other runs have parameters and longer curves.
     """
     without_params = {i for i in indices if not experiment.runs[i].params}
     if not without_params or 2 * len(without_params) > len(indices):

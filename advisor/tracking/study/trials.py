@@ -1,4 +1,4 @@
-"""Decides what each trial is: its hyperparameters, its seed, and the facts that adapters or its parameters state."""
+"""Determines the hyperparameters, the seed and the facts of each trial, from adapters or the run's parameters."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Trials:
 
     trials: tuple[Trial, ...]
     spec: StudySpec | None
-    """The study file that declares their space."""
+    """Study file that declares the search space of the trials; None if there is none."""
     unit: Literal["step", "epoch"]
-    """As `Study.unit`."""
+    """Value for `Study.unit`."""
     warnings: tuple[str, ...]
 
 
@@ -36,7 +36,7 @@ def build_trials(
     objective: str,
     spec: StudySpec | None,
 ) -> Trials:
-    """Return the trials, which are the runs at `indices`. spec: the study file that the user passed."""
+    """Return the trials for the runs with these indices. spec: study file that the user passed."""
     runs = [experiment.runs[i] for i in indices]
     params = inference.parse_params([run.params for run in runs])
     spec = spec or from_study_file.find_spec(experiment, params)
@@ -74,7 +74,7 @@ def _facts(run: Run) -> dict[str, str]:
 def _add_stated_facts(
     facts: Sequence[dict[str, str]], params: Sequence[Mapping[str, Value]], last_steps: Sequence[int]
 ) -> None:
-    """Add to each trial's facts, shape (trials,), those that no adapter logged but its parameters state."""
+    """Add facts that only a trial's parameters state to its entry in `facts`, shape (trials,)."""
     for known, trial, steps in zip(facts, params, from_params.max_train_steps(params, last_steps), strict=True):
         if steps is not None:
             known.setdefault("max_train_steps", str(steps))
@@ -96,5 +96,5 @@ def _seed(run: Run) -> int | None:
 
 
 def _is_seed(words: Sequence[str]) -> bool:
-    """Whether a parameter of these words is the seed of the whole training: seed, trainer.seed, random_state; not data_seed."""
+    """Return True if a parameter with these words in its name seeds the whole training (seed, random_state), unlike data_seed."""
     return words[-2:] == ["random", "state"] or (words[-1:] == ["seed"] and "data" not in words)
