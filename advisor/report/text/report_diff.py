@@ -1,4 +1,4 @@
-"""The differences between two reports on the same study, for `advisor analyze --watch`."""
+"""The differences between two reports on the same study, shown by `advisor analyze --watch`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _best(before: ReportData, after: ReportData) -> tuple[str, ...]:
 
 
 def _identity(finding: Finding) -> tuple[str, str | None, str | None]:
-    """Return what identifies a finding, whatever its numbers."""
+    """Return a key that identifies a finding across reports and ignores its numbers."""
     return finding.rule, finding.subject, finding.side
 
 
