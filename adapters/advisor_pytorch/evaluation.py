@@ -1,4 +1,4 @@
-"""Conversion of evaluation results to values that can be logged."""
+"""Converts the results of evaluations to values that can be logged."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from advisor_pytorch.steps.device import Value, read_or_copy
 from advisor_pytorch.validation import is_name
 
 Warn = Callable[[str, str], None]
-"""Logs one line, once per key."""
+"""Function that logs a one-line warning, at most once per key."""
 
 
 def check_metrics(metrics: Mapping[str, object], warn: Warn) -> dict[str, Value]:
-    """Return the metrics that can be logged, as numbers or scalars on their device; warn about every other one.
+    """Return the metrics that can be logged, as numbers or as scalars on their device. Warn about all other metrics.
 
-    Raises TypeError unless `metrics` is a mapping.
+    Raises TypeError if `metrics` is not a mapping.
     """
     if not isinstance(metrics, Mapping):
         raise TypeError(f"metrics must be a mapping of names to values, not {type(metrics).__name__}")

@@ -67,7 +67,7 @@ class CompactCurves(FrozenModel):
     beyond: bool
     """Whether some values of the metric lie outside the vertical axis."""
     curves: tuple[str | None, ...]
-    """One curve per trial in study order, encoded as in `compact_curves.py`: "" if nothing was logged, None if the trial is omitted."""
+    """One curve per trial in study order, encoded as in `compact_curves.py`: "" if nothing was logged, None if left out."""
 
 
 class NormHistogram(FrozenModel):
@@ -162,7 +162,7 @@ class Importance(FrozenModel):
     low: float
     high: float
     p: float | None = None
-    """For a pair: p-value of the interaction if the effects are in fact additive, adjusted for all pairs. None for one hyperparameter."""
+    """p-value of a pair's interaction if the effects are in fact additive, adjusted for all pairs; None for a hyperparameter."""
 
 
 class Importances(FrozenModel):

@@ -184,8 +184,8 @@ def with_near(limits: Limits, values: Sequence[float]) -> Limits:
 def curve_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()) -> Limits:
     """Return limits that include the values of steady curves except outliers. The curves in `others` have no influence.
 
-    steady, others: values of each curve (n,). An outlier is further from the middle 96 % than 1.5 times their span, or than two
-    decades on a log scale. Without a steady curve, the middle 80 % of `others` is used, because those may have diverged.
+    steady, others: values of each curve (n,). An outlier is further from the middle 96 % than 1.5 times their span (on a log scale
+    at least two decades). Without a steady curve, the middle 80 % of `others` is used, because those may have diverged.
     """
     chosen, tail = (steady, 0.02) if any((np.abs(v) < HUGE).any() for v in steady) else (others, 0.1)
     finite = np.concatenate([v[np.abs(v) < HUGE] for v in chosen] or [np.empty(0)])
