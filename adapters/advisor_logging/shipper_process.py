@@ -146,7 +146,7 @@ class ShipperProcess:
         """Tell the shipper to deliver the remaining data, delete the delivered spool, and exit."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            # Closing the pipe is not enough: it sees no end of file while a fork of the trainer has a copy of it.
+            # Closing the pipe is not enough: the shipper sees no end of file while a fork of the trainer has it open.
             self._send(None)
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -186,7 +186,7 @@ def acquire(tracking_uri: str, folder: Path) -> ShipperProcess:
 
 def _pop_idle() -> ShipperProcess | None:
     try:
-        return _idle.pop()  # pop is atomic, because other threads acquire shippers too
+        return _idle.pop()  # pop is atomic; other threads acquire shippers too
     except IndexError:
         return None
 

@@ -81,7 +81,7 @@ def best_of(study: Study) -> BestOf | None:
 
 
 def isolations(study: Study) -> tuple[Isolation, ...]:
-    """Return the isolation of every hyperparameter with enough trials in two or more slices, scientific ones first."""
+    """Return the isolation plot's data for every hyperparameter with at least two slices, scientific ones first."""
     names = sorted(study.searched, key=lambda n: study.searched[n].role != "scientific")
     known = [i for n in names if (i := _isolation(study, n, study.searched[n])) is not None]
     return tuple(i.model_copy(update={"p": min(i.p * len(known), 1.0)}) for i in known)
