@@ -1,4 +1,4 @@
-"""`TuningCallback`: records a Lightning training."""
+"""`TuningCallback`, which records a Lightning training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("advisor")
 
 
 class TuningCallback(FrameworkCallback, Callback):
-    """Records a Lightning training for the tuning advisor, with all that `advisor_pytorch.TuningLogger` logs.
+    """Records a Lightning training for the tuning advisor, including everything that `advisor_pytorch.TuningLogger` logs.
 
         trainer = Trainer(max_epochs=10, callbacks=[TuningCallback("val_error")])
         trainer.fit(module, train_loader, valid_loader)
@@ -33,9 +33,9 @@ class TuningCallback(FrameworkCallback, Callback):
     | `advisor.checkpoints` | the checkpoints of every `ModelCheckpoint`, and its choice |
     | `train/data_wait_s` | the trainer's profiler |
 
-    If the trainer has an `MLFlowLogger`, everything goes into that logger's run and `experiment` is ignored, unless `run_id` or
-    another `tracking_uri` is given. A second `fit` of the same trainer continues the same run; a training resumed from a
-    checkpoint begins a new one, unless `run_id` is given.
+    If the trainer has an `MLFlowLogger`, everything is logged to that logger's run and `experiment` is ignored, unless `run_id` or
+    another `tracking_uri` is set. A second `fit` of the same trainer continues the same run. A training resumed from a checkpoint
+    starts a new run, unless `run_id` is set.
     """
 
     _last_trainer: Trainer | None = None
@@ -43,7 +43,7 @@ class TuningCallback(FrameworkCallback, Callback):
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
-            return  # Lightning's loggers are off as well
+            return  # Lightning disables its own loggers too
         if not trainer.optimizers:
             logger.warning("advisor: the training has no optimizer, so nothing is recorded")
             return
@@ -65,7 +65,7 @@ class TuningCallback(FrameworkCallback, Callback):
             self._timer = FetchTimer(trainer.profiler, self._before_fetch, log.add_batch)  # type: ignore[attr-defined]
 
     def _known_settings(self, trainer: Trainer) -> dict[str, Any]:
-        """Return the arguments of `TuningLogger` that the trainer knows."""
+        """Return the arguments of `TuningLogger` whose values the trainer determines."""
         known: dict[str, Any] = {}
         with guard_training("the number of steps"):
             known["max_train_steps"] = trainer_facts.max_train_steps(trainer)
@@ -76,7 +76,7 @@ class TuningCallback(FrameworkCallback, Callback):
         return known
 
     def _run_to_join(self, trainer: Trainer) -> dict[str, Any]:
-        """Return the run of the trainer's MLFlowLogger or of an earlier `fit` of the trainer; empty for a new run."""
+        """Return arguments that identify the run of the trainer's MLFlowLogger or of an earlier `fit`; empty for a new run."""
         if self._settings.get("run_id") is not None:
             return {}
         with guard_training("the run of the MLFlowLogger"):
@@ -115,7 +115,7 @@ class TuningCallback(FrameworkCallback, Callback):
     def _before_fetch(self) -> None:
         if self._is_paused and self._log is not None:
             self._is_paused = False
-            self._log.evaluate({})  # the time since the last step was not training
+            self._log.evaluate({})  # exclude the time since the last step: it was not training
 
     @override
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: torch.Tensor) -> None:
@@ -139,7 +139,7 @@ class TuningCallback(FrameworkCallback, Callback):
             loss = step_loss(outputs, micro_batches)
             if loss is not None:
                 self._log.step(loss, examples=count_examples(batch))
-            if trainer.is_last_batch:  # metrics logged by epoch come next
+            if trainer.is_last_batch:  # epoch metrics are logged next
                 self._metrics.mark(trainer.callback_metrics)
 
     @override
@@ -168,7 +168,7 @@ class TuningCallback(FrameworkCallback, Callback):
 
     @override
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Remember the step: the checkpoint is written later, and only then its path is known."""
+        """Remember the current step: the checkpoint's path is known only later, when the file is written."""
         if self._log is not None:
             self._saved_at = self._last_step()
             self._is_paused = True
@@ -179,5 +179,5 @@ class TuningCallback(FrameworkCallback, Callback):
             self._saved_at = None
 
     def _last_step(self) -> int:
-        """Return the last step made, at which evaluations are logged."""
+        """Return the number of the last completed step, at which evaluations are logged."""
         return max(self._log.steps - 1, 0) if self._log is not None else 0

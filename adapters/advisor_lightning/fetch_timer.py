@@ -1,4 +1,4 @@
-"""The time for which the training loop waits for its batches."""
+"""Measures the time that the training loop waits for batches."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 FETCH = ".train_dataloader_next"
-"""Name of the wait for a training batch in Lightning's profilers: `[_TrainingEpochLoop].train_dataloader_next`."""
+"""Name in Lightning's profilers of the wait for a training batch: `[_TrainingEpochLoop].train_dataloader_next`."""
 
 
 class FetchTimer:
-    """Intercepts the trainer's calls of its profiler until `stop`, and passes on each wait in seconds.
+    """Intercepts the trainer's profiler calls until `stop` is called, and reports the seconds of each wait.
 
-    The time between two batches would include loggers and checkpoints.
+    The interval between two batches is no substitute: it includes the time of loggers and checkpoints.
     """
 
     def __init__(self, profiler: Any, begin: Callable[[], None], end: Callable[[float], None]) -> None:
@@ -23,7 +23,7 @@ class FetchTimer:
         profiler.start, profiler.stop = self._start, self._stop
 
     def stop(self) -> None:
-        """Restore the profiler."""
+        """Stop measuring and restore the trainer's profiler."""
         for name, own in (("start", self._start), ("stop", self._stop)):
             if vars(self._profiler).get(name) == own:
                 delattr(self._profiler, name)

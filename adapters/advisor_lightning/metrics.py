@@ -1,4 +1,4 @@
-"""The trainer's new metrics, and the loss of a training step."""
+"""Detection of new values among the trainer's metrics, and the loss of a training step."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import torch
 
 
 class FreshMetrics:
-    """Finds new values in `trainer.callback_metrics`, which keeps old values of metrics that were not computed since.
+    """Finds new values in `trainer.callback_metrics`, which also keeps the last value of metrics that were not computed again.
 
-    A value is new if its memory address is new; nothing is read from the device.
+    A value is new if its memory address is new, so no value is read from the device.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, Any] = {}  # references prevent the reuse of their memory
+        self._seen: dict[str, Any] = {}  # references keep the memory addresses from being reused
 
     def mark(self, metrics: Mapping[str, Any]) -> None:
-        """Mark the present values as old."""
+        """Treat all present values as old."""
         self._seen = dict(metrics)
 
     def take(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the new metrics and mark them as old. If a loss was logged by step and epoch, only the latter is returned."""
+        """Return the new metrics and treat them as old from now on. Of a loss logged by step and epoch, return only the epoch's."""
         new = {name: value for name, value in metrics.items() if not _is_same(value, self._seen.get(name))}
         self.mark(metrics)
         return {name: value for name, value in new.items() if f"{name}_epoch" not in new and not name.endswith("_step")}
@@ -35,7 +35,7 @@ def _is_same(value: Any, seen: Any) -> bool:
 
 
 def step_loss(outputs: Any, micro_batches: int) -> torch.Tensor | None:
-    """Return the loss from the output of `training_step`, or None. Lightning divides it by the micro-batches of a step."""
+    """Return the loss in the output of `training_step`, or None. Lightning divides the loss by the micro-batches of a step."""
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
     if not isinstance(loss, torch.Tensor):
         return None

@@ -1,4 +1,4 @@
-"""Facts from a Lightning trainer for the `TuningLogger`."""
+"""Facts about a training that the `TuningLogger` takes from a Lightning trainer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from advisor_pytorch.frameworks import plain_values
 
 
 def steps_made(trainer: Trainer) -> int:
-    """Return the steps per optimizer; Lightning counts those of all together."""
+    """Return the completed steps per optimizer; Lightning's own count is the sum over all optimizers."""
     return trainer.global_step // len(trainer.optimizers)
 
 
 def max_train_steps(trainer: Trainer) -> int | None:
-    """Return the planned steps per optimizer; None if unknown."""
+    """Return the planned number of steps per optimizer; None if unknown."""
     steps = trainer.estimated_stepping_batches
     if steps == trainer.max_steps:
         steps = steps // len(trainer.optimizers)
@@ -27,25 +27,25 @@ def max_train_steps(trainer: Trainer) -> int | None:
 
 
 def single_loader(loaders: Any) -> Any:
-    """Return the validation loader if there is exactly one: several have no common size."""
+    """Return the validation loader if there is exactly one, else None: several loaders have no common size."""
     if isinstance(loaders, (list, tuple)):
         return loaders[0] if len(loaders) == 1 else None
     return None if isinstance(loaders, dict) else loaders
 
 
 def seed() -> int | None:
-    """Return the seed given to `seed_everything`; None without one."""
+    """Return the seed passed to `seed_everything`; None if it was not called."""
     text = os.environ.get("PL_GLOBAL_SEED", "")
     return int(text) if text.isdigit() else None
 
 
 def hyperparameters(module: LightningModule) -> dict[str, object]:
-    """Return the plain values of `save_hyperparameters`, under the names that Lightning's loggers use."""
+    """Return the plain values passed to `save_hyperparameters`, under the names that Lightning's loggers use."""
     return plain_values(module.hparams)
 
 
 def mlflow_run(trainer: Trainer) -> dict[str, str]:
-    """Return `run_id` and `tracking_uri` of the trainer's MLFlowLogger; empty without one."""
+    """Return `run_id` and `tracking_uri` of the trainer's MLFlowLogger; empty if the trainer has none."""
     for logger in trainer.loggers:
         if any(kind.__name__ == "MLFlowLogger" for kind in type(logger).__mro__):
             known: Any = logger
@@ -55,7 +55,7 @@ def mlflow_run(trainer: Trainer) -> dict[str, str]:
 
 
 def facts(trainer: Trainer) -> dict[str, str]:
-    """Return tags by the names of `advisor.contract`."""
+    """Return the trainer's facts as tags, under the names in `advisor.contract`."""
     tags: dict[str, str] = {}
     batches = trainer.num_training_batches
     if math.isfinite(batches):
@@ -69,7 +69,7 @@ def facts(trainer: Trainer) -> dict[str, str]:
 
 
 def checkpoint_paths(trainer: Trainer) -> Iterator[str]:
-    """Yield the checkpoints that the trainer's callbacks have on disk."""
+    """Yield the paths of checkpoints on disk that the trainer's callbacks wrote."""
     for callback in trainer.checkpoint_callbacks:
         yield from getattr(callback, "best_k_models", ())
         for name in ("best_model_path", "last_model_path"):
@@ -78,7 +78,7 @@ def checkpoint_paths(trainer: Trainer) -> Iterator[str]:
 
 
 def checkpoint_policy(trainer: Trainer) -> tuple[str, str | None] | None:
-    """Return the policy as in `contract.TAG_CHECKPOINTS` and the path of the best checkpoint; None without checkpoints."""
+    """Return the checkpoint policy for `contract.TAG_CHECKPOINTS` and the path of the best checkpoint; None without checkpoints."""
     best, last, chosen = "", False, None
     for callback in trainer.checkpoint_callbacks:
         keep = getattr(callback, "save_top_k", 0)

@@ -1,8 +1,8 @@
-"""Framework-free core of the adapters: moves a training loop's points to MLflow without making the loop wait.
+"""The framework-independent core of the adapters: sends a training's points to MLflow without blocking the training.
 
     training thread ──► writer thread ──► spool on local disk ──► shipper process ──► MLflow
       appends to memory    `recorder`         `spool`                `shipper`         `store`
 
-An adapter holds a `recorder.Recorder`; the shipper that it starts (`shipper_process`) serves the trainer's next run too.
-The training side uses the standard library and small packages only: the shipper alone imports MLflow.
+An adapter holds a `recorder.Recorder`. The shipper that the recorder starts (`shipper_process`) also serves the next run.
+The training process uses only the standard library and small packages: the shipper alone imports MLflow.
 """

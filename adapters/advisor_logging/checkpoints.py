@@ -1,7 +1,7 @@
-"""Keep the N best checkpoints of a training and the last one, so that the best can be chosen in retrospect.
+"""Keeps a training's N best checkpoints and its last one, so that the best one can be chosen afterwards.
 
-A run's folder holds one file or folder per checkpoint, the list `checkpoints.json`, and `.partial` for incomplete writes and
-deletions. After a crash at any moment, the listed checkpoints are complete.
+A run's folder contains a file or folder per checkpoint, the list `checkpoints.json`, and `.partial` for unfinished writes and
+deletions. After a crash at any moment, all listed checkpoints are complete.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ _PARTIAL = ".partial"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSet:
-    """The checkpoints that a run keeps at some moment."""
+    """The checkpoints that a run keeps at one moment."""
 
     best: tuple[Checkpoint, ...] = ()
-    """Best first; of equal values the earlier step first."""
+    """The best checkpoints, best first; equal values are ordered by step."""
     last: Checkpoint | None = None
 
     @property
     def all(self) -> tuple[Checkpoint, ...]:
-        """Best first, then the last one unless it is among them."""
+        """The best checkpoints, best first, followed by the last one if it is not among them."""
         return self.best if self.last is None or self.last in self.best else (*self.best, self.last)
 
 
 class Checkpoints:
-    """The `keep` best checkpoints by the objective and the last one, in `folder` on local or shared disk; none with `keep` 0.
+    """The `keep` best checkpoints by the objective and the last one, in a local or shared `folder`. If `keep` is 0, none are kept.
 
-    Checkpoints listed by an earlier process are ranked too. Deleted ones are forgotten; unlisted files are left alone.
-    While saving, the disk needs room for `keep` + 2 checkpoints.
+    Checkpoints listed by an earlier process are ranked too. Checkpoints deleted from disk are forgotten, unlisted files ignored.
+    While a checkpoint is saved, the disk needs room for `keep` + 2 checkpoints.
     """
 
     def __init__(self, folder: Path, keep: int, about: RunInfo, suffix: str = ".pt", *, owner: bool = True) -> None:
-        """Read `folder` if it exists; nothing is created before the first checkpoint.
+        """Read the list in `folder` if it exists. The folder is only created with the first checkpoint.
 
-        about: the run, for the list. suffix: ending of the checkpoints' names. owner: whether this process writes to the folder.
+        about: the run that the list describes. suffix: ending of checkpoints' names. owner: whether this process writes there.
         """
         self.folder, self.keep, self.about, self._suffix = folder, keep, about, suffix
         self._sign = 1.0 if about.direction == "minimize" else -1.0
@@ -55,7 +55,7 @@ class Checkpoints:
 
     @property
     def current(self) -> CheckpointSet:
-        """The kept checkpoints that still exist."""
+        """The kept checkpoints that still exist on disk."""
         lost = {c for c in self._current.all if not c.path.exists()}
         if lost:
             last = None if self._current.last in lost else self._current.last
@@ -63,15 +63,15 @@ class Checkpoints:
         return self._current
 
     def find(self, step: int) -> Path | None:
-        """Return the path of the checkpoint of `step`; None if there is none."""
+        """Return the path of the checkpoint saved at `step`; None if there is none."""
         return next((c.path for c in self.current.all if c.step == step), None)
 
     def offer(self, step: int, steps_made: int, value: float | None, save: Callable[[Path], object]) -> bool:
-        """Keep a checkpoint as the last one, and as one of the best if its `value` ranks so. Return whether it was kept.
+        """Save a checkpoint as the last one, and as one of the best if its `value` ranks so. Return whether it was saved.
 
-        Nothing is kept for a non-finite value. None: not evaluated, never among the best. `save` writes a file or
-        folder to the given path, which is moved into place, then listed; only then are surplus checkpoints deleted.
-        Raises OSError or errors of `save`; the earlier checkpoints are then still there.
+        If `value` is not finite, nothing is saved. A checkpoint with `value` None was not evaluated and is never one of the best.
+        `save` writes a file or folder to a temporary path, which is moved into place and listed before others are deleted.
+        Raises OSError or errors of `save`; the earlier checkpoints then still exist.
         """
         if not self.wants(value):
             return False
@@ -84,17 +84,17 @@ class Checkpoints:
         return True
 
     def wants(self, value: float | None) -> bool:
-        """Return whether a checkpoint with this value of the objective would be kept."""
+        """Return whether a checkpoint with this value of the objective would be saved."""
         return self.keep > 0 and (value is None or math.isfinite(value))
 
     def begin(self, step: int) -> Path:
-        """Return the path at which to write the checkpoint of `step`, before `complete`."""
+        """Return a temporary path to which the checkpoint of `step` is written before `complete` is called."""
         partial = self.folder / _PARTIAL
         partial.mkdir(parents=True, exist_ok=True)
         return self._free_name(step, partial)
 
     def complete(self, path: Path, step: int, steps_made: int, value: float | None) -> None:
-        """Keep the checkpoint at `path`. Raises OSError if there is none or the disk fails."""
+        """Move the checkpoint at `path` into place and list it. Raises OSError if `path` does not exist or the disk fails."""
         if not path.exists():
             raise FileNotFoundError(f"`save` wrote nothing at {path}")
         _make_durable(path)
@@ -112,17 +112,17 @@ class Checkpoints:
             self._delete(dropped.path)
 
     def clear(self) -> None:
-        """Delete incomplete writes."""
+        """Delete the files of unfinished writes."""
         shutil.rmtree(self.folder / _PARTIAL, ignore_errors=True)
 
     def note(self, about: RunInfo) -> None:
-        """Update the run in the list, if there is one. Raises OSError."""
+        """Update the description of the run in the list, if the list exists. Raises OSError."""
         self.about = about
         if self.current.all:
             manifest.write(self.folder, about, self.current.all, self.current.last)
 
     def describe(self) -> str:
-        """Return the value of `contract.TAG_CHECKPOINTS`: as many of the best as fit, and the last."""
+        """Return the value of `contract.TAG_CHECKPOINTS`: as many of the best checkpoints as fit, and the last one."""
         held = self.current
         best, last = list(held.best), [] if held.last is None or held.last in held.best else [held.last]
         while len(text := self._described([*best, *last])) > MAX_VALUE and best:
@@ -144,7 +144,7 @@ class Checkpoints:
         return CheckpointSet(tuple(c for *_, c in sorted(valued, key=lambda v: v[:2])[: self.keep]), last)
 
     def _free_name(self, step: int, folder: Path) -> Path:
-        """Return an unused name: a step may be evaluated twice, and a listed file must not be replaced."""
+        """Return an unused file name: a step can be evaluated twice, and a listed file must not be replaced."""
         name, number = f"step-{step:09d}", 1
         while (folder / f"{name}{self._suffix}").exists():
             number += 1
@@ -152,7 +152,7 @@ class Checkpoints:
         return folder / f"{name}{self._suffix}"
 
     def _delete(self, path: Path) -> None:
-        """Delete a checkpoint; a folder is moved away first, because half of one must not look complete."""
+        """Delete a checkpoint. A folder is first moved away, so that a partly deleted folder never looks complete."""
         try:
             if path.is_dir() and not path.is_symlink():
                 (self.folder / _PARTIAL).mkdir(exist_ok=True)
@@ -161,11 +161,11 @@ class Checkpoints:
             else:
                 path.unlink(missing_ok=True)
         except OSError:
-            return  # it is no longer listed
+            return  # harmless: the list no longer contains it
 
 
 def _make_durable(path: Path) -> None:
-    """Wait until the file, or every file of the folder, is on disk."""
+    """Flush the file, or all files of the folder, to disk."""
     inside = sorted(path.rglob("*")) if path.is_dir() else []
     for part in [*inside, path]:
         if part.is_symlink():

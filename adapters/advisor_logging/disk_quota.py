@@ -1,12 +1,12 @@
-"""Keep a spool within its disk quota: ADVISOR_SPOOL_MB megabytes per run, by default `DEFAULT_MB`.
+"""Keeps a spool within its disk quota: the variable ADVISOR_SPOOL_MB sets megabytes per run; the default is `DEFAULT_MB`.
 
-If the quota is exceeded, data is dropped in this order:
+If the quota is exceeded, data is deleted in this order:
 
-1. Data that the store already has, oldest first. The run loses nothing; its sidecar starts later and says so.
-2. Steps that an unreachable store does not have. Once they fill half of the quota, every second row is kept, every fourth once
-   they fill half of the rest, and so on: the curve becomes coarser but reaches the end of the training. The tag
+1. Data already in the store, oldest first. The run loses nothing; the sidecar starts at a later step and records that step.
+2. Steps that an unreachable store lacks. Once they fill half of the quota, only every second row is kept; once they fill half of
+   the rest, every fourth, and so on. The curve becomes coarser but covers the whole training. The tag
    `advisor.lost_points` counts the dropped points.
-3. Evaluations, once the whole quota is used. Tags and the end of the run are always written.
+3. Evaluations, if the whole quota is used. Tags and the end of the run are always written.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from advisor_logging.spool import SEGMENT_BYTES, drop_part, parts
 VARIABLE = "ADVISOR_SPOOL_MB"
 DEFAULT_MB = 1024.0
 MAX_ROW_INTERVAL = 64
-"""Maximum distance of kept rows, in steps, while there is any room for steps."""
+"""Maximum distance in steps between kept rows. If that is still too much data, all further rows are dropped."""
 
 
 def read_limit() -> int:
-    """Return the quota in bytes. Raises ValueError if the variable is no positive number."""
+    """Return the quota in bytes. Raises ValueError if the variable is not a positive number."""
     text = os.environ.get(VARIABLE, "").strip()
     try:
         megabytes = float(text) if text else DEFAULT_MB
@@ -37,7 +37,7 @@ def read_limit() -> int:
 
 
 class DiskQuota:
-    """Tracks the size of the spool in `folder`, whose one writer keeps it within `limit` bytes."""
+    """Limits the size of the spool in `folder` to `limit` bytes; the spool must have only one writer."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self._folder, self._limit = folder, limit
@@ -45,18 +45,18 @@ class DiskQuota:
 
     @property
     def segment_bytes(self) -> int:
-        """Maximum bytes of a segment: small relative to the quota, because only whole segments can be dropped."""
+        """Maximum bytes of a segment. It is small relative to the quota, because segments can only be dropped whole."""
         return min(SEGMENT_BYTES, self._limit // 16)
 
     def add(self, size: int) -> None:
-        """Count appended bytes."""
+        """Count bytes appended to the spool."""
         self._uncounted += size
         if self._uncounted >= self._limit // 128:
             self._uncounted = 0
             self._measure()
 
     def row_interval(self) -> int:
-        """Return the interval of step rows to keep, in steps; 0 if there is no room for steps."""
+        """Return the interval in steps at which rows are kept; 0 if there is no room for further steps."""
         free = self._limit - self._waiting - self._uncounted
         every = 1
         while free < self._limit // (2 * every):
@@ -66,11 +66,11 @@ class DiskQuota:
         return every
 
     def is_full(self) -> bool:
-        """Return whether there is no room for evaluations either."""
+        """Return whether the quota leaves no room even for evaluations."""
         return self._waiting + self._uncounted >= self._limit
 
     def _measure(self) -> None:
-        """Measure the spool and drop delivered parts to make room for undelivered segments."""
+        """Measure the spool, and delete delivered parts if undelivered segments need their space."""
         self._waiting = sum(_size(path) for path in self._folder.glob("*.spool"))
         stored = [(part, _size(part.path)) for part in parts(self._folder)]
         excess = self._waiting + sum(size for _, size in stored) - self._limit
@@ -84,5 +84,5 @@ class DiskQuota:
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:  # the shipper removed it in the meantime
+    except OSError:  # the shipper has removed the file in the meantime
         return 0

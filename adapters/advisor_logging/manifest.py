@@ -1,4 +1,4 @@
-"""The list of a run's checkpoints, `checkpoints.json` in their folder: written atomically and validated when read."""
+"""The list of a run's checkpoints, `checkpoints.json` in their folder, which is written atomically and validated when read."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ _CHECKPOINT = re.compile(r"step-\d{9,18}(-\d+)?(\.\w+)?")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint on disk."""
+    """A checkpoint on disk, as listed in `checkpoints.json`."""
 
     step: int
-    """Last optimizer step before it, from 0."""
+    """Number of the last optimizer step before the checkpoint, counted from 0."""
     steps_made: int
-    """Next step of a training that resumes from it."""
+    """Number of the first step of a training that resumes from the checkpoint."""
     value: float | None
-    """The objective; None: not evaluated."""
+    """Value of the objective at the checkpoint; None if it was not evaluated."""
     path: Path
-    """A file, or a folder if the user's `save` makes one."""
+    """Path of the checkpoint: a file, or a folder if the user's `save` creates one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """The run of some checkpoints."""
+    """Description of the run that a folder's checkpoints belong to."""
 
     objective: str
     direction: str
     params: Mapping[str, str] = field(default_factory=dict)
     seed: int | None = None
     run_id: str | None = None
-    """MLflow run id; None until it is known."""
+    """MLflow run id; None until the run has one."""
     spool: str | None = None
-    """Identity of the run before it has an id."""
+    """Identifies the run before it has an MLflow run id."""
     status: str | None = None
-    """One of `contract.STATUSES`; None while it runs or after a kill."""
+    """Final status, one of `contract.STATUSES`; None while the run is active or if it was killed."""
 
 
 def write(folder: Path, about: RunInfo, checkpoints: Sequence[Checkpoint], last: Checkpoint | None) -> None:
-    """Replace the folder's list. Raises OSError and then keeps the old list."""
+    """Replace the folder's list of checkpoints. If that fails, it raises OSError and the old list remains."""
     content = {
         "run": asdict(about),
         "last": last.path.name if last else None,
@@ -66,7 +66,7 @@ def write(folder: Path, about: RunInfo, checkpoints: Sequence[Checkpoint], last:
 
 
 def read_run_info(folder: Path) -> RunInfo | None:
-    """Return the run of the folder's checkpoints; None if its list does not say."""
+    """Return the run of the folder's checkpoints; None if the folder's list does not describe a run."""
     run = _load(folder).get("run")
     if not isinstance(run, dict):
         return None
@@ -79,9 +79,9 @@ def read_run_info(folder: Path) -> RunInfo | None:
 
 
 def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Checkpoint | None]:
-    """Return the listed checkpoints that exist, and the last one; none if the list has another objective.
+    """Return the listed checkpoints that exist, and the last of them. If the list is for another objective, it counts as empty.
 
-    Only file names that `Checkpoints` creates count: a forged list must not make us delete files elsewhere.
+    Only file names that `Checkpoints` creates are accepted, so that a forged list cannot make us delete files elsewhere.
     """
     about, content = read_run_info(folder), _load(folder)
     listed = content.get("checkpoints")
@@ -93,13 +93,13 @@ def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Ch
 
 
 def find(root: Path, matches: Callable[[RunInfo], bool]) -> Path | None:
-    """Return the most recently written checkpoint folder in `root` whose run matches; None if there is none."""
+    """Return the most recently written checkpoint folder in `root` whose run satisfies `matches`; None if there is none."""
     folders = [f for f in _folders(root) if (about := read_run_info(f)) is not None and matches(about)]
     return max(folders, key=lambda f: (f / NAME).stat().st_mtime_ns, default=None)
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or a folder's entries are on disk; some file systems cannot sync folders."""
+    """Flush a file, or the entries of a folder, to disk. Some file systems cannot flush folders."""
     is_folder = path.is_dir()
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""The outcome of a trial: its best evaluation and its end."""
+"""The outcome of a trial: its best evaluation and its final status."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Direction = Literal["minimize", "maximize"]
 
 
 def is_better(value: float, than: float, direction: Direction) -> bool:
-    """Return whether `value` beats `than`. Any finite value beats a non-finite one."""
+    """Return whether `value` is better than `than`. Any finite value is better than a non-finite one."""
     if not math.isfinite(value):
         return False
     if not math.isfinite(than):
@@ -18,18 +18,18 @@ def is_better(value: float, than: float, direction: Direction) -> bool:
 
 
 class Outcome:
-    """Tracks the training loss and the objective of one trial."""
+    """Tracks the training loss and the objective of one trial, from which its final status follows."""
 
     def __init__(self, objective: str, direction: Direction) -> None:
         self._objective, self._direction = objective, direction
         self.best: tuple[int, float] | None = None
-        """Step and value of the best evaluation."""
+        """Step and value of the best evaluation; None before the first finite one."""
         self.evaluated = False
-        """Whether the objective was ever evaluated, also with a non-finite value."""
+        """Whether the objective was evaluated at least once, including evaluations with a non-finite value."""
         self._last: dict[str, float] = {}
 
     def update(self, step: int, name: str, value: float) -> None:
-        """Record a value of the training loss or the objective."""
+        """Record a value of the training loss or of the objective, as identified by `name`."""
         self._last[name] = value
         if name != self._objective:
             return
@@ -40,9 +40,9 @@ class Outcome:
             self.best = (step, value)
 
     def final_status(self, steps_done: int, max_train_steps: int | None) -> str:
-        """Return one of `contract.STATUSES` for a trial whose loop ended without an exception.
+        """Return one of `contract.STATUSES` for a trial whose training loop ended without an exception.
 
-        Divergence takes precedence, because loops stop early on divergence.
+        Divergence takes precedence over an incomplete training, because many loops stop early on divergence.
         """
         if not all(math.isfinite(value) for value in self._last.values()):
             return "diverged"

@@ -1,4 +1,4 @@
-"""The state of code and environment that a rerun of the training needs. Collected by the shipper at the start of a run."""
+"""The code and environment needed to rerun a training; the shipper collects them at the start of a run."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ DIFF_CHARACTERS = 1_000_000
 GIT_TIMEOUT_S = 20.0
 UNTRACKED_FILES = 200
 UNTRACKED_BYTES = 100_000
-"""Maximum bytes of an untracked file; larger ones are data, not code."""
+"""Maximum bytes of an untracked file that is included; larger files are assumed to be data, not code."""
 _CODE = tuple(".py .pyx .ipynb .cu .cuh .cpp .h .sh .yaml .yml .toml .ini .cfg .json .txt".split())
 
 
 class Reproduction(TypedDict):
-    """The commit (None outside a git repository), the difference to it, and every installed distribution with its version.
+    """The git commit (None outside a repository), the uncommitted difference, and the version of every installed distribution.
 
-    The difference covers tracked files, submodules, and untracked files of code or configuration that git does not
-    ignore. Unless it was truncated, `git apply` applies it on top of the commit.
+    The difference covers tracked files, submodules, and untracked code or configuration files that git does not ignore.
+    `git apply` applies it on top of the commit, unless it was truncated.
     """
 
     git_commit: str | None
@@ -36,7 +36,7 @@ class Reproduction(TypedDict):
 
 
 def gather(folders: list[Path]) -> Reproduction:
-    """Describe this Python environment and the git repository of the first of `folders` that lies in one."""
+    """Describe this Python environment and the first git repository that contains one of `folders`."""
     commit, root = None, ""
     for folder in folders:
         root = (_git(folder, "rev-parse", "--show-toplevel") or "").strip()
@@ -58,7 +58,7 @@ def _is_dirty(root: Path) -> bool:
 
 
 def _diff(root: Path) -> str:
-    """Return the difference to the commit, preceded by a line for each kind of missing content."""
+    """Return the difference to the commit, preceded by one line for each kind of content that is missing from it."""
     new, left_out = _untracked(root)
     diff = redact_code(_diff_with(root, new))
     notes = [f"[not in this diff, since they are large or many: {', '.join(left_out[:20])}]\n"] if left_out else []
@@ -73,7 +73,7 @@ def _diff_with(root: Path, new: list[str]) -> str:
     if not new or index is None:
         return _git(root, *command) or ""
     with tempfile.TemporaryDirectory() as folder:
-        # A temporary index leaves the user's unchanged.
+        # A temporary index keeps the user's own index unchanged.
         own = Path(folder) / "index"
         try:
             shutil.copyfile(root / index.strip(), own)
@@ -84,7 +84,7 @@ def _diff_with(root: Path, new: list[str]) -> str:
 
 
 def _untracked(root: Path) -> tuple[list[str], list[str]]:
-    """Return the untracked files of code or configuration to include, and those that are too large or too many."""
+    """Return the untracked code or configuration files to include, and the files left out because of their size or number."""
     listed = (_git(root, "ls-files", "--others", "--exclude-standard", "-z") or "").split("\0")
     code = [name for name in listed if name.endswith(_CODE)]
     included = [name for name in code if _size(root / name) <= UNTRACKED_BYTES][:UNTRACKED_FILES]
@@ -99,8 +99,8 @@ def _size(path: Path) -> float:
 
 
 def _git(folder: Path, *arguments: str, index: Path | None = None) -> str | None:
-    """Return git's output; None if git fails, is missing or takes too long."""
-    # No optional locks: reading must not block the user's own git commands.
+    """Return the output of a git command; None if git fails, is missing or exceeds the timeout."""
+    # Optional locks are disabled: reading must not block the user's own git commands.
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     environment = os.environ if index is None else {**os.environ, "GIT_INDEX_FILE": str(index)}
     try:
@@ -114,7 +114,7 @@ def _git(folder: Path, *arguments: str, index: Path | None = None) -> str | None
 
 @lru_cache(maxsize=1)
 def _requirements(folders: tuple[tuple[str, int], ...]) -> str:
-    """Return one line per distribution; `folders` are search paths with their modification times."""
+    """Return one line per installed distribution; `folders` are search paths with their modification times."""
     lines = {f"{d.name}=={d.version}" for d in metadata.distributions(path=[folder for folder, _ in folders]) if d.name}
     return "\n".join(sorted(lines, key=str.lower)) + "\n"
 

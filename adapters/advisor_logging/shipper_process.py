@@ -1,11 +1,11 @@
-"""The shipper process as its trainer sees it: acquired for a run, idle after it, acquired again for the next one.
+"""The shipper process from the trainer's side: acquired for a run, idle after the run, and acquired again for the next one.
 
                          ┌──────────── acquire ◄───────────┐
     acquire ──► started ─┴► busy with a run ── release ──► idle
                                 └────────── stop ───────────┴───► delivers the rest and exits
 
-Importing MLflow and opening its store takes seconds of CPU, as long as a short run: only the first run pays for them. A process
-with several simultaneous runs has a shipper for each. All of them exit with the trainer, and an idle one after `STANDBY_S`.
+Importing MLflow and opening its store takes seconds of CPU, as long as a short run, so only the first run pays for it. A process
+with several simultaneous runs has one shipper per run. All shippers exit with the trainer, idle ones after `STANDBY_S` seconds.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import advisor_logging
 from advisor.contract.redact import one_line
 
 STANDBY_S = 300.0
-"""Seconds for which an idle shipper, which takes 200 MB or more, waits for the next run."""
+"""Seconds for which an idle shipper waits for the next run; it takes 200 MB of memory or more."""
 
-# Our packages are imported first: later entries of the path cannot replace an imported package.
+# Our packages are imported first, so that later entries of the path cannot replace them.
 _BOOTSTRAP = """
 import json, sys
 lines = open(0, "rb", buffering=0)
@@ -42,8 +42,8 @@ from advisor_logging.shipper import main
 main(trainer, lines)
 """
 _PACKAGES = {package.__name__: str(Path(package.__path__[0]).parent) for package in (advisor, advisor_logging)}
-"""Folders of our packages in this process: the shipper must run the same version, whichever others are installed."""
-# The shipper backs off by itself; MLflow's own seven retries would block it for minutes.
+"""Folders from which this process imported our packages: the shipper must run the same version, even if others are installed."""
+# The shipper retries by itself; MLflow's own seven retries would block it for minutes.
 MLFLOW_DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -53,23 +53,23 @@ MLFLOW_DEFAULTS = {
 }
 _OVERRIDES = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "CUDA_VISIBLE_DEVICES": ""}
 _RUN_VARIABLES = {"MLFLOW_RUN_ID", "ADVISOR_TRIAL", "ADVISOR_SEED", "ADVISOR_PARAMS"}
-"""Variables that name the current run or trial. They change between runs of one shipper, which gets the run in its job."""
+"""Variables that name the current run or trial. They differ between runs of one shipper, so each job carries its own run."""
 
 
 class ShipperSettings(NamedTuple):
-    """Settings that a shipper inherits at its start. If any of them changes, a new shipper is needed."""
+    """Settings that a shipper inherits when it starts. A run with different settings needs a new shipper."""
 
     tracking_uri: str
     environment: dict[str, str]
-    """All variables except `_RUN_VARIABLES`: credentials, proxies and certificates have too many names to list."""
+    """All environment variables except `_RUN_VARIABLES`: those for credentials, proxies and certificates are too many to list."""
     cwd: str
     path: list[str]
     path_last: list[str]
-    """Folders of the training script: an `mlflow.py` or `yaml.py` in them must not replace the library."""
+    """Folders of the training script, searched last: an `mlflow.py` or `yaml.py` in them must not replace the library."""
 
     @classmethod
     def now(cls, tracking_uri: str) -> Self:
-        """Return the settings of a process that would start now."""
+        """Return the settings that a shipper started now would inherit."""
         cwd, script = os.getcwd(), getattr(sys.modules.get("__main__"), "__file__", None)
         own = {os.path.realpath(cwd), os.path.dirname(os.path.realpath(script or "."))}
         path = [os.path.abspath(p) for p in sys.path if p]
@@ -80,27 +80,27 @@ class ShipperSettings(NamedTuple):
 
 class _Process(subprocess.Popen[str]):
     def __del__(self) -> None:
-        """Do nothing: the process may outlive its trainer, so this is no leaked resource."""
+        """Suppress the resource warning: the shipper is meant to outlive its trainer."""
 
 
 class ShipperProcess:
-    """One shipper, as seen by the process that started it."""
+    """A handle for one shipper in the process that started it."""
 
     def __init__(self, settings: ShipperSettings) -> None:
-        """Start the process. Raises OSError if the system cannot."""
+        """Start the shipper process. Raises OSError if the system cannot start it."""
         self._settings = settings
         self._database: tuple[int, int] | None = None
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - an unread pipe would block the shipper
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - a file, because an unread pipe would block the shipper
         self._process = _Process(
             [sys.executable, "-P", "-c", _BOOTSTRAP],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._stderr,
             text=True,
-            start_new_session=True,  # Ctrl-C ends the training, but not the delivery of its points
+            start_new_session=True,  # Ctrl-C ends the training but not the delivery of its points
             env={**MLFLOW_DEFAULTS, **settings.environment, **_OVERRIDES},
         )
-        # Over a pipe: other users can read command lines, and the address may hold a password.
+        # The settings are sent over a pipe: other users can read command lines, and the address can contain a password.
         self._send(
             {
                 "process": os.getpid(),
@@ -113,11 +113,11 @@ class ShipperProcess:
         )
 
     def is_alive(self) -> bool:
-        """Return whether the process still runs."""
+        """Return whether the shipper process is still running."""
         return self._process.poll() is None
 
     def exit_reason(self) -> str | None:
-        """Return its exit status or signal and the last line of its standard error; None while it runs. Not after `stop`."""
+        """Return the exit status or signal and the last line of standard error; None while it runs. Do not call it after `stop`."""
         status = self._process.poll()
         if status is None:
             return None
@@ -127,26 +127,26 @@ class ShipperProcess:
         return f"{cause}: {one_line(lines[-1])}" if lines else cause
 
     def deliver(self, folder: Path) -> None:
-        """Send it the spool in `folder` as its next job. Raises OSError if it has exited."""
+        """Send the shipper the spool in `folder` as its next job. Raises OSError if the shipper has exited."""
         script = Path(sys.argv[0] or ".").absolute().parent if sys.argv else Path.cwd()
         self._send({"folder": str(folder), "script_folder": str(script)})
 
     def release(self) -> None:
-        """Make it available for the next run, after it has delivered the last one."""
+        """Make the shipper available for another run once it has delivered the present one."""
         self._database = _file_identity(self._settings.tracking_uri)
         _idle.append(self)
 
     def fits(self, settings: ShipperSettings) -> bool:
         """Return whether this idle shipper can serve a run with these settings."""
-        # It has the SQLite file open; if that was replaced or deleted, it would write to the old one.
+        # The shipper has the SQLite file open. If the file was replaced or deleted, it would write to the old one.
         same_database = self._database == _file_identity(settings.tracking_uri)
         return self.is_alive() and self._settings == settings and same_database
 
     def stop(self) -> None:
-        """Let it deliver what it still has, remove that spool, and exit."""
+        """Tell the shipper to deliver the remaining data, delete the delivered spool, and exit."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            # An explicit message: the end of the pipe is not visible while a fork of the trainer has a copy of it.
+            # Closing the pipe is not enough: the shipper sees no end of file while a fork of the trainer has it open.
             self._send(None)
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -160,7 +160,7 @@ class ShipperProcess:
 _idle: list[ShipperProcess] = []
 _stopped: list[ShipperProcess] = []
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_idle.clear)  # they continue to work for the parent
+    os.register_at_fork(after_in_child=_idle.clear)  # idle shippers continue to work for the parent process
 
 
 @atexit.register
@@ -170,8 +170,8 @@ def _stop_idle() -> None:
 
 
 def acquire(tracking_uri: str, folder: Path) -> ShipperProcess:
-    """Return a shipper that delivers the spool in `folder`: an idle one if one fits, else a new one. Raises OSError."""
-    _stopped[:] = [one for one in _stopped if one.is_alive()]  # polling reaps exited processes
+    """Return a shipper that delivers the spool in `folder`: an idle one with the same settings, else a new one. Raises OSError."""
+    _stopped[:] = [one for one in _stopped if one.is_alive()]  # polling a child process reaps it if it has exited
     settings = ShipperSettings.now(tracking_uri)
     while (shipper := _pop_idle()) is not None:
         if shipper.fits(settings):
@@ -186,13 +186,13 @@ def acquire(tracking_uri: str, folder: Path) -> ShipperProcess:
 
 def _pop_idle() -> ShipperProcess | None:
     try:
-        return _idle.pop()  # atomic: other threads may acquire shippers too
+        return _idle.pop()  # pop is atomic; other threads acquire shippers too
     except IndexError:
         return None
 
 
 def _file_identity(tracking_uri: str) -> tuple[int, int] | None:
-    """Return device and inode of the file at an SQLite address; None if there is no such file."""
+    """Return (device, inode) of the SQLite file that the tracking URI names; None if there is no such file."""
     path, _, _ = tracking_uri.removeprefix("sqlite:///").partition("?")
     try:
         status = os.stat(path)

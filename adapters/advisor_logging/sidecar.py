@@ -1,10 +1,10 @@
-"""The sidecar: a Parquet table of every point of a run, written by the shipper and stored as an artifact of the run.
+"""The sidecar: a Parquet table of all points of a run, which the shipper writes and stores as an artifact of the run.
 
     segment, acknowledged ──► part: sorted by metric and step, compressed ──┐
     segment, acknowledged ──► part ─────────────────────────────────────────┴─ end of the run ──► contract.SIDECAR_PATH
 
-Parts are made during training, one segment at a time. The end of a long run merges sorted pieces, so at most a segment and a row
-group are in memory. Every stage can be repeated from disk after a crash.
+Parts are written during the training, one per segment. At the end of a long run, sorted parts are merged; memory then holds
+at most a segment and a row group. Each stage can be repeated from disk after a crash.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ROW_GROUP = 1 << 16
-"""Rows per write and per read."""
+"""Number of rows that are written or read at once."""
 _INDEX = b"advisor.curves"
-"""Metadata key of a part: an `Index` as JSON."""
+"""Key of a part's Parquet metadata, under which its `Index` is stored as JSON."""
 
 CurveRows = tuple[str, int, int, int, int]
-"""Metric, first row, number of rows, first step, last step."""
+"""(metric, first row, number of rows, first step, last step) of one metric in a part."""
 
 
 class Index(NamedTuple):
-    """Contents of a part."""
+    """Table of contents of a part."""
 
     curves: list[CurveRows]
     begins: int
-    """First training step in it; the first step of its evaluations if it has no training steps."""
+    """First training step in the part, or the first step of its evaluations if it has no training steps."""
 
 
 class Curve(NamedTuple):
-    """Points of one metric, ascending in step; arrays of shape (n,)."""
+    """Points of one metric in ascending order of steps; all arrays have shape (n,)."""
 
     name: str
     steps: NDArray[np.int64]
@@ -69,18 +69,18 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SidecarSummary:
-    """Contents of a sidecar."""
+    """Number of rows and range of steps in a sidecar."""
 
     rows: int
     from_step: int
-    """First step after which nothing is missing; 0 if nothing is missing at all."""
+    """First step from which the sidecar is complete; 0 if it is complete from the start of the run."""
     to_step: int
 
 
 def archive(folder: Path, before: int) -> str | None:
-    """Convert the segments below number `before`, which the store has, to parts. Return the error message if that failed.
+    """Convert the delivered segments below number `before` to parts. Return an error message if a conversion failed, else None.
 
-    On failure (full disk, no pyarrow) segments are dropped anyway: they are delivered, and their space is needed.
+    If the conversion fails (full disk, no pyarrow), the segment is deleted anyway: it is delivered and its space is needed.
     """
     problem = None
     for number in segments(folder):
@@ -98,9 +98,9 @@ def archive(folder: Path, before: int) -> str | None:
 
 
 def write(folder: Path, path: Path, *, continued: bool = False) -> SidecarSummary | None:
-    """Write all points of the finished run's spool to `path`; return None if there are no points.
+    """Write all points of the finished run's spool to `path`. Return None if there are no points.
 
-    `continued`: whether the run began before this spool. Raises OSError or pyarrow's errors.
+    `continued`: True if the run began before this spool. Raises OSError or pyarrow's errors.
     """
     for number in segments(folder):
         _make_part(folder, number)
@@ -124,7 +124,7 @@ def _last_step(frame: Frame) -> int:
 
 
 def _make_part(folder: Path, number: int) -> None:
-    """Write the part of a segment, replacing one from an earlier attempt."""
+    """Write the part of a segment; it replaces a part from an earlier attempt."""
     frames = [frame for frame in read_segment(folder, Position(number)) if frame.kind != EVENT]
     if not frames:
         return
@@ -151,7 +151,7 @@ def _make_part(folder: Path, number: int) -> None:
 
 
 def _gather(frames: Iterable[Frame]) -> list[Curve]:
-    """Return all rows of some frames by metric; points of one step keep their recorded order."""
+    """Return all points of the frames by metric, sorted by step. Points of the same step keep their recorded order."""
     import numpy as np
 
     gathered: dict[str, tuple[array[float], array[float], array[float]]] = {}
@@ -197,7 +197,7 @@ def _merge(made: list[Path], indices: list[list[CurveRows]], path: Path) -> None
                 for part, first, count, _, _ in mine:
                     for curve in _read(part, name, first, count):
                         table.add(curve)
-            else:  # steps overlap between parts, as with a late evaluation: sort the whole curve
+            else:  # steps overlap between parts, for example after a late evaluation: sort the whole curve
                 table.add(_sorted(_joined([c for part, first, n, _, _ in mine for c in _read(part, name, first, n)])))
 
 
@@ -210,7 +210,7 @@ def _joined(curves: list[Curve]) -> Curve:
 
 
 def _read(part: Path, name: str, first: int, count: int) -> Iterator[Curve]:
-    """Yield the rows `first` to `first + count` of a part, which are the curve `name`, one row group at a time."""
+    """Yield rows `first` to `first + count` of a part, all from the curve `name`, one row group at a time."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(part) as file:
@@ -225,7 +225,7 @@ def _read(part: Path, name: str, first: int, count: int) -> Iterator[Curve]:
 
 
 class _Table:
-    """Collects curves into row groups of `ROW_GROUP` rows."""
+    """Collects curves and writes them as row groups of `ROW_GROUP` rows."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -233,7 +233,7 @@ class _Table:
         self._rows = 0
 
     def add(self, curve: Curve) -> None:
-        """Append points; callers add metrics in name order."""
+        """Append points. Callers must add the metrics in alphabetical order."""
         import pyarrow as pa
 
         for start in range(0, len(curve.steps), ROW_GROUP):
@@ -245,7 +245,7 @@ class _Table:
                 self.flush()
 
     def flush(self) -> None:
-        """Write the collected rows."""
+        """Write the rows collected so far."""
         import pyarrow as pa
 
         if self._batches:
@@ -278,12 +278,12 @@ def _schema() -> Any:
 
 
 def continues(run: Mapping[str, Any]) -> bool:
-    """Return whether the run of a spool began before it; `run` is its `run.json`."""
+    """Return whether the run of a spool began before the spool did; `run` is the content of its `run.json`."""
     return bool(run.get("continues", run.get("run_id")))
 
 
 def file_name(run: Mapping[str, Any]) -> str:
-    """Return the artifact's name, unique per spool: a continued run may have one already."""
+    """Return the artifact's name, which is unique per spool, because a continued run can already have a sidecar."""
     name = contract.SIDECAR_PATH.rpartition("/")[2]
     if not continues(run):
         return name
@@ -292,7 +292,7 @@ def file_name(run: Mapping[str, Any]) -> str:
 
 
 def add_to_tag(tag: str | None, path: str, written: SidecarSummary) -> str:
-    """Return the run's tag with this sidecar added; the oldest entries are dropped if the tag is too long."""
+    """Return the run's tag extended by this sidecar. If the tag is too long, its oldest entries are dropped."""
     try:
         known = [part for part in json.loads(tag or "{}")["parts"] if part["path"] != path]
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""One run in MLflow, as the shipper writes it. The only module that imports MLflow, when a `Store` is made."""
+"""One run in MLflow, to which the shipper writes. Only this module imports MLflow, and only once a `Store` is created."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ _REFUSED_FILES = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG,
 
 
 class StoredRun(NamedTuple):
-    """State of a run in a store."""
+    """State of a run in an MLflow store."""
 
     newest_ms: int
-    """Time of its latest point; 0 without points."""
+    """Time of the run's latest point in milliseconds; 0 if it has no points."""
     end_ms: int | None
-    """Time of its end; None while it runs."""
-    sidecar: str  # the tag
+    """End time of the run in milliseconds; None while it is active."""
+    sidecar: str  # value of the run's sidecar tag
 
 
 class Store:
-    """Client of one tracking server or database. Every method may raise MLflow's errors."""
+    """Client of one MLflow tracking server or database. Every method can raise MLflow's errors."""
 
     def __init__(self, tracking_uri: str) -> None:
         import mlflow
         from mlflow.tracking import MlflowClient
 
         _fail_at_once(tracking_uri)
-        mlflow.set_tracking_uri(tracking_uri)  # MLflow finds artifacts through the global address
+        mlflow.set_tracking_uri(tracking_uri)  # MLflow resolves artifact locations through the global address
         with one_at_a_time(tracking_uri):
             self._client = MlflowClient(tracking_uri)
             self._client.search_experiments(max_results=1)
@@ -65,7 +65,7 @@ class Store:
         self._accepted: set[str] = set()
 
     def open_run(self, run: Mapping[str, Any]) -> str:
-        """Create the run that `run.json` describes, or find it if an earlier attempt created it; return its id."""
+        """Create the run that `run.json` describes, or find the one that an earlier attempt created. Return its id."""
         known = run.get("run_id")
         if known:
             self._client.get_run(known)
@@ -83,7 +83,7 @@ class Store:
         return self._run_id
 
     def find_run(self, run: Mapping[str, Any]) -> StoredRun | None:
-        """Return the state of the run that `run.json` describes; None if it was never created."""
+        """Return the state of the run that `run.json` describes; None if that run was never created."""
         known = run.get("run_id")
         if known:
             match = self._client.get_run(known)
@@ -146,7 +146,7 @@ class Store:
         self._accepted.update(name for name in names if name not in self.refused)
 
     def log_params(self, params: Mapping[str, str]) -> list[str]:
-        """Store hyperparameters; return the names whose stored values differ and stay."""
+        """Store hyperparameters. Return the names of those already stored with a different value, which is kept."""
         from mlflow.entities import Param
 
         entities = [Param(name, value[:MAX_VALUE]) for name, value in _clean(params).items()]
@@ -161,7 +161,7 @@ class Store:
         return differing
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Set tags, replacing existing values."""
+        """Set tags of the run, replacing existing values."""
         from mlflow.entities import RunTag
 
         entities = [RunTag(name, value[:MAX_VALUE]) for name, value in _clean(tags).items()]
@@ -218,11 +218,11 @@ class Store:
         return False
 
     def log_file(self, file: Path, path: str) -> None:
-        """Store a file as the artifact `path`, whose last part is the file's own name."""
+        """Store a file as the artifact `path`. The last part of `path` must be the file's own name."""
         self._client.log_artifact(self._run_id, str(file), path.rpartition("/")[0])
 
     def tag(self, name: str) -> str | None:
-        """Return the value of a tag; None without it."""
+        """Return the value of a tag of the run; None if the tag is not set."""
         value = self._client.get_run(self._run_id).data.tags.get(name)
         return None if value is None else str(value)
 
@@ -232,7 +232,7 @@ class Store:
 
 
 def _experiment_id(run: Mapping[str, Any]) -> str | None:
-    """Return the experiment's id from the run or from MLflow's variable; None if an experiment name takes precedence."""
+    """Return the experiment id from the run or from MLflow's variable; None if an experiment name takes precedence."""
     id = run.get("experiment_id") or (None if run.get("experiment") else os.environ.get("MLFLOW_EXPERIMENT_ID"))
     return None if id is None else str(id)
 
@@ -243,19 +243,19 @@ def _experiment_name(run: Mapping[str, Any]) -> str:
 
 @contextmanager
 def one_at_a_time(tracking_uri: str) -> Iterator[None]:
-    """Hold a lock while an SQLite store is opened: two processes that create its tables at once corrupt it permanently."""
+    """Hold a lock while an SQLite store is opened: if two processes create its tables at once, they corrupt it permanently."""
     if not tracking_uri.startswith("sqlite:"):
         yield
         return
-    from filelock import FileLock  # a slow import, which the trainer does not need
+    from filelock import FileLock  # slow to import, and not needed by the trainer
 
-    name = hashlib.sha256(tracking_uri.encode()).hexdigest()[0]  # at most 16 lock files for any number of stores
+    name = hashlib.sha256(tracking_uri.encode()).hexdigest()[0]  # one hex digit limits the number of lock files to 16
     with FileLock(Path(tempfile.gettempdir()) / f"advisor-{user_id()}-{name}.lock", mode=0o600):
         yield
 
 
 def _fail_at_once(tracking_uri: str) -> None:
-    # MLflow retries a database that does not open for 90 seconds without a message; our caller retries itself.
+    # MLflow silently retries for 90 seconds if a database cannot be opened; our caller has its own retries.
     if tracking_uri.partition("://")[0].partition("+")[0] in ("sqlite", "postgresql", "mysql", "mssql"):
         try:
             from mlflow.store.db import utils

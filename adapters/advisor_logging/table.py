@@ -1,4 +1,4 @@
-"""Column-wise rows of a training, as they move from the training to the spool and its readers."""
+"""Tables of logged rows, in the form that the training hands to the spool and that the spool's readers return."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import groupby
 from typing import Protocol
 
 Row = tuple[int, int, Mapping[str, float]]
-"""Step, wall-clock time in milliseconds, values by metric name."""
+"""(step, wall-clock time in milliseconds, values by metric name) of one logged step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows with the same metrics in step order; all sequences have the same length. Steps count from 0; times since 1970."""
+    """Rows with the same metrics in step order, stored by column. Steps count from 0, times are milliseconds since 1970."""
 
     steps: Sequence[int]
     times_ms: Sequence[int]
@@ -23,7 +23,7 @@ class Table:
         return len(self.steps)
 
     def rows(self) -> list[Row]:
-        """Return the table row by row."""
+        """Return the table as a list of rows."""
         names = tuple(self.columns)
         lines = zip(*self.columns.values(), strict=True) if names else (() for _ in self.steps)
         return [
@@ -37,7 +37,7 @@ class Table:
         return self if len(at) == len(self) else self.only(at)
 
     def only(self, at: Sequence[int]) -> Table:
-        """Return the rows at these indexes."""
+        """Return the rows at the given indices."""
         columns = {name: [values[i] for i in at] for name, values in self.columns.items()}
         return Table([self.steps[i] for i in at], [self.times_ms[i] for i in at], columns)
 
@@ -52,13 +52,13 @@ def rows_to_tables(rows: Iterable[Row]) -> list[Table]:
 
 
 class Completion(Protocol):
-    """Adds other ranks' values to this process's rows. Called in the writer thread only.
+    """Adds other ranks' values to this process's rows. Its methods are called in the writer thread only.
 
-    It must release rows incomplete if a rank is dead or late: memory is bounded.
+    If a rank has exited or is late, rows are returned without its values, so that memory stays bounded.
     """
 
     def take(self, tables: Sequence[Table]) -> Sequence[Table]:
-        """Take new rows of steps, if any, and return the completed ones, oldest first. Also called once a second."""
+        """Add any new rows and return the completed ones, oldest first. Also called once per second without new rows."""
 
     def finish(self) -> Sequence[Table]:
-        """Return the remaining rows after the end of the training, as complete as possible."""
+        """Return the remaining rows after the training has ended, as complete as possible."""

@@ -1,4 +1,4 @@
-"""Reduce metrics to every step for the first `contract.DENSE_STEPS`, then to windows with mean, minimum and maximum."""
+"""Reduces metrics: every step for the first `contract.DENSE_STEPS` steps, then windows with mean, minimum and maximum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from advisor import contract
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One value of one metric, as stored: may be NaN or infinite; steps count from 0, times since 1970."""
+    """One stored value of one metric. It can be NaN or infinite. Steps count from 0, times are milliseconds since 1970."""
 
     name: str
     value: float
@@ -20,22 +20,22 @@ class Point:
 
 
 class Windows:
-    """Turns rows of one training, in the order of their steps, into points.
+    """Converts the rows of one training, in step order, into points.
 
-    All metrics share the windows of `contract.window_width`. A window of width 1 yields NAME; a wider one NAME (the mean),
-    NAME.min and NAME.max, all at the step and time of its last row. A NaN or infinity in a window makes its mean one too; the
-    extremes ignore NaN, so they still describe the rest of the window.
+    All metrics share the windows of `contract.window_width`. A window of width 1 yields NAME. A wider one yields NAME (the mean),
+    NAME.min and NAME.max, all with the step and time of its last row. If a window contains NaN or infinity, its mean is not finite.
+    The extremes ignore NaN, so they still describe the other values of the window.
     """
 
     def __init__(self) -> None:
         self.open_since: int | None = None
-        """First observed step of the open window; None if none is open."""
+        """First observed step of the window being filled; None if no window is open."""
         self._window = (0, 0)
         self._last = (0, 0)
         self._values: dict[str, list[float]] = {}
 
     def add(self, step: int, time_ms: int, values: Mapping[str, float]) -> list[Point]:
-        """Add the row of one step and return the points of the window that it closed, if any."""
+        """Add the row of one step. Return the points of the window that it closed, and its own if its window has width 1."""
         width = contract.window_width(step)
         window = (width, step // width)
         closed = self.close() if self.open_since is not None and window != self._window else []
@@ -62,6 +62,6 @@ class Windows:
 
 
 def _extremes(values: list[float]) -> tuple[float, float]:
-    """Return minimum and maximum without NaN; NaN if there are no other values."""
+    """Return the minimum and maximum of the values that are not NaN; NaN if all values are NaN."""
     numbers = [v for v in values if not math.isnan(v)]
     return (min(numbers), max(numbers)) if numbers else (math.nan, math.nan)

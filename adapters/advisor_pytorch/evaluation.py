@@ -1,4 +1,4 @@
-"""Conversion of evaluation results to values that can be logged."""
+"""Converts the results of evaluations to values that can be logged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Refuse = Callable[[str, Exception], None]
 def check_metrics(metrics: Mapping[str, object], refuse: Refuse) -> dict[str, Value]:
     """Return the metrics that can be logged, as numbers or scalars on their device; call `refuse` for every other one.
 
-    Raises TypeError unless `metrics` is a mapping.
+    Raises TypeError if `metrics` is not a mapping.
     """
     if not isinstance(metrics, Mapping):
         raise TypeError(f"metrics must be a mapping of names to values, not {type(metrics).__name__}")

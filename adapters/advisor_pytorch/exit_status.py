@@ -1,4 +1,4 @@
-"""The status of a training, derived from the exception that ended it."""
+"""The final status of a training, derived from the exception that ended it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory"
 
 
 class ExitStatus(NamedTuple):
-    """How a training ended: `contract.TAG_STATUS`, MLflow's status, and a message about the exception."""
+    """Final status of a training: `contract.TAG_STATUS`, MLflow's status, and a message about the exception."""
 
     status: str
     mlflow_status: str
@@ -21,7 +21,7 @@ class ExitStatus(NamedTuple):
 
 
 def exit_status_of(error: BaseException | None) -> ExitStatus | None:
-    """Return the status for an exception that left the training; None for no exception or a clean `sys.exit`."""
+    """Return the status for the exception that ended the training; None without an exception or after a clean `sys.exit`."""
     if error is None or (isinstance(error, SystemExit) and not error.code):
         return None
     if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
@@ -33,12 +33,12 @@ def exit_status_of(error: BaseException | None) -> ExitStatus | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether a device or the host ran out of memory; some allocators raise no specific class."""
+    """Return whether the error means that a device or the host ran out of memory. Some allocators raise no specific class."""
     text = str(error).lower()
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(phrase in text for phrase in _NO_MEMORY)
 
 
 def last_exception() -> BaseException | None:
-    """Return the exception that ended the exiting script; None if there was none."""
-    is_interactive = hasattr(sys, "ps1")  # there, the last exception may be unrelated
+    """Return the exception that is ending this script; None if there is none."""
+    is_interactive = hasattr(sys, "ps1")  # in an interactive session, the last exception can be unrelated
     return None if is_interactive else getattr(sys, "last_value", None)

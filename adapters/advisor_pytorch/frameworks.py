@@ -1,4 +1,4 @@
-"""Code that the callbacks for Lightning and Transformers share."""
+"""Code shared by the callbacks for Lightning and Transformers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from advisor_pytorch.validation import check_objective
 logger = logging.getLogger("advisor")
 
 CALLBACK_ARGUMENTS = frozenset(("self", "model", "optimizer", "params", "objective", "direction", "start_step"))
-"""Arguments of `TuningLogger` that a callback sets itself."""
+"""Arguments of `TuningLogger` that the callbacks set themselves, so that users cannot pass them."""
 
 
 class FrameworkCallback:
-    """The framework-independent part of a callback."""
+    """The part of a callback that does not depend on the framework."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class FrameworkCallback:
         params: Mapping[str, object] | None = None,
         **settings: Any,
     ) -> None:
-        """Record every training of the trainers that have this callback.
+        """Create a callback that records every training of the trainers it is passed to.
 
         Args:
-            objective: name of the metric by which trials are compared, as the framework logs it.
+            objective: name of the metric that compares trials, as logged by the framework.
             direction: "minimize" or "maximize".
-            params: hyperparameters of the trial, by name; None: those that the framework knows.
+            params: hyperparameters of the trial by name; None: those known to the framework.
             settings: any other argument of `TuningLogger`, such as `experiment`, `tracking_uri`, `study`, `run_id` or
-                `checkpoints`; it takes precedence over the trainer's value.
+                `checkpoints`. A setting takes precedence over the trainer's value.
 
         Raises:
             TypeError, ValueError: an argument is invalid.
@@ -56,7 +56,7 @@ class FrameworkCallback:
 
     @property
     def recording(self) -> TuningLogger | None:
-        """The logger of the current or last training; None before the first."""
+        """The logger of the current or last training; None before the first training."""
         return self._log or self._last_log
 
     def _open(
@@ -68,7 +68,7 @@ class FrameworkCallback:
         known: Mapping[str, Any],
         **run: Any,
     ) -> TuningLogger:
-        """Begin to record. `known` are defaults for the settings; `run`, the run to continue, takes precedence over them."""
+        """Start recording. `known` contains defaults for settings. `run` identifies a run to continue and overrides settings."""
         self._evaluations, self._files = Evaluations(self._objective), CheckpointFiles()
         self._log = self._last_log = TuningLogger(
             model,
@@ -82,7 +82,7 @@ class FrameworkCallback:
         return self._log
 
     def _log_checkpoints(self, policy: str, paths: Iterable[str], chosen: str | None) -> None:
-        """Log the framework's checkpoints, unless we keep our own."""
+        """Log the framework's checkpoints, unless the logger keeps checkpoints of its own."""
         if self._log is not None and not self._settings.get("checkpoints"):
             self._log.note({TAG_CHECKPOINTS: self._files.describe(policy, paths, chosen, self._evaluations)})
 
@@ -90,7 +90,7 @@ class FrameworkCallback:
 def check_settings(
     params: Mapping[str, object] | None, objective: object, direction: object, settings: Mapping[str, Any]
 ) -> None:
-    """Raise the TypeError or ValueError that `TuningLogger` would raise when training starts."""
+    """Raise the TypeError or ValueError that `TuningLogger` would otherwise raise only when the training starts."""
     check_objective({} if params is None else params, objective, direction)
     known = inspect.signature(TuningLogger.__init__).parameters.keys() - CALLBACK_ARGUMENTS
     for name in settings:
@@ -101,7 +101,7 @@ def check_settings(
 
 
 def plain_values(nested: Mapping[Any, Any], prefix: str = "") -> dict[str, object]:
-    """Return the numbers, texts and lists of them in a nested mapping, by name or by path such as `optimizer/lr`."""
+    """Return the numbers, texts and lists of them in a nested mapping, under names or paths such as `optimizer/lr`."""
     result: dict[str, object] = {}
     for key, value in nested.items():
         name = f"{prefix}{key}"
@@ -115,13 +115,13 @@ def plain_values(nested: Mapping[Any, Any], prefix: str = "") -> dict[str, objec
 def _is_plain(value: object) -> bool:
     if isinstance(value, (list, tuple)):
         return all(_is_plain(part) for part in value)
-    is_scalar = getattr(value, "shape", None) == () and hasattr(value, "item")  # of NumPy or PyTorch
+    is_scalar = getattr(value, "shape", None) == () and hasattr(value, "item")  # a scalar of NumPy or PyTorch
     return is_scalar or isinstance(value, (bool, int, float, str))
 
 
 @contextmanager
 def guard_training(what: str) -> Iterator[None]:
-    """Log a warning instead of raising: an error in this block must not stop the training."""
+    """Turn an error in this block into a warning, so that it does not stop the training."""
     try:
         yield
     except Exception as error:
@@ -129,7 +129,7 @@ def guard_training(what: str) -> Iterator[None]:
 
 
 class Evaluations:
-    """Values of the objective by step, still on their devices."""
+    """Values of the objective by step. They stay on their devices until they are read."""
 
     def __init__(self, objective: str) -> None:
         self._objective = objective
@@ -139,39 +139,39 @@ class Evaluations:
         return bool(self._values)
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Record an evaluation."""
+        """Record the objective's value in an evaluation at `step`, if `metrics` contains it."""
         if (value := metrics.get(self._objective)) is not None:
             self._values[step] = value.detach().clone() if isinstance(value, torch.Tensor) else float(value)
 
     def at(self, step: int) -> float | None:
-        """Return the last value up to `step`; None if there is none or it is not finite. Waits for the device."""
+        """Return the last value up to `step`; None if there is none or it is not finite. Reading it waits for the device."""
         steps = [s for s in self._values if s <= step]
         value = float(self._values[max(steps)]) if steps else math.nan
         return value if math.isfinite(value) else None
 
 
 class CheckpointFiles:
-    """Steps of a framework's checkpoints: those at which their files appeared or changed."""
+    """Steps of a framework's checkpoint files: the steps at which the files appeared or changed."""
 
     def __init__(self) -> None:
         self._steps: dict[str, int] = {}
         self._written: dict[str, float | None] = {}
 
     def look(self, paths: Iterable[str], step: int | None) -> None:
-        """Record the checkpoints that exist since `step`; None for those of an earlier training."""
+        """Record `step` for files that are new or changed since the last call. None: they belong to an earlier training."""
         for path in paths:
             written, before = _written_at(path), self._written.get(path, -1.0)
             self._written[path] = written
-            if step is not None and before is not None and before != written:  # None: it was still being written
+            if step is not None and before is not None and before != written:  # None: the file was still being written
                 self._steps[path] = step
 
     @property
     def paths(self) -> list[str]:
-        """All recorded checkpoints, including deleted ones."""
+        """Paths of all recorded checkpoints, including deleted ones."""
         return list(self._steps)
 
     def describe(self, policy: str, paths: Iterable[str], chosen: str | None, values: Evaluations) -> str:
-        """Return the value of `contract.TAG_CHECKPOINTS` for the recorded ones among `paths`."""
+        """Return the value of `contract.TAG_CHECKPOINTS` for the checkpoints among `paths` that were recorded."""
         known = sorted({path for path in paths if path in self._steps}, key=lambda path: (self._steps[path], path))
         entries = [{"step": self._steps[path], "value": values.at(self._steps[path]), "path": path} for path in known]
         return json.dumps({"policy": policy, "kept": entries, "chosen": self._steps.get(chosen or "")})

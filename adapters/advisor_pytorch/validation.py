@@ -1,4 +1,4 @@
-"""Argument checks before the training starts, so that a mistake costs a second and not a night."""
+"""Checks the arguments before the training starts, so that a mistake is found within a second."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _NAME = re.compile(r"[/\w.\- :]{1,250}")
 
 
 def is_name(name: object) -> bool:
-    """Return whether MLflow accepts a metric or param name: letters, digits, `_ - . : /` and spaces, no path tricks."""
+    """Return whether MLflow accepts the name of a metric or param: letters, digits, `_ - . : /`, spaces, no paths like `..`."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         return False
     return posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
 
 
 def check_training(model: object, optimizers: Sequence[object]) -> None:
-    """Raise TypeError or ValueError unless the arguments are a module and one or more optimizers."""
+    """Raise TypeError or ValueError unless the arguments are a PyTorch module and one or more optimizers."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
     if not optimizers:
@@ -34,7 +34,7 @@ def check_training(model: object, optimizers: Sequence[object]) -> None:
 
 
 def check_objective(params: object, objective: object, direction: object) -> None:
-    """Raise TypeError or ValueError unless hyperparameters and objective can be logged unchanged."""
+    """Raise TypeError or ValueError unless the hyperparameters and the objective can be logged unchanged."""
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a mapping of names to values, such as vars(args), not {type(params).__name__}")
     wrong = [name for name in params if not is_name(name)]
@@ -68,7 +68,7 @@ def check_step(step: object) -> int:
 
 
 def count_classes(classes: int | Sequence[str] | None) -> int | None:
-    """Return the number of classes, from the number or their names. Raises TypeError or ValueError if below 2."""
+    """Return the number of classes, given the number or the class names. Raises TypeError or ValueError if it is below 2."""
     if classes is None:
         return None
     number = len(classes) if isinstance(classes, Sequence) and not isinstance(classes, str) else classes
@@ -77,7 +77,7 @@ def count_classes(classes: int | Sequence[str] | None) -> int | None:
 
 
 def make_writable(folder: str | os.PathLike[str]) -> None:
-    """Create the folder if it is missing. Raises OSError unless files can be written in it."""
+    """Create the folder if it is missing. Raises OSError if files cannot be written in it."""
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:

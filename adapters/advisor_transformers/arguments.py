@@ -1,4 +1,4 @@
-"""The hyperparameters among the Trainer's arguments and the model's configuration."""
+"""Selects the hyperparameters among the Trainer's arguments and the model's configuration."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ HYPERPARAMETERS = (
     "label_smoothing_factor neftune_noise_alpha bf16 fp16 gradient_checkpointing train_sampling_strategy group_by_length "
     "dataloader_drop_last"
 ).split()
-"""Arguments that affect the learned model or its memory use; others concern output and execution."""
+"""Trainer arguments that affect the learned model or its memory use. All other arguments concern output and execution."""
 
 EXCLUDED_CONFIG = frozenset(("transformers_version", "model_type", "torch_dtype", "dtype", "use_cache", "return_dict"))
-"""Configuration entries about how the model was made or is run."""
+"""Configuration entries that describe how the model was made or is run, and are therefore not hyperparameters."""
 
 
 def hyperparameters(arguments: Any, model: Any) -> dict[str, object]:
-    """Return these arguments, and the differences of the model's configuration from its class defaults.
+    """Return the selected Trainer arguments, and configuration entries that differ from the model class's defaults.
 
-    Names are those of Transformers' own MLflowCallback.
+    The names are those that Transformers' own MLflowCallback uses.
     """
     values = arguments.to_dict()
     chosen = {name: values[name] for name in HYPERPARAMETERS if name in values}
     if arguments.max_steps > 0:
-        chosen.pop("num_train_epochs", None)  # ignored by the Trainer
+        chosen.pop("num_train_epochs", None)  # the Trainer ignores it
     else:
         chosen.pop("max_steps", None)
     return _of_model(model) | plain_values(chosen)

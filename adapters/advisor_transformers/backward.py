@@ -1,7 +1,7 @@
-"""Observe the loss of every micro-batch where the Trainer hands it to Accelerate for the backward pass.
+"""Observes the loss of every micro-batch when the Trainer passes it to Accelerate for the backward pass.
 
-This is the trained loss, whatever computed it: the model, label smoothing, a custom loss function, an overridden `compute_loss`.
-It is scaled so that the micro-batches of an optimizer step add up to the loss of the step.
+This is the loss that is trained, regardless of its source: the model, label smoothing, a custom loss, an overridden method.
+The loss is scaled so that the micro-batches of an optimizer step add up to the loss of the step.
 """
 
 from __future__ import annotations

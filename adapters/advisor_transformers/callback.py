@@ -1,4 +1,4 @@
-"""`TuningCallback`: records a training with the Transformers Trainer."""
+"""`TuningCallback`, which records a training with the Transformers Trainer."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from advisor_transformers.arguments import hyperparameters
 
 
 class TuningCallback(FrameworkCallback, TrainerCallback):
-    """Records a training with the Transformers Trainer, with all that `advisor_pytorch.TuningLogger` logs.
+    """Records a training with the Transformers Trainer, including everything that `advisor_pytorch.TuningLogger` logs.
 
         trainer = Trainer(model, arguments, ..., callbacks=[TuningCallback("eval_loss")])
         trainer.train()
 
     | logged | from |
     |---|---|
-    | `train/loss` | the backward pass, each optimizer step |
-    | evaluations | `Trainer.evaluate`, with Transformers' names and step: `eval_loss`, at `global_step` |
-    | params | hyperparameters among the arguments, and the model configuration's differences from its class defaults |
+    | `train/loss` | the loss passed to the backward pass, at each optimizer step |
+    | evaluations | `Trainer.evaluate`, with Transformers' metric names and step: `eval_loss` at `global_step` |
+    | params | hyperparameters among the arguments, and configuration entries that differ from the model class's defaults |
     | `advisor.max_train_steps`, `advisor.seed`, `advisor.batch_size`, ... | the arguments |
-    | `advisor.checkpoints` | the checkpoints that remain at the end, and the one that `load_best_model_at_end` chose |
-    | `train/data_wait_s` | the time between the end of a step, its logging and evaluation, and the beginning of the next |
+    | `advisor.checkpoints` | the checkpoints left at the end, and the one chosen by `load_best_model_at_end` |
+    | `train/data_wait_s` | time from the end of a step, its logging and evaluation to the start of the next step |
 
-    If Transformers' own `MLflowCallback` is active, everything goes into its run. The Trainer does not notify callbacks of an
-    exception: it is recorded at the exit of the script. If you catch it yourself, use the callback as a context:
+    If Transformers' own `MLflowCallback` is active, everything is logged to its run. The Trainer does not notify callbacks of an
+    exception, so it is recorded when the script exits. If you catch the exception yourself, use the callback as a context manager:
 
         with TuningCallback("eval_loss") as tuning:
             Trainer(model, arguments, ..., callbacks=[tuning]).train()
@@ -57,8 +57,8 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """A training begins. Recording begins later: other callbacks may have to begin their MLflow run first."""
-        self._close(None)  # an earlier training may have ended by an exception
+        """Prepare for a training. Recording starts later, because other callbacks may have to start their MLflow run first."""
+        self._close(None)  # an earlier training may have ended with an exception
         self._is_training = True
 
     @override
@@ -131,7 +131,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
 
     @override
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Exclude the time of logging from the wait for data."""
+        """Exclude the time spent on logging from the wait for data."""
         self._waiting_since = time.perf_counter()
 
     @override
@@ -154,7 +154,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
             with guard_training("a checkpoint"):
                 path = os.path.join(args.output_dir or "", f"checkpoint-{state.global_step}")
                 self._files.look([path], state.global_step)
-            self._log.evaluate({})  # the time of saving is not training
+            self._log.evaluate({})  # exclude the time of saving, which is not training
         self._waiting_since = time.perf_counter()
 
     def _log_remaining_checkpoints(self, args: TrainingArguments, state: TrainerState) -> None:

@@ -1,4 +1,4 @@
-"""The report: `build` computes its data, `formats` render it, `save` writes it."""
+"""The report on a study: `build` computes its data, `formats` render it, and `save` writes it."""
 
 from advisor.report.build import build_report
 from advisor.report.formats.json import findings_schema

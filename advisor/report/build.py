@@ -1,4 +1,4 @@
-"""Builds a report from a study, its verdicts and the next studies."""
+"""Builds a report from a study, the verdicts of the rules, and the proposed next studies."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from advisor.report.plot_data.model import CurveSet, Figures, JustAbove, TrialRo
 from advisor.report.report import Report
 
 BEST_TRIALS = 5
-"""Number of best trials whose training curves are always shown."""
+"""Number of best trials whose training curves the report always shows."""
 
 MAX_CURVES = 10
-"""Maximum curves in one figure."""
+"""Maximum number of curves in one figure."""
 
 _SIGNALS: tuple[Signal, ...] = (
     "train_loss",
@@ -58,7 +58,7 @@ def build_report(
     command: str | None = None,
     history: History | None = None,
 ) -> Report:
-    """Build the report on a study; `specs` are the next studies in the order to run them, `command` the analysis's."""
+    """Build the report on a study. `specs` are the next studies in run order; `command` is the command line of the analysis."""
     ranked = study.ranked()
     return Report(
         spec=study.spec,
@@ -97,7 +97,7 @@ def _figures(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict])
 
 
 def rule_info(rule: Rule) -> RuleInfo:
-    """Return the rule's description from its page and its thresholds."""
+    """Return the rule's description, taken from its documentation page and its thresholds."""
     why = re.search(r"^## Why it matters\s*\n(.*?)(?=^## |\Z)", rule.page(), re.MULTILINE | re.DOTALL)
     return RuleInfo(
         id=rule.rule_id(),
@@ -132,7 +132,7 @@ def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
 
 
 def _settings(trial: Trial, spec: StudySpec) -> dict[str, Value]:
-    """Return the trial's values of the hyperparameters that the study varies, in the order of the spec."""
+    """Return the trial's values of the hyperparameters that the study varies, in the order of the study's spec."""
     return {encodable(n): _storable(trial.params[n]) for n in spec.searched if n in trial.params}
 
 
@@ -175,7 +175,7 @@ def _spread(study: Study) -> Spread | None:
 def _curves(
     study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict], above: JustAbove | None
 ) -> tuple[CurveSet, ...]:
-    """Return the signals of the best trials, and the curves of evidence and of the trials just above the best learning rate."""
+    """Return the curves to draw: of the best trials, of evidence, and of trials just above the best learning rate."""
     best = list(ranked[:BEST_TRIALS])
     wanted: dict[str, dict[str, Trial]] = {study.spec.objective.metric: {t.id: t for t in best}}
     signals: dict[str, Signal] = {}

@@ -1,4 +1,4 @@
-"""Serves a report on this machine only, and tells an open page when a newer one is ready."""
+"""Serves a report on this machine only, and notifies an open page when a newer report is ready."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from threading import Lock, Thread
 from advisor.report.formats.html import render_live
 
 ADDRESS = "127.0.0.1"
-"""Loopback only: a report may be confidential, and the server has no authentication."""
+"""The server listens on the loopback address only, because reports may be confidential and it has no authentication."""
 
 _TYPES = {"/": "text/html", "/report.html": "text/html", "/state": "application/json"}
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The response to the page's poll every few seconds."""
+    """The server's response to the page, which polls every few seconds."""
 
     version: int = 0
-    """Number of reports so far."""
+    """Number of reports served so far."""
     at: str = ""
-    """Local time of the report."""
+    """Local time at which the current report was made."""
     changes: tuple[str, ...] = ()
-    """Differences from the previous report."""
+    """Differences between the current report and the previous one, one sentence each."""
     error: str | None = None
-    """Why the latest analysis failed; the previous report stays."""
+    """Reason that the latest analysis failed; the previous report stays visible. None after a success."""
 
 
 class LiveReport:
-    """The server; `with LiveReport(port) as live` runs it until the block ends."""
+    """The HTTP server of a report. `with LiveReport(port) as live` runs it until the block ends."""
 
     def __init__(self, port: int = 0) -> None:
-        """port: 0 takes a free one. Raises OSError if the port is taken."""
+        """Bind the server to `port`; 0 selects a free port. Raises OSError if the port is in use."""
         self._lock = Lock()
         self._state, self._page = State(), b""
         self._frame, self._policy = render_live()
@@ -44,7 +44,7 @@ class LiveReport:
 
     @property
     def url(self) -> str:
-        """Address of the page."""
+        """Address of the page that shows the report."""
         return f"http://{ADDRESS}:{self._server.server_address[1]}/"
 
     def __enter__(self) -> LiveReport:
@@ -56,13 +56,13 @@ class LiveReport:
         self._server.server_close()
 
     def show(self, page: str, at: str, changes: Sequence[str] = ()) -> None:
-        """Serve this page."""
+        """Serve this page as the current report."""
         with self._lock:
             self._page = page.encode()
             self._state = State(self._state.version + 1, at, tuple(changes))
 
     def fail(self, error: str | None) -> None:
-        """Show the reader that an analysis failed; None clears the error."""
+        """Show that the latest analysis failed; None clears the error."""
         with self._lock:
             self._state = replace(self._state, error=error)
 
@@ -78,7 +78,7 @@ class LiveReport:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
-                # Another site could resolve its own name to this machine (DNS rebinding).
+                # Reject other host names: a web site could resolve its own name to this machine (DNS rebinding).
                 if self.headers.get("Host", "").rpartition(":")[0] not in (ADDRESS, "localhost"):
                     self.send_error(HTTPStatus.FORBIDDEN)
                 elif path not in _TYPES:
@@ -98,6 +98,6 @@ class LiveReport:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Log nothing: the terminal shows the changes of the report."""
+                """Log no requests: the terminal shows the changes between reports instead."""
 
         return Handler

@@ -1,4 +1,4 @@
-"""The data of a report. Every format is a function of it."""
+"""The data of a report. Every format is a function of this data."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from advisor.report.plot_data.model import Figures, TrialRow
 
 
 class TrialCounts(FrozenModel):
-    """Number of trials by status; a feasible one ended with a finite objective and neither diverged nor crashed."""
+    """Number of trials by status. A trial is feasible if it ended with a finite objective and neither diverged nor crashed."""
 
     total: int
     feasible: int
     earlier: int = 0
-    """Trials of earlier rounds that lie in this study's space."""
+    """Number of trials from earlier rounds that lie in this study's search space."""
     complete: int = 0
     diverged: int = 0
     infeasible: int = 0
@@ -32,26 +32,26 @@ class TrialCounts(FrozenModel):
 
     @property
     def failed(self) -> int:
-        """Trials that ended without a usable result."""
+        """Number of trials that ended without a usable result."""
         return self.total - self.feasible - self.no_data - self.running
 
 
 class RuleInfo(FrozenModel):
-    """A rule as the report describes it."""
+    """The report's description of a rule."""
 
     id: str
     summary: str
     why: str
-    """The section `Why it matters` of its page."""
+    """Text of the section `Why it matters` of the rule's page."""
     playbook: str
     goal: Goal
     thresholds: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
     measured: str | None = None
-    """Its accuracy on labelled studies, in words; None if no labelled study tests it."""
+    """Description of the rule's accuracy on labelled studies; None if no labelled study tests the rule."""
 
 
 class Best(FrozenModel):
-    """The best trial."""
+    """The best trial of the study and its result."""
 
     trial: str
     name: str
@@ -62,7 +62,7 @@ class Best(FrozenModel):
 
 
 class Spread(FrozenModel):
-    """Variation of the objective between repeats of one setting: the pooled standard deviation."""
+    """Pooled standard deviation of the objective between repeats of the same setting."""
 
     deviation: float
     settings: int
@@ -70,7 +70,7 @@ class Spread(FrozenModel):
 
 
 class NextStudy(FrozenModel):
-    """A study to run, and the file it is written to."""
+    """A study to run next, and the name of its file."""
 
     file: str
     spec: StudySpec
@@ -78,31 +78,31 @@ class NextStudy(FrozenModel):
 
 
 class Provenance(FrozenModel):
-    """Origin of a report: data, versions and command."""
+    """Origin of a report: its data, software versions and command."""
 
     data: str
-    """SHA-256 of the trials, their settings and their curves."""
+    """SHA-256 hash of the trials, their settings and their curves."""
     points: int
-    """Number of logged values that were read."""
+    """Number of logged values that the analysis read."""
     started: float | None = None
-    """Seconds since the epoch, of the first trial."""
+    """Start time of the first trial in seconds since the epoch; None if unknown."""
     ended: float | None = None
     command: str | None = None
-    """Command of the analysis."""
+    """Command line of the analysis; None if unknown."""
     reproduce: tuple[tuple[str, str], ...] = ()
-    """(label, value) pairs that reproduce the best trial, as it logged them."""
+    """(label, value) pairs that the best trial logged and that are needed to reproduce it."""
     versions: dict[str, str]
 
 
 class ReportData(FrozenModel):
-    """A study judged by the playbook: verdicts, next studies and the data of the figures."""
+    """A study judged by the rules: the verdicts, the next studies and the data of the figures."""
 
     spec: StudySpec
-    """The search space and objective of the study."""
+    """The search space and objective of the analysed study."""
     counts: TrialCounts
     best: Best | None
     spread: Spread | None
-    """None if no setting was repeated."""
+    """Variation between repeats of the same setting; None if no setting was repeated."""
     inferred: dict[str, str]
     warnings: tuple[str, ...]
     verdicts: tuple[Verdict, ...]
@@ -112,9 +112,9 @@ class ReportData(FrozenModel):
     figures: Figures
     provenance: Provenance
     history: History | None = None
-    """The rounds up to this study with their predictions; None for a first round."""
+    """All rounds up to this study, with their predictions; None for a first round."""
     runs_url: str | None = None
-    """URL prefix of a run's page in the MLflow UI, to be followed by its id; None if the store is not a server."""
+    """URL prefix of run pages in the MLflow UI, to which a run id is appended; None if the store is not a server."""
 
     @property
     def minimize(self) -> bool:
@@ -130,9 +130,9 @@ class ReportData(FrozenModel):
 
     @cached_property
     def headed(self) -> tuple[tuple[Finding, tuple[Finding, ...]], ...]:
-        """Each cause with the findings that it explains, the most important first.
+        """Each cause with the findings that it explains, the most important cause first.
 
-        Critical causes come first, notes after what needs action, and findings deferred to a later study last.
+        Critical causes come first. Notes follow findings that need action, and findings deferred to a later study come last.
         """
         findings = by_priority(f for v in self.verdicts for f in v.findings)
         causes = [first_cause(f, findings) for f in findings]
@@ -150,12 +150,12 @@ class ReportData(FrozenModel):
 
     @cached_property
     def heads(self) -> tuple[Finding, ...]:
-        """The findings that no other finding explains, the most important first."""
+        """The findings that no other finding explains, most important first."""
         return tuple(head for head, _ in self.headed)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings, the most important first, each cause followed by the findings that it explains."""
+        """All findings, most important first; each cause is followed by the findings that it explains."""
         return tuple(f for head, below in self.headed for f in (head, *below))
 
     @property
@@ -165,15 +165,15 @@ class ReportData(FrozenModel):
 
     @cached_property
     def rule_by_id(self) -> dict[str, RuleInfo]:
-        """The rules by id."""
+        """The report's rules by rule id."""
         return {r.id: r for r in self.rules}
 
     def with_status(self, status: str) -> Iterator[Verdict]:
-        """The verdicts with this status."""
+        """Yield the verdicts with the given status."""
         return (v for v in self.verdicts if v.status == status)
 
     def reason_deferred(self, finding: Finding) -> str | None:
-        """Reason that the finding is left to a later study; None if it is not."""
+        """Return the reason that the finding is deferred to a later study; None if it is not deferred."""
         return next(
             (d.reason for d in self.deferred if (d.rule, str(d.message)) == (finding.rule, str(finding.message))), None
         )

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | None = None) -> Published:
-    """Log the report's files as artifacts, and the verdicts as tags, of the experiment's run "advisor".
+    """Log the report's files as artifacts and the verdicts as tags of the run "advisor" in the experiment.
 
-    That run is created once and reused; analyses ignore it. Raises AdvisorError if the store is not writable.
+    That run is created once and reused, and analyses ignore it. Raises AdvisorError if the store is not writable.
     """
     from advisor.tracking.publish import publish
 
@@ -27,7 +27,7 @@ def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | No
 
 
 def tags(report: ReportData) -> dict[str, str]:
-    """Return the headline, the description that MLflow shows, and one tag for each verdict."""
+    """Return the tags: the headline, the description that MLflow displays, and one tag per verdict."""
     title = headline(report)
     findings = "\n".join(f"- {_note(f.message)} {_note(f.action)}" for f in report.heads)
     summary = _note(f"{title} {best_sentence(report)}")
@@ -39,7 +39,7 @@ def tags(report: ReportData) -> dict[str, str]:
 
 
 def _note(text: object) -> str:
-    """Return text without markup in MLflow's notes: Markdown with HTML, in which a backslash does not escape `<`."""
+    """Return the text with markup disabled for MLflow's notes: Markdown with HTML, where a backslash does not escape `<`."""
     return md(text).replace("\\<", "&lt;").replace("\\&", "&amp;").replace("\\$", "$")
 
 

@@ -1,4 +1,4 @@
-"""The report for Python users: its data with methods for each format."""
+"""The report for Python users: its data, with a method for each format."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from advisor.report.model import ReportData
 class Report(ReportData):
     """A study judged by the playbook: findings, next studies and the data of the figures.
 
-    A notebook displays it as a page, `print` as in a terminal, and `save` writes the page, the JSON and the study files.
+    A notebook displays it as an HTML page, `print` shows the terminal version, and `save` writes all files.
     """
 
     model_config = ConfigDict(title="Report")
 
     def to_json(self) -> str:
-        """Return findings.json: strict JSON, in which numbers that are not finite are null."""
+        """Return findings.json as text. It is strict JSON: NaN and infinite numbers become null."""
         return FORMATS["json"].render(self)
 
     def to_html(self) -> str:
-        """Return the report as one self-contained page."""
+        """Return the report as one self-contained HTML page."""
         return FORMATS["html"].render(self)
 
     def to_markdown(self) -> str:
@@ -36,9 +36,9 @@ class Report(ReportData):
         return FORMATS["terminal"].render(self)
 
     def save(self, out_dir: Path | str) -> None:
-        """Write report.html, findings.json, findings.sarif and next/*.yaml into a folder, created if missing.
+        """Write report.html, findings.json, findings.sarif and next/*.yaml into a folder, which is created if missing.
 
-        Writes are atomic. Files in `next/` from an earlier analysis are removed unless they were edited. Raises AdvisorError if
+        Each file is written atomically. Unedited files from an earlier analysis are removed from `next/`. Raises AdvisorError if
         the folder is not writable.
         """
         save.save_report(self, Path(out_dir))

@@ -1,4 +1,4 @@
-"""Writes a report into a folder, each file atomically."""
+"""Writes a report into a folder, replacing each file atomically."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from advisor.report.model import ReportData
 from advisor.system.atomic import write
 
 _MANIFEST = ".written-by-advisor"
-"""Lists the files of the last analysis in `next/`, one `<SHA-256> <name>` a line; the next one removes those not edited."""
+"""File that lists the files written to `next/`, one `<SHA-256> <name>` per line: the next analysis removes unedited ones."""
 
 
 def save_report(report: ReportData, out: Path, study_file: StudyFile | None = None) -> None:
-    """Write the report's files into `out`, see `Report.save`; `study_file` is the target of annotations in findings.sarif."""
-    # Everything is rendered before the first write, so that an error leaves the folder unchanged.
+    """Write the report's files into `out`, see `Report.save`. Annotations in findings.sarif refer to lines of `study_file`."""
+    # All files are rendered before the first write, so that an error leaves the folder unchanged.
     save_files(files(report, study_file), out)
 
 
 def save_files(texts: Mapping[str, str], out: Path) -> None:
-    """Write a report's `files` into `out`. Raises AdvisorError if the folder is not writable."""
+    """Write rendered report files into `out`. Raises AdvisorError if the folder is not writable."""
     studies = [path for path in texts if path.startswith("next/")]
     own = sorted(f"{_digest(texts[path])} {path.removeprefix('next/')}" for path in studies)
     manifest = out / "next" / _MANIFEST
     try:
         manifest.parent.mkdir(parents=True, exist_ok=True)
         before = manifest.read_text("utf-8", errors="replace").splitlines() if manifest.exists() else []
-        # The manifest comes first: if this process is killed, the next analysis still knows its files.
+        # The manifest is written first: if this process is killed, the next analysis still knows the files in `next/`.
         every = {manifest: _lines([*before, *own])}
         write(every | {out / path: text for path, text in texts.items()})
         _remove_stale(out / "next", before, {path.removeprefix("next/") for path in studies})
-        with contextlib.suppress(OSError):  # the longer manifest is valid too
+        with contextlib.suppress(OSError):  # if this fails, the longer manifest remains valid
             write({manifest: _lines(own)})
     except OSError as error:
         reason = error.strerror or str(error)
@@ -44,7 +44,7 @@ def save_files(texts: Mapping[str, str], out: Path) -> None:
 
 
 def files(report: ReportData, study_file: StudyFile | None = None) -> dict[str, str]:
-    """Return the report's files by their paths in its folder."""
+    """Return the texts of the report's files by their paths within the report's folder."""
     texts = {f"next/{study.file}": study.yaml for study in report.next_studies}
     texts |= {f.file: f.render(report) for f in FORMATS.values() if f.file is not None}
     if study_file is not None:
@@ -58,7 +58,7 @@ def _lines(entries: Sequence[str]) -> str:
 
 def _remove_stale(folder: Path, before: Sequence[str], written: set[str]) -> None:
     for digest, _, name in (line.partition(" ") for line in before):
-        # A name with a path could lead out of the folder.
+        # A name that contains a path could point outside the folder.
         ours = name == Path(name).name and name.endswith(".yaml") and name not in written
         if ours and (folder / name).is_file() and _digest((folder / name).read_bytes()) == digest:
             (folder / name).unlink()

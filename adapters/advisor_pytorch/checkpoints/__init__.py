@@ -1,1 +1,1 @@
-"""Saving and resuming a training."""
+"""Saving checkpoints of a training and resuming from them."""

@@ -1,4 +1,4 @@
-"""When a training is saved, by which ranks, and how an interrupted one is found again."""
+"""Decides when a training is saved and by which ranks, and finds an interrupted training to resume."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count, make_writable
 
 Save = Callable[[Path], object]
-"""The user's function that writes the training to a file or folder at the given path."""
+"""The user's function that writes the training state to a file or folder at the given path."""
 Load = Callable[[Path], object]
-"""The user's function that reads it from there."""
+"""The user's function that restores the training state from the given path."""
 Write = Callable[[Path, Mapping[str, object]], object]
-"""Writes the training and its metadata to a path."""
+"""Function that writes the training state and its metadata to a path."""
 Warn = Callable[[str, str], None]
-"""Logs one line, once per key."""
+"""Function that logs a one-line warning, at most once per key."""
 _INTERRUPTED = (None, "stopped", "infeasible")
 
 
 class EarlierRun(NamedTuple):
-    """An earlier run to continue: its folder, its description, and the checkpoint to resume from."""
+    """An earlier run to continue: the folder of its checkpoints, its description, and the checkpoint to resume from."""
 
     folder: Path
     about: RunInfo
@@ -38,27 +38,27 @@ class EarlierRun(NamedTuple):
 
 
 class CheckpointKeeper:
-    """Saves a training at its evaluations and at its end; a failure becomes a warning.
+    """Saves a training at its evaluations and at its end. A failure to save becomes a warning.
 
-    Rank 0 decides and writes. With `together`, all ranks call `save` for the checkpoints that rank 0 chose, so that it may gather a
-    sharded state.
+    Rank 0 decides and writes. With `together`, all ranks call `save` for each checkpoint that rank 0 chooses, so that `save` can
+    gather a sharded state.
     """
 
     def __init__(self, checkpoints: Checkpoints, write: Write, *, together: bool, leads: bool, warn: Warn) -> None:
-        """together: whether all ranks save; leads: whether this is rank 0."""
+        """together: whether all ranks take part in saving. leads: whether this process is rank 0."""
         self.checkpoints, self._write = checkpoints, write
         self._together, self._leads, self._warn = together, leads, warn
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """Step and value of the best checkpoint."""
+        """Step and objective value of the best checkpoint; None without an evaluated one."""
         best = next(iter(self.checkpoints.current.best), None)
         return None if best is None or best.value is None else (best.step, best.value)
 
     def on_evaluation(self, step: int, steps_made: int, value: Value | None) -> bool:
-        """Save a checkpoint and return whether it was kept. Reads `value`, which waits for the device.
+        """Save a checkpoint after an evaluation and return whether it was saved. Reading `value` waits for the device.
 
-        None: the value could not be read. With `together`, every rank must call this, whatever its own value.
+        `value` is None if it could not be read. With `together`, every rank must call this, whatever its own value is.
         """
         if not self.checkpoints.keep:
             return False
@@ -71,7 +71,7 @@ class CheckpointKeeper:
             return False
 
     def on_end(self, step: int, steps_made: int) -> None:
-        """Save the steps since the last evaluation, unless that needs all ranks: some may have exited."""
+        """Save the training at its end, unless that needs all ranks, of which some may have exited."""
         last = self.checkpoints.current.last
         if not self.checkpoints.keep or not self._leads or self._together:
             return
@@ -83,9 +83,9 @@ class CheckpointKeeper:
             self._warn("checkpoint", f"the last checkpoint could not be kept ({one_line(error)})")
 
     def note(self, **fields: str | None) -> None:
-        """Update the run's description beside its checkpoints; None leaves a field unchanged."""
+        """Update the description of the run that is stored with its checkpoints. A field given as None stays unchanged."""
         changes = {name: text for name, text in fields.items() if text is not None}
-        about = replace(self.checkpoints.about, **changes)  # type: ignore[arg-type]  # only texts change
+        about = replace(self.checkpoints.about, **changes)  # type: ignore[arg-type]  # only text fields change
         if not self._leads or about == self.checkpoints.about:
             return
         try:
@@ -137,7 +137,7 @@ class CheckpointKeeper:
 
 
 class CheckpointSettings(NamedTuple):
-    """The user's arguments about checkpoints and resuming; see `TuningLogger`."""
+    """The user's arguments on checkpoints and resuming, as described in `TuningLogger`."""
 
     keep: int
     root: Path
@@ -147,7 +147,7 @@ class CheckpointSettings(NamedTuple):
     resume: bool | str | os.PathLike[str]
 
     def check(self, model: torch.nn.Module, start_step: int) -> None:
-        """Raise TypeError, ValueError or OSError unless the training can be saved and resumed with these settings."""
+        """Raise TypeError, ValueError or OSError if the training cannot be saved and resumed with these settings."""
         check_count("checkpoints", self.keep, 0)
         for name, function in (("save", self.save), ("load", self.load)):
             if function is not None and not callable(function):
@@ -166,13 +166,13 @@ class CheckpointSettings(NamedTuple):
             make_writable(self.root)
 
     def find(self, run_id: str | None, about: RunInfo) -> EarlierRun | None:
-        """Return the run to continue, if any. Raises FileNotFoundError if `resume` is a path without checkpoint."""
+        """Return the run to continue, or None. Raises FileNotFoundError if `resume` is a path without a checkpoint."""
         return find_earlier_run(self.root, self.resume, run_id, about) if self.keep else None
 
     def restore(self, before: EarlierRun | None, state: TrainingState) -> int:
-        """Restore the training if it is to be resumed; return the number of its next step.
+        """Restore the training if a run is to be resumed. Return the number of the next step.
 
-        Raises ValueError if the checkpoint does not fit, and errors of the user's `load`.
+        Raises ValueError if the checkpoint does not fit the training, and any error of the user's `load`.
         """
         if before is None or before.checkpoint is None or not self.resume:
             return 0
@@ -182,7 +182,7 @@ class CheckpointSettings(NamedTuple):
     def keeper(
         self, before: EarlierRun | None, about: RunInfo, identity: str, state: TrainingState, *, leads: bool, warn: Warn
     ) -> CheckpointKeeper:
-        """Return the keeper of this run's checkpoints, in the folder of the run that it continues or in its own."""
+        """Return the keeper of this run's checkpoints. They are stored in the folder of the run to continue, or in a new one."""
         folder = before.folder if before is not None else self.root / identity
         keep = self.keep if leads or self.on_all_ranks else 0
         checkpoints = Checkpoints(folder, keep, about, ".pt" if self.save is None else "", owner=leads)
@@ -194,7 +194,7 @@ class CheckpointSettings(NamedTuple):
 def find_earlier_run(
     root: Path, resume: bool | str | os.PathLike[str], run_id: str | None, about: RunInfo
 ) -> EarlierRun | None:
-    """Return the run named by `resume` or `run_id`, else an interrupted run like `about`, if there is one.
+    """Return the run that `resume` or `run_id` names; else an interrupted run with the same description as `about`, or None.
 
     Raises FileNotFoundError if `resume` is a path without checkpoints.
     """
@@ -241,6 +241,6 @@ def _is_like(known: RunInfo, about: RunInfo) -> bool:
 
 
 def is_sharded(model: torch.nn.Module) -> bool:
-    """Return whether no rank has all of the model's parameters."""
+    """Return whether the model's parameters are sharded, so that no rank has all of them."""
     whole = not any(hasattr(p, "to_local") for p in model.parameters())
     return not whole or any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules())

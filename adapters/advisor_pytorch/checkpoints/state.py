@@ -14,26 +14,26 @@ from advisor.contract.redact import one_line
 
 
 class Stateful(Protocol):
-    """A scheduler, gradient scaler or other object with PyTorch's state interface."""
+    """A scheduler, gradient scaler or other object that follows PyTorch's state_dict interface."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Return its state."""
+        """Return the object's state."""
 
     def load_state_dict(self, state_dict: Any, /) -> object:
-        """Restore a state."""
+        """Restore the object from a state."""
 
 
 class TrainingState:
-    """The content of a checkpoint.
+    """The state of a training that a checkpoint contains.
 
     | key | |
     |---|---|
     | `model`, `scaler` | state dict; `scaler` None without one |
     | `optimizers`, `schedulers` | list of state dicts, in the order given |
-    | `rng` | random states: `torch`, `cuda` (a list, by device), `python` and `numpy` |
-    | `step`, `steps_made`, `objective`, `value` | when it was saved; `value` None if the objective was not evaluated |
+    | `rng` | states of the random generators: `torch`, `cuda` (one per device), `python` and `numpy` |
+    | `step`, `steps_made`, `objective`, `value` | time of the checkpoint and its objective; `value` None if it was not evaluated |
 
-    Read it with `torch.load(path, weights_only=True)`. It does not contain the position of a loader.
+    Read a checkpoint with `torch.load(path, weights_only=True)`. It does not contain the position in the training data.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class TrainingState:
         self._several["optimizers"][k] = optimizer
 
     def save(self, path: Path, metadata: Mapping[str, object]) -> None:
-        """Write the state and the metadata in `metadata` to a file."""
+        """Write the training's state and the entries of `metadata` to a file."""
         states = {name: [one.state_dict() for one in many] for name, many in self._several.items()}
         scaler = None if self._scaler is None else self._scaler.state_dict()
         content = {"model": self._model.state_dict(), "scaler": scaler, "rng": random_states(), **states, **metadata}
         torch.save(content, path)
 
     def load(self, path: Path) -> None:
-        """Restore the state from a file. Raises ValueError, in one line, if it does not fit."""
+        """Restore the training's state from a file. Raises ValueError with a one-line message if the state does not fit."""
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
             for name, many in self._several.items():
@@ -87,7 +87,7 @@ def _listed(objects: Stateful | Sequence[Stateful] | None) -> list[Stateful]:
 
 
 def random_states() -> dict[str, Any]:
-    """Return the states of all random generators of a training, as tensors and plain values."""
+    """Return the states of all random generators that a training uses, as tensors and plain values."""
     version, words, gauss = random.getstate()
     states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": (version, list(words), gauss)}
     states["cuda"] = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
@@ -98,7 +98,7 @@ def random_states() -> dict[str, Any]:
 
 
 def restore_random_states(states: Mapping[str, Any]) -> None:
-    """Restore the generators; states of missing devices are ignored."""
+    """Restore the states of the random generators. States of devices that do not exist here are ignored."""
     torch.set_rng_state(states["torch"])
     for i, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(state, i)

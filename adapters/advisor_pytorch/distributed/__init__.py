@@ -1,1 +1,1 @@
-"""Distributed trainings: one run for all ranks."""
+"""Support for distributed training: one run is recorded for all ranks."""

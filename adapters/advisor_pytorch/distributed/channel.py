@@ -1,10 +1,10 @@
-"""The channel between the ranks of a distributed training: the key-value store that the job already has.
+"""The channel between the ranks of a distributed training. It uses the key-value store that the job already has.
 
     rank 1, 2, ...: RankSender ──► one slot per rank in the store ──► rank 0: RankReceiver ──► merging ──► spool
 
-There are no collectives, and only our own threads use the store, over their own connection if PyTorch can make one: a rank that
-is dead, hangs or logs nothing delays the others by a bounded time and the training not at all. A slot is written only after rank
-0 has emptied it, so the store holds at most one message and one final message per rank.
+No collective is used, and only our own threads access the store, over their own connection if PyTorch can open one. A rank that
+has exited, hangs or logs nothing therefore delays the other ranks' logs by a bounded time and never delays the training. A slot
+is written only after rank 0 has emptied it, so the store holds at most one message and one final message per rank.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from advisor_pytorch.steps.shard_names import is_sent
 
 MIN_INTERVAL_S = 0.125
 MESSAGES_PER_S = 256
-"""Maximum store requests per second of all ranks together; with very many ranks, each sends less often."""
+"""Maximum store requests per second of all ranks together; the more ranks there are, the less often each one sends."""
 MAX_UNSENT_STEPS = 20_000
-"""Maximum steps, and chunks, that a rank keeps if rank 0 does not empty its slot; the oldest are dropped."""
+"""Maximum unsent steps, and chunks, of a rank. Beyond it, the oldest steps and the newest chunks are dropped."""
 CLOSING_S = 5.0
-"""Maximum seconds for which the end of a run waits for the other ranks."""
+"""Maximum seconds that the end of a run waits for the other ranks."""
 FINAL_MESSAGE_S = 1.0
-"""Seconds of `CLOSING_S` for messages after the last steps."""
+"""Seconds of `CLOSING_S` that are reserved for messages after the last steps."""
 
 _numbers = itertools.count()
-"""Number of runs in this process: the n-th run of rank 0 is the n-th run of every other rank."""
+"""Numbers the runs of this process: the n-th run of rank 0 belongs to the n-th run of each other rank."""
 
 
 class _Slots:
-    """The slots of one run in the job's store. Every method may hang or raise if the store has ended."""
+    """The slots of one run in the job's store. If the store is no longer available, every method can hang or raise."""
 
     def __init__(self, number: int) -> None:
-        from torch.distributed import distributed_c10d  # not every build of PyTorch has it
+        from torch.distributed import distributed_c10d  # missing in some builds of PyTorch
 
         shared = distributed_c10d._get_default_store()
-        # The job's connection blocks while any thread waits on it; before PyTorch 2.8 it cannot be cloned.
+        # The job's connection blocks while a thread waits on it. Before PyTorch 2.8 it cannot be cloned.
         own = shared.clone() if hasattr(shared, "clone") else shared
         self._store = distributed_c10d.PrefixStore(f"tuning-advisor/{number}", own)
 
@@ -69,13 +69,13 @@ class _Slots:
 
 
 def _is_store_up() -> bool:
-    """Return whether the store is reachable: it ends with the process group, unless the launcher owns it."""
+    """Return whether the store is reachable. It ends with the process group, unless the launcher owns it."""
     launcher_owns_it = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return torch.distributed.is_initialized() or launcher_owns_it
 
 
 class _ChannelThread:
-    """A thread that calls `_tick` periodically, once there is a process group, until `stop`."""
+    """A thread that calls `_tick` periodically after the process group has been initialised, until `stop` is called."""
 
     def __init__(self, world_size: int) -> None:
         self._interval_s = max(MIN_INTERVAL_S, world_size / MESSAGES_PER_S)
@@ -88,7 +88,7 @@ class _ChannelThread:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Stop the thread: an interpreter that exits while a thread uses the store may crash."""
+        """Stop the thread. Otherwise an interpreter that exits while the thread uses the store can crash."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -108,18 +108,18 @@ class _ChannelThread:
                     self._tick(slots, stopping)
                 if stopping:
                     return
-        except Exception as error:  # the store has ended, or the network failed
+        except Exception as error:  # the store is gone, or the network failed
             self._on_store_lost(error)
 
     def _tick(self, slots: _Slots, stopping: bool) -> None:
         raise NotImplementedError
 
     def _on_store_lost(self, error: Exception | None) -> None:
-        """Called when the store has ended."""
+        """Handle the loss of the store; subclasses override this method."""
 
 
 class RankSender(_ChannelThread):
-    """Replaces the recorder on ranks above 0: sends steps, facts and warnings to rank 0."""
+    """Replaces the recorder on every rank except 0: sends steps, facts and warnings to rank 0."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         super().__init__(world_size)
@@ -132,20 +132,20 @@ class RankSender(_ChannelThread):
         self._last_sent: tuple[Facts, int] = ({}, 0)
 
     def put(self, chunk: Chunk) -> None:
-        """Queue a chunk; evaluations are ignored, because rank 0 logs them."""
+        """Queue a chunk of logged rows. Evaluations are ignored, because rank 0 logs them."""
         if chunk.windowed and self._chunks.qsize() < MAX_UNSENT_STEPS and self._thread.is_alive():
             self._chunks.put(chunk)
 
     def send(self, facts: Facts) -> None:
-        """Update the facts of this rank."""
+        """Update the facts that rank 0 receives about this rank."""
         self._facts = {**self._facts, **facts}
 
     def warn(self, key: str, message: str) -> None:
-        """Let rank 0 log one line, once per `key` over all ranks."""
+        """Make rank 0 log a one-line warning, at most once per `key` for all ranks together."""
         self._warnings = {key: message, **self._warnings}
 
     def close(self, timeout_s: float = CLOSING_S) -> None:
-        """Send the rest, without waiting for rank 0 to read it."""
+        """Send the remaining data without waiting until rank 0 has read it."""
         self.stop(timeout_s)
 
     def _tick(self, slots: _Slots, stopping: bool) -> None:
@@ -189,7 +189,7 @@ def _rows_of(message: Mapping[str, Any]) -> list[tuple[int, Values]]:
 
 
 class RankReceiver(_ChannelThread):
-    """Runs on rank 0: receives the other ranks' values and holds rank 0's steps for them. A `table.Completion`."""
+    """Receives the other ranks' values on rank 0 and holds rank 0's steps until they arrive. Implements `table.Completion`."""
 
     def __init__(
         self,
@@ -210,18 +210,18 @@ class RankReceiver(_ChannelThread):
         self._merger.connect(world_size)
 
     def send(self, facts: Facts) -> None:
-        """Update the facts of this rank."""
+        """Update the facts of rank 0 itself."""
         self._facts[0] = {**(self._facts[0] or {}), **facts}
 
     def take(self, tables: Sequence[Table]) -> list[Table]:
-        """Add rank 0's next steps; return the steps that are complete or have waited long enough."""
+        """Add rank 0's new steps. Return the steps that are complete or have waited long enough for other ranks."""
         merged = self._merge([row for table in tables for row in table.rows()])
         if tags := self._new_tags():
             self._note(tags)
         return rows_to_tables(merged)
 
     def finish(self) -> list[Table]:
-        """Wait at most `CLOSING_S` for the remaining ranks and return the remaining steps. `tags` is final afterwards."""
+        """Wait at most `CLOSING_S` for the other ranks and return the remaining steps. Afterwards `tags` no longer changes."""
         start = time.monotonic()
         rows = self._merge([])
         while not self._merger.silent >= self._connected:
@@ -236,7 +236,7 @@ class RankReceiver(_ChannelThread):
         return rows_to_tables(rows + self._merge([]))
 
     def tags(self) -> dict[str, str]:
-        """Return the facts of all ranks so far, as tags."""
+        """Return tags with the facts of all ranks received so far."""
         tags = {contract.TAG_RANKS: rank_facts.describe(self._parallel, self._backend, self._facts)}
         if (examples := rank_facts.global_batch(self._facts)) is not None:
             tags[contract.TAG_BATCH_SIZE] = str(examples)
@@ -273,12 +273,12 @@ class RankReceiver(_ChannelThread):
         for key, text in message["warnings"].items():
             self._warn(key, f"rank {rank}: {text}")
 
-    # Runs in the channel's thread.
+    # The methods below run in the channel's thread.
 
-    def _tick(self, slots: _Slots, stopping: bool) -> None:  # noqa: ARG002 - the last call does the same
+    def _tick(self, slots: _Slots, stopping: bool) -> None:  # noqa: ARG002 - the last call does the same as others
         for rank in sorted(self._connected):
             slot = str(rank)
-            is_final = slots.is_full(slot + "/final")  # checked first: the slot was written before it
+            is_final = slots.is_full(slot + "/final")  # checked before the slot, because the rank writes it last
             if (message := slots.empty(slot)) is not None:
                 self._inbox.put((rank, message))
             if is_final and (message := slots.empty(slot + "/final")) is not None:

@@ -1,4 +1,4 @@
-"""Merge the steps of all ranks on rank 0: global gradient norm, slowest and fastest rank, examples of all ranks."""
+"""Merges the steps of all ranks on rank 0: global gradient norm, slowest and fastest rank, examples per second."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from advisor_logging.table import Row
 from advisor_pytorch.steps.shard_names import LIMIT, NORM, PART, part_of
 
 WAIT_S = 10.0
-"""Seconds for which a step waits for the other ranks' values."""
+"""Maximum seconds for which a step waits for the other ranks' values."""
 MAX_STEPS = 20_000
-"""Maximum steps kept of a rank that is ahead of rank 0."""
+"""Maximum number of steps that are kept of a rank ahead of rank 0; its oldest ones are dropped."""
 
 Values = Mapping[str, float]
 
 
 class Merger:
-    """Holds rank 0's steps until the other ranks' values have arrived, and releases them in order. Times are seconds of any clock.
+    """Holds rank 0's steps until the other ranks' values arrive, and releases them in order. Times are seconds of any one clock.
 
-    After a rank has delayed a step by `wait_s`, later steps do not wait for it until it sends again.
+    If a rank delays a step by `wait_s` seconds, later steps no longer wait for that rank until it sends again.
     """
 
     def __init__(self, wait_s: float = WAIT_S) -> None:
@@ -31,22 +31,22 @@ class Merger:
         self._latest: dict[int, int] = {}
         self._last_released = -1
         self.silent: set[int] = set()
-        """Ranks for which no step waits."""
+        """Ranks that steps do not wait for."""
         self.incomplete: int | None = None
-        """First step without a whole norm because a rank did not send its part."""
+        """First step whose gradient norm is missing because a rank did not send its part; None if there is none."""
 
     @property
     def holds(self) -> bool:
-        """Whether steps are waiting."""
+        """Whether any step is waiting for another rank."""
         return bool(self._waiting)
 
     def connect(self, world_size: int) -> None:
-        """Start to wait for the steps of `world_size` ranks."""
+        """Make steps wait for all other ranks of a group of `world_size` ranks."""
         self._others = {rank: {} for rank in range(1, world_size)}
         self._latest = dict.fromkeys(self._others, -1)
 
     def add_remote(self, rank: int, rows: Sequence[tuple[int, Values]]) -> None:
-        """Add another rank's steps, in order."""
+        """Add steps of another rank, in order."""
         known = self._others.get(rank)
         if known is None or not rows:
             return
@@ -57,15 +57,15 @@ class Merger:
         self.silent.discard(rank)
 
     def leave(self, rank: int) -> None:
-        """Stop waiting for a rank that sends no more steps."""
+        """Stop waiting for a rank that will send no more steps."""
         self.silent.add(rank)
 
     def add(self, rows: Sequence[Row], now: float) -> None:
-        """Add rank 0's own steps, in order."""
+        """Add steps of rank 0 itself, in order."""
         self._waiting.extend((now, row) for row in rows)
 
     def take(self, now: float) -> list[Row]:
-        """Return the steps that need not wait any longer."""
+        """Return the steps that are complete or have waited `wait_s` seconds, merged."""
         ready: list[Row] = []
         while self._waiting:
             since, (step, time_ms, values) = self._waiting[0]
@@ -85,10 +85,10 @@ class Merger:
 
 
 def merge(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
-    """Merge one step of rank 0 with the other ranks' values (None: not received).
+    """Return one step of rank 0 merged with the other ranks' values; None stands for a rank whose values were not received.
 
-    Values that need all ranks are omitted if one is missing. Examples per second are summed over the ranks; a missing
-    rank counts as the mean of the others.
+    If a rank is missing, values that need all ranks are omitted. Examples per second are summed over the ranks; a missing rank
+    counts as the mean of the others.
     """
     known = [values for values in others if values is not None]
     complete = len(known) == len(others)
@@ -111,8 +111,8 @@ def merge(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
 
 
 def _merge_clippings(merged: dict[str, float]) -> None:
-    """Replace norms and limits by whether any norm exceeded its limit."""
+    """Replace gradient norms and their limits by `contract.CLIPPED`: 1 if any norm exceeded its limit, else 0."""
     norms = {name.removeprefix(NORM): merged.pop(name) for name in list(merged) if name.startswith(NORM)}
     limits = {name.removeprefix(LIMIT): merged.pop(name) for name in list(merged) if name.startswith(LIMIT)}
     if both := norms.keys() & limits.keys():
-        merged[contract.CLIPPED] = 0.0 if all(norms[i] <= limits[i] for i in both) else 1.0  # a NaN counts as clipped
+        merged[contract.CLIPPED] = 0.0 if all(norms[i] <= limits[i] for i in both) else 1.0  # NaN counts as clipped

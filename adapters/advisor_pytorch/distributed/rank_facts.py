@@ -1,4 +1,4 @@
-"""Facts of each rank of a distributed training, and the tag that combines them."""
+"""Facts about each rank of a distributed training, and the tag in which rank 0 combines them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from advisor_pytorch.steps.device import model_device
 from advisor_pytorch.steps.sharding import is_flattened, is_sharded
 
 Facts = dict[str, Any]
-"""JSON values of `contract.TAG_RANKS` by fact."""
+"""Facts of one rank by name, with JSON-compatible values, for `contract.TAG_RANKS`."""
 
 
 def own_rank() -> int:
-    """Return this process's rank: the process group's, before that the launcher's RANK; 0 without either."""
+    """Return this process's rank: from the process group, else from the launcher's variable RANK, else 0."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank()
     return _number("RANK", 0)
 
 
 def own_world_size() -> int:
-    """Return the number of ranks, found like `own_rank`."""
+    """Return the number of ranks: from the process group, else from the launcher's variable WORLD_SIZE, else 1."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_world_size()
     return _number("WORLD_SIZE", 1)
@@ -42,7 +42,7 @@ def _number(variable: str, default: int) -> int:
 
 
 def of_process(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpoints: bool) -> Facts:
-    """Return the facts known before the training. No seed: PyTorch's; `leads`: this rank logs the run."""
+    """Return the facts known before the training. If `seed` is None, PyTorch's is used; `leads` marks the rank that logs."""
     device = model_device(model)
     facts: Facts = {
         "seed": torch.initial_seed() if seed is None else seed,
@@ -58,9 +58,9 @@ def of_process(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpo
 
 
 def of_loader(loader: object) -> Facts:
-    """Return the shuffle seed of a training loader and the number of examples that this rank sees per epoch."""
+    """Return the shuffle seed of a training loader and the number of examples per epoch on this rank, if known."""
     facts: Facts = {}
-    with contextlib.suppress(Exception):  # custom samplers may raise anything
+    with contextlib.suppress(Exception):  # a custom sampler can raise anything
         facts["loader_seed"] = _loader_seed(loader)
     with contextlib.suppress(Exception):  # a stream has no length
         facts["shard_examples"] = len(loader.sampler)  # type: ignore[attr-defined]
@@ -71,13 +71,13 @@ def _loader_seed(loader: Any) -> int:
     sampler = loader.sampler
     if isinstance(sampler, torch.utils.data.RandomSampler):
         return torch.initial_seed() if sampler.generator is None else int(sampler.generator.initial_seed())
-    return int(sampler.seed)  # a DistributedSampler's
+    return int(sampler.seed)  # `seed` is an attribute of DistributedSampler
 
 
 def is_logging() -> bool:
-    """Return whether this process logs to MLflow or Weights & Biases itself."""
+    """Return whether the user's code in this process logs to MLflow or Weights & Biases."""
     mlflow, wandb = sys.modules.get("mlflow"), sys.modules.get("wandb")
-    with contextlib.suppress(Exception):  # partially imported, or its server is unreachable
+    with contextlib.suppress(Exception):  # MLflow is partially imported, or its server is unreachable
         if mlflow is not None and mlflow.active_run() is not None:
             return True
     run = getattr(wandb, "run", None)
@@ -85,7 +85,7 @@ def is_logging() -> bool:
 
 
 def parallelism(model: torch.nn.Module) -> str:
-    """Return how the model is distributed: "fsdp", "ddp", or "other" (also if only the model inside DDP was given)."""
+    """Return the kind of parallelism: "fsdp", "ddp", or "other", which includes a model given without its DDP wrapper."""
     parameters = list(model.parameters())
     if any(is_sharded(p) for p in parameters) or is_flattened(parameters):
         return "fsdp"
@@ -95,7 +95,7 @@ def parallelism(model: torch.nn.Module) -> str:
 
 
 def describe(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any] | None]) -> str:
-    """Return the value of `contract.TAG_RANKS`; missing facts become null, and long lists are truncated to fit."""
+    """Return the value of `contract.TAG_RANKS`. Missing facts become null, and lists that are too long for a tag are truncated."""
     length = len(by_rank)
     while True:
         text = _describe(parallel, backend, by_rank, length)
@@ -117,6 +117,6 @@ def _describe(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any] |
 
 
 def global_batch(by_rank: Sequence[Mapping[str, Any] | None]) -> int | None:
-    """Return the examples per optimizer step over all ranks; a rank without a batch size counts as the mean of the others."""
+    """Return the examples per optimizer step over all ranks. A rank without a batch size counts as the mean of the others."""
     known = [int(facts["batch_size"]) for facts in by_rank if facts and facts.get("batch_size")]
     return round(sum(known) / len(known) * len(by_rank)) if known else None

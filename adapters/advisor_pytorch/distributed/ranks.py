@@ -1,9 +1,9 @@
-"""This process's role among the ranks of a distributed training.
+"""The role of this process among the ranks of a distributed training.
 
-Rank 0 records one run for all ranks, with the values that the others send (`channel`, `merging`). The loss, evaluations, wait for
-data and device memory are rank 0's; the gradient norm, batch size and examples per second are those of all ranks.
+Rank 0 records one run for all ranks, using values that the others send (`channel`, `merging`). Loss, evaluations, data wait and
+device memory are those of rank 0. Gradient norm, batch size and examples per second cover all ranks.
 
-| trained with | gradient norm |
+| training | logged gradient norm |
 |---|---|
 | DistributedDataParallel, also with `no_sync` | rank 0's: reduced gradients are the same on all ranks |
 | `fully_shard` (FSDP2), on any mesh, also beside tensor parallelism as DTensors | merged from all ranks' shards (`sharding`) |
@@ -11,7 +11,7 @@ data and device memory are rank 0's; the gradient norm, batch size and examples 
 | pipeline parallelism of plain tensors | that of rank 0's stage |
 | FullyShardedDataParallel (FSDP1) | none, with a warning |
 
-Examples per second and batch size are sums over ranks: a batch that ranks share, as in tensor and pipeline parallelism, counts
+Examples per second and batch size are sums over ranks. If ranks share a batch, as in tensor and pipeline parallelism, it counts
 once for each rank that loads it.
 """
 
@@ -27,17 +27,17 @@ from advisor_pytorch.distributed.channel import RankReceiver, RankSender
 
 
 class Ranks:
-    """This rank's role. Without other ranks, it leads and does nothing else."""
+    """The role of this rank in the run. In a single-process training, it is the leading rank and has nothing to send."""
 
     def __init__(
         self, model: torch.nn.Module, note: Callable[[Mapping[str, str]], None], warn: Callable[[str, str], None]
     ) -> None:
-        """`note` receives tags, `warn` a key and a line, on rank 0 only."""
+        """On rank 0, `note` receives tags and `warn` a key and a one-line message."""
         self._model, self._note = model, note
         self.rank, self.world_size = rank_facts.own_rank(), rank_facts.own_world_size()
         self.leads = self.rank == 0
         self.receiver: RankReceiver | None = None
-        """Completes the recorder's rows on rank 0; None on other ranks and without them."""
+        """Completes the recorder's rows on rank 0; None on other ranks and in a single-process training."""
         self._sender: RankSender | None = None
         self._overridden_tags: set[str] = set()
         if self.world_size == 1 or not torch.distributed.is_available():
@@ -48,14 +48,14 @@ class Ranks:
             self._sender = RankSender(self.rank, self.world_size)
 
     def begin(self, seed: int | None, *, checkpoints: bool) -> None:
-        """Open the channel to the other ranks and send the facts of this one."""
+        """Open the channel to the other ranks and send the facts of this rank."""
         for channel in (self.receiver, self._sender):
             if channel is not None:
                 channel.send(rank_facts.of_process(self._model, seed, leads=self.leads, checkpoints=checkpoints))
                 channel.start()
 
     def send(self, facts: rank_facts.Facts) -> bool:
-        """Send facts of this rank; return whether there are other ranks."""
+        """Send facts of this rank. Return whether there are other ranks."""
         for channel in (self.receiver, self._sender):
             if channel is not None:
                 channel.send(facts)
@@ -63,26 +63,26 @@ class Ranks:
         return False
 
     def override_tags(self, tags: Mapping[str, str]) -> None:
-        """Suppress the ranks' versions of tags that the caller logs."""
+        """Omit these tags from the combined tags of all ranks, because the caller logs them."""
         self._overridden_tags |= tags.keys()
 
     def put(self, chunk: Chunk) -> None:
-        """Send steps to rank 0, from another rank."""
+        """Send steps from this rank to rank 0; not called on rank 0."""
         if self._sender is not None:
             self._sender.put(chunk)
 
     def warn(self, key: str, message: str) -> None:
-        """Let rank 0 log one line of this rank, once per key."""
+        """Make rank 0 log a one-line warning from this rank, at most once per key."""
         if self._sender is not None:
             self._sender.warn(key, message)
 
     def tags(self) -> dict[str, str]:
-        """Return the tags about all ranks so far."""
+        """Return the tags that combine the facts of all ranks received so far."""
         known = {} if self.receiver is None else self.receiver.tags()
         return {tag: value for tag, value in known.items() if tag not in self._overridden_tags}
 
     def close(self) -> None:
-        """Send the rest, from another rank."""
+        """Send the remaining data of a rank other than 0 and close the channel."""
         if self._sender is not None:
             self._sender.close()
 

@@ -1,4 +1,4 @@
-"""Facts from a model's modules: normalisation, regularisation, compilation."""
+"""Facts about a model from its modules: normalisation, regularisation and compilation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CLASSIFIERS = tuple(f"For{kind}Classification" for kind in ("Sequence", "Image"
 
 
 def name(model: nn.Module) -> str:
-    """Return the model's class, without wrappers for distributed or compiled training."""
+    """Return the name of the model's class, without wrappers for distributed or compiled training."""
     for _ in range(4):
         held = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
         if not isinstance(held, nn.Module):
@@ -25,12 +25,12 @@ def name(model: nn.Module) -> str:
 
 
 def norm_layers(model: nn.Module) -> dict[str, int]:
-    """Return the number of normalisation layers by class: every module with such a class name, custom ones too."""
+    """Return the number of normalisation layers by class name. Every class with "norm" in its name counts, also custom ones."""
     return dict(sorted(Counter(type(m).__name__ for m in model.modules() if is_norm(m)).items()))
 
 
 def batch_norm(model: nn.Module) -> dict[str, Any] | None:
-    """Return the value of `contract.TAG_BATCH_NORM`; None without batch norm."""
+    """Return the value of `contract.TAG_BATCH_NORM`; None if the model has no batch-norm layer."""
     layers = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     if not layers:
         return None
@@ -44,15 +44,15 @@ def batch_norm(model: nn.Module) -> dict[str, Any] | None:
 
 
 def declared_norm_order(model: nn.Module) -> str | None:
-    """Return the value of `contract.TAG_NORM_ORDER` from PyTorch's own transformer layers; None without such layers."""
+    """Return the value of `contract.TAG_NORM_ORDER` from PyTorch's own transformer layers; None if the model has none."""
     layers = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
     orders = {"pre-norm" if m.norm_first else "post-norm" for m in model.modules() if isinstance(m, layers)}
     return None if not orders else orders.pop() if len(orders) == 1 else "mixed"
 
 
 def classes(model: nn.Module) -> int | None:
-    """Return the number of classes of a Transformers classification model; None for any other model or task."""
-    model = getattr(model, "module", model)  # inside a wrapper
+    """Return the number of classes of a Transformers classification model; None for other models and tasks."""
+    model = getattr(model, "module", model)  # use the model inside a wrapper
     if not type(model).__name__.endswith(_CLASSIFIERS):
         return None
     config = getattr(model, "config", None)
@@ -62,7 +62,7 @@ def classes(model: nn.Module) -> int | None:
 
 
 def regularisers(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, float]:
-    """Return the regularisation visible in modules and optimizers: the maximum positive strength by name."""
+    """Return the maximum positive strength of each regulariser, by name, as set in modules and optimizers."""
     strengths: dict[str, float] = {}
 
     def add(name: str, strength: object) -> None:
@@ -88,7 +88,7 @@ def regularisers(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) 
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Return whether `torch.compile` was applied to the model or a part of it."""
+    """Return whether `torch.compile` was applied to the model or to one of its submodules."""
     return any(
         getattr(m, "_compiled_call_impl", None) is not None or type(m).__name__ == "OptimizedModule"
         for m in model.modules()

@@ -1,4 +1,4 @@
-"""Averages of the model's weights beside the training."""
+"""Detection of weight averaging (EMA, SWA) beside the training."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _KINDS = (("ema|exponential|movingaverage", "ema"), ("swa|stochasticweight", "sw
 
 
 def classes() -> list[type]:
-    """Return the classes in this process with the names of averages of weights, including PyTorch's own."""
+    """Return the classes in this process that are named like weight averaging, including PyTorch's own."""
     bases = [c for base in (object, nn.Module) for c in base.__subclasses__() if _NAMES.search(c.__name__)]
     return list({c for base in [*bases, swa_utils.AveragedModel] for c in _with_subclasses(base)})
 
 
 def describe(candidates: Iterable[Any], model: nn.Module) -> dict[str, str] | None:
-    """Return the value of `contract.TAG_AVERAGING` for the first candidate with tensors of the model's shapes, or None."""
+    """Return the value of `contract.TAG_AVERAGING` for the first candidate with tensors of the model's shapes; None without one."""
     own = {tuple(p.shape) for p in model.parameters()}
     count = sum(1 for p in model.parameters() if p.requires_grad)
     for one in candidates:
@@ -36,7 +36,7 @@ def describe(candidates: Iterable[Any], model: nn.Module) -> dict[str, str] | No
 def _kind(one: Any) -> str:
     if isinstance(one, swa_utils.AveragedModel):
         function = one.multi_avg_fn or one.avg_fn
-        name = getattr(function, "__qualname__", "swa" if function is None else "")  # the default is the mean of all
+        name = getattr(function, "__qualname__", "swa" if function is None else "")  # PyTorch's default is the mean
     else:
         name = ""
     text = f"{name} {type(one).__name__}".lower().replace("_", "")
@@ -44,7 +44,7 @@ def _kind(one: Any) -> str:
 
 
 def _tensors(one: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors of a module, or those in an object's attributes and in lists and mappings there."""
+    """Yield the tensors of a module, or those in another object's attributes and in lists and mappings there."""
     if isinstance(one, nn.Module):
         yield from one.parameters()
         yield from one.buffers()
@@ -58,7 +58,7 @@ def _tensors(one: Any) -> Iterator[torch.Tensor]:
 
 
 def _is_part(one: Any, model: nn.Module) -> bool:
-    """Return whether it is the model or holds only the trained parameters themselves, without copies."""
+    """Return whether the object is the model or holds only the trained parameters themselves, not copies."""
     trained = {id(p) for p in model.parameters()}
     return all(id(t) in trained for t in _tensors(one))
 

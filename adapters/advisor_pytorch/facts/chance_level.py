@@ -1,4 +1,4 @@
-"""Metric values of a classifier that guesses among balanced classes."""
+"""Chance levels: metric values of a classifier that guesses among equally frequent classes."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import re
 from collections.abc import Mapping
 
 _PERCENT = 1.5
-"""Minimum accuracy or error rate that must be in percent."""
+"""Minimum accuracy or error rate at which the metric must be in percent, because a share is at most 1."""
 _RATE = re.compile(
     r"(^|[^a-z])(acc|accuracy|top_?\d+|top_?\d+_?acc(uracy)?|err|error|error_rate|top_?\d+_?err(or)?)($|[^a-z])"
 )
 _ENTROPY = re.compile(r"(^|[^a-z])(loss|nll|ce|xent|cross_?entropy|log_?loss|nll_loss|ce_loss)($|[^a-z])")
 _PERPLEXITY = re.compile(r"(^|[^a-z])(ppl|perplexity)($|[^a-z])")
 _OTHER_METRICS = re.compile("mse|mae|rmse|squared|absolute|angular|relative|pixel|recon")
-"""Errors and losses that are unrelated to classes."""
+"""Parts of the names of errors and losses that are unrelated to classes."""
 
 
 def level(metric: str, classes: int, *, percent: bool = False) -> float | None:
-    """Return the value of `metric` when guessing among `classes` equally frequent classes; None if the name does not identify it.
+    """Return the chance level of `metric` for `classes` equally frequent classes; None if the name does not identify the metric.
 
-    Accuracy 1/C, error rate 1 - 1/C (within the best k: k/C), cross-entropy in nats ln C, perplexity C.
+    With C classes: accuracy 1/C, error rate 1 - 1/C (top-k: accuracy k/C), cross-entropy ln C in nats, perplexity C.
     """
     name = metric.lower()
     if _OTHER_METRICS.search(name):
@@ -36,7 +36,7 @@ def level(metric: str, classes: int, *, percent: bool = False) -> float | None:
 
 
 class ChanceLevels:
-    """Computes the value of `contract.TAG_CHANCE`, `levels`, for the logged metrics with known names."""
+    """Computes `levels`, the value of `contract.TAG_CHANCE`, from the logged metrics whose names are known."""
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
@@ -44,7 +44,7 @@ class ChanceLevels:
         self.levels: dict[str, float] = {}
 
     def update(self, values: Mapping[str, float]) -> bool:
-        """Process an evaluation; return whether `levels` changed."""
+        """Process the values of an evaluation. Return whether `levels` changed."""
         changed = False
         for name, value in values.items():
             percent = self._percent.get(name, False) or value > _PERCENT

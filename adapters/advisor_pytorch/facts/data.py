@@ -1,4 +1,4 @@
-"""Facts about the data from its loaders, which are not iterated."""
+"""Facts about the data, read from its loaders without iterating them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from torch.utils.data import (
 )
 
 MAX_CLASSES = 500
-"""Maximum number of classes whose counts fit into a tag."""
+"""Maximum number of classes whose example counts fit into one tag."""
 MAX_TARGETS = 1_000_000
-"""Maximum number of targets that are counted, because of the time it takes."""
+"""Maximum number of targets for which examples per class are counted; counting more takes too long."""
 
 
 def unwrap(loader: object) -> object:
-    """Return the `DataLoader` inside a wrapper of ours, Accelerate's or Lightning's; else the argument."""
+    """Return the `DataLoader` inside a wrapper of ours, Accelerate's or Lightning's. Any other object is returned unchanged."""
     for _ in range(4):
         if isinstance(loader, DataLoader):
             break
@@ -38,20 +38,20 @@ def unwrap(loader: object) -> object:
 
 
 def examples(loader: object) -> int | None:
-    """Return the number of examples in the data set, over all ranks; None for a stream."""
+    """Return the number of examples in the data set, for all ranks together; None for a stream."""
     dataset = getattr(unwrap(loader), "dataset", None)
     return None if dataset is None or isinstance(dataset, IterableDataset) else _length(dataset)
 
 
 def batches(loader: object) -> int | None:
-    """Return the batches per epoch on this rank; None if unknown."""
+    """Return the number of batches per epoch on this rank; None if unknown."""
     if isinstance(getattr(unwrap(loader), "dataset", None), IterableDataset):
-        return None  # an iterable's length may be a guess
+        return None  # the length of an iterable can be a guess
     return _length(loader)
 
 
 def batch_size(loader: object) -> int | None:
-    """Return the examples per batch on this rank; None if the loader does not form batches itself."""
+    """Return the number of examples per batch on this rank; None if the loader does not form batches itself."""
     inner = unwrap(loader)
     size = getattr(inner, "batch_size", None)
     size = getattr(getattr(inner, "batch_sampler", None), "batch_size", None) if size is None else size
@@ -59,7 +59,7 @@ def batch_size(loader: object) -> int | None:
 
 
 def shuffles(loader: object) -> bool | None:
-    """Return whether the order is random; None if the sampler or source does not show it."""
+    """Return whether the order of examples is random; None if the sampler or source does not reveal it."""
     sampler = _sampler(loader)
     if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
         return True
@@ -70,7 +70,7 @@ def shuffles(loader: object) -> bool | None:
 
 
 def settings(loader: object) -> dict[str, Any] | None:
-    """Return the value of `contract.TAG_LOADER`; None for other objects than a `DataLoader`."""
+    """Return the value of `contract.TAG_LOADER`; None if the object is not a `DataLoader`."""
     inner = unwrap(loader)
     if not isinstance(inner, DataLoader):
         return None
@@ -87,12 +87,12 @@ def settings(loader: object) -> dict[str, Any] | None:
 
 
 def classes(loader: object) -> int | None:
-    """Return the number of classes that the data set states, as those of torchvision and `datasets` do; None if it does not."""
+    """Return the number of classes stated by the data set, as in torchvision and `datasets`; None if it states none."""
     return _classes_of(getattr(unwrap(loader), "dataset", None))
 
 
 def class_counts(loader: object) -> list[int] | None:
-    """Return the examples per class, if the data set has its targets in memory, as those of torchvision do."""
+    """Return the number of examples per class if the data set has its targets in memory, as in torchvision; else None."""
     dataset, indices = getattr(unwrap(loader), "dataset", None), None
     if isinstance(dataset, Subset):
         indices = dataset.indices
@@ -124,7 +124,7 @@ def _classes_of(dataset: object) -> int | None:
 
 
 def _sampler(loader: object) -> object:
-    """Return the sampler that orders the examples: the loader's, or that of its batch sampler."""
+    """Return the sampler that orders the examples: the loader's own, or the one inside its batch sampler."""
     inner = unwrap(loader)
     if not isinstance(inner, DataLoader) or isinstance(inner.dataset, IterableDataset):
         return None
@@ -142,5 +142,5 @@ def _length(what: object) -> int | None:
         return None
     try:
         return len(what)
-    except Exception:  # a loader or wrapper of a source without a length
+    except Exception:  # the loader or wrapper has a source without a length
         return None

@@ -1,8 +1,8 @@
-"""Find objects that a training holds beside its model and optimizer: schedulers and averages of the weights.
+"""Finds objects that a training holds besides its model and optimizer: schedulers and weight averaging.
 
-A search is one pass of Python's garbage collector over all objects, about 0.1 µs each (30 ms in a process with Transformers), or
-two if code has accessed a scheduler's `__dict__`, as its `state_dict` does. The writer thread searches once after the first steps
-and once at the end, and keeps no reference to the results.
+A search is one pass of Python's garbage collector over all objects. It takes about 0.1 µs per object (30 ms in a process with
+Transformers). If code has accessed a scheduler's `__dict__`, as its `state_dict` does, a second pass follows. The writer thread
+searches once after the first steps and once at the end, and keeps no reference to the results.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from advisor_pytorch.facts import averaging, schedules
 
 
 class Discovery(NamedTuple):
-    """Values of `contract.TAG_SCHEDULE` and `contract.TAG_AVERAGING`; None if not found."""
+    """Values of `contract.TAG_SCHEDULE` and `contract.TAG_AVERAGING`; each is None if nothing was found."""
 
     schedule: dict[str, str] | None
     averaging: dict[str, str] | None
 
 
 def discover(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], steps: int | None) -> Discovery:
-    """Search for both; `steps` is the planned number of optimizer steps."""
+    """Search for schedulers and weight averaging; `steps` is the planned number of optimizer steps."""
     held = [inner for o in optimizers if isinstance(inner := getattr(o, "optimizer", None), torch.optim.Optimizer)]
-    sought = {id(o): o for o in [*optimizers, *held]}  # Accelerate's optimizer wraps the one that the scheduler has
+    sought = {id(o): o for o in [*optimizers, *held]}  # Accelerate wraps the optimizer that the scheduler holds
     averages = averaging.classes()
     near = gc.get_referrers(*sought.values(), *averages)
     owners = _owners([held for held in near if type(held) is dict and id(held.get("optimizer")) in sought])
@@ -39,13 +39,13 @@ def discover(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], step
 
 
 def _owners(attributes: Sequence[dict[str, Any]]) -> list[Any]:
-    """Return the objects with these `__dict__`s: once accessed, a `__dict__` hides its object. A module's has no owner."""
+    """Return the objects that own these `__dict__`s; once accessed, a `__dict__` hides its object. Dicts of modules are skipped."""
     of_objects = [held for held in attributes if "__builtins__" not in held]
     return gc.get_referrers(*of_objects) if of_objects else []
 
 
 def is_scheduler(thing: Any) -> bool:
-    """Return whether it sets learning rates: a PyTorch scheduler, or a class with such a name."""
+    """Return whether the object sets learning rates: a PyTorch scheduler, or an object of a class with such a name."""
     if isinstance(thing, lr_scheduler.LRScheduler):
         return True
     name = type(thing).__name__.lower()

@@ -1,4 +1,4 @@
-"""GPU memory and utilisation of a training, and settings of the numeric backends."""
+"""GPU memory and utilisation during a training, and settings of the numeric backends."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from advisor import contract
 from advisor_pytorch.steps.device import model_device
 
 SAMPLE_S = 5.0
-"""Minimum seconds between rows."""
+"""Minimum seconds between two rows of device metrics."""
 _ROWS = 500
-"""Number of rows after which they become sparser: a week yields 3,000 rows instead of 120,000."""
+"""Number of rows after which the interval between rows grows: a week yields 3,000 rows instead of 120,000."""
 
 
 class DeviceSampler:
-    """Samples a CUDA device outside the training thread, from counters on the host: it never waits for the device.
+    """Samples a CUDA device outside the training thread. It reads counters on the host and never waits for the device.
 
     | metric | from |
     |---|---|
-    | `device/memory_peak_bytes` | PyTorch's allocator: maximum so far, also if the training resets its counter |
-    | `device/memory_used_bytes` | NVML, all processes |
-    | `device/utilisation` | NVML, mean of samples once a second since the last row |
+    | `device/memory_peak_bytes` | PyTorch's allocator: maximum of the run so far, even if the training resets its counter |
+    | `device/memory_used_bytes` | NVML: memory used by all processes |
+    | `device/utilisation` | NVML: mean since the last row of samples taken once a second |
 
-    NVML values need `nvidia-ml-py`; unreadable values are omitted silently.
+    NVML values need the package `nvidia-ml-py`. Values that cannot be read are omitted without a warning.
     """
 
     def __init__(self, device: torch.device, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,7 +39,7 @@ class DeviceSampler:
         self._broken: set[str] = set()
 
     def sample(self) -> Mapping[str, float] | None:
-        """Return a row of metrics if one is due, else None. To be called about once a second."""
+        """Return a row of device metrics if one is due, else None. Must be called about once per second."""
         self._note_utilisation()
         now = self._clock()
         if now - self._sampled < max(SAMPLE_S, (now - self._started) / _ROWS):
@@ -48,13 +48,13 @@ class DeviceSampler:
         return self.read() or None
 
     def read(self) -> dict[str, float]:
-        """Return a row of the current values."""
+        """Return a row of the current device metrics."""
         row: dict[str, float] = {}
         stats = self._ask("memory_stats", torch.cuda.memory_stats)
         if stats:
             self._peak = max(self._peak, int(stats.get("allocated_bytes.all.peak", 0)))
             row[contract.DEVICE_MEMORY_PEAK] = float(self._peak)
-        used = self._ask("memory_used", getattr(torch.cuda, "device_memory_used", None))  # PyTorch 2.6 and later
+        used = self._ask("memory_used", getattr(torch.cuda, "device_memory_used", None))  # requires PyTorch 2.6
         if used is not None:
             row[contract.DEVICE_MEMORY_USED] = float(used)
         if self._busy:
@@ -74,24 +74,24 @@ class DeviceSampler:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return function(self._device)
-        except Exception:  # no NVML, no permission, or a virtual GPU without counters
+        except Exception:  # NVML or permission is missing, or a virtual GPU has no counters
             self._broken.add(name)
             return None
 
 
 def sampler_of(model: torch.nn.Module) -> DeviceSampler | None:
-    """Return a sampler of the model's CUDA device; None for other devices."""
+    """Return a sampler for the model's device; None if that is not a CUDA device."""
     device = model_device(model)
     return DeviceSampler(device) if device.type == "cuda" else None
 
 
 def memory(device: torch.device) -> int | None:
-    """Return the device's memory in bytes; None for other devices than CUDA."""
+    """Return the total memory of the device in bytes; None if it is not a CUDA device."""
     return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else None
 
 
 def backends() -> dict[str, Any]:
-    """Return the value of `contract.TAG_BACKENDS`."""
+    """Return the value of `contract.TAG_BACKENDS`, the settings of the numeric backends."""
     return {
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "cudnn_deterministic": torch.backends.cudnn.deterministic,

@@ -1,4 +1,4 @@
-"""Facts that become visible only during the training."""
+"""Facts about a training that only become visible while it runs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from advisor_pytorch.facts.residuals import Graph, compute_dtype, norm_order
 
 Note = Callable[[Mapping[str, str]], None]
 Warn = Callable[[str, str], None]
-"""Logs a line, once per key."""
+"""Function that logs a one-line warning, at most once per key."""
 
 
 class Observations:
-    """Observes a training and passes facts to `note`, as tags of `advisor.contract`.
+    """Observes a training and passes the facts that it finds to `note`, as tags of `advisor.contract`.
 
-    `on_rows` and `sample` run in the writer thread, all other methods in the training thread. An error here becomes one warning.
+    `on_rows` and `sample` run in the writer thread, all other methods in the training thread. An error in them becomes one warning.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Observations:
             self._log_tags(run_tags.gather(model, optimizers))
 
     def describe_setup(self, scheduler: Any, classes: int | None) -> None:
-        """Log the schedulers and the number of classes that the user gave, if any."""
+        """Log the schedulers and the number of classes if the user gave them."""
         self._has_classes, self._has_scheduler = classes is not None, scheduler is not None
         with self._guarded("the scheduler"):
             if (known := classes or architecture.classes(self._model)) is not None:
@@ -56,7 +56,7 @@ class Observations:
                 self._note(_json(contract.TAG_SCHEDULE, schedules.describe(several, self._steps)))
 
     def loaders(self, train: object = None, valid: object = None) -> None:
-        """Log facts of the loaders of training and evaluations, as far as given. They are not iterated."""
+        """Log facts about the training and validation loaders that are given. The loaders are not iterated."""
         with self._guarded("a loader"):
             if train is not None:
                 self._batches = data.batches(train)
@@ -68,7 +68,7 @@ class Observations:
                 self._count_classes(classes)
 
     def loss(self, loss: object) -> None:
-        """Read the graph of the first loss, if it is a tensor that leads back to the parameters."""
+        """Inspect the autograd graph of the first loss, if that loss is a tensor that depends on the parameters."""
         self.wants_loss = False
         with self._guarded("the order of normalisation"):
             if isinstance(loss, torch.Tensor) and loss.grad_fn is not None:
@@ -81,12 +81,12 @@ class Observations:
         self._optimizers[k] = optimizer
 
     def noticed(self, tag: str, value: str) -> None:
-        """Take a fact from the step capture."""
+        """Log a fact that the step capture has noticed."""
         if tag == contract.TAG_MICRO_BATCHES:
             self._micro_batches = max(int(value), 1)
 
     def tags(self) -> dict[str, str]:
-        """Return all observed facts, after a last search."""
+        """Search a last time for schedulers and weight averaging, and return all observed facts as tags."""
         self._discover()
         return dict(self._tags)
 
@@ -101,15 +101,15 @@ class Observations:
             tags[contract.TAG_COMPILED] = "true"
         self._note(tags)
 
-    # Run in the writer thread.
+    # The methods below run in the writer thread.
 
     def on_rows(self, table: Table) -> None:
-        """Process rows of metrics."""
+        """Process logged rows of metrics."""
         if self._chance is not None and self._chance.update({name: v[-1] for name, v in table.columns.items()}):
             self._note({contract.TAG_CHANCE: json.dumps(self._chance.levels)})
 
     def sample(self, last: bool) -> Mapping[str, float] | None:
-        """Return metrics of the device if due. To be called about once a second, and once at the end."""
+        """Return device metrics if they are due, else None. Called about once per second, and once at the end with `last`."""
         if not self._has_discovered and not last:
             self._has_discovered = True
             self._discover()

@@ -1,36 +1,35 @@
-"""The hyperparameters of an optimizer under the Deep Learning Tuning Playbook's names.
+"""The hyperparameters of an optimizer under the names of the Deep Learning Tuning Playbook.
 
 | playbook | PyTorch |
 |---|---|
-| learning_rate | lr; under a schedule the base rate, which PyTorch notes as initial_lr |
+| learning_rate | lr; with a schedule, the base rate that PyTorch stores as initial_lr |
 | momentum | momentum (SGD, RMSprop, Muon) |
 | rho | alpha (RMSprop), rho (Adadelta) |
 | beta1, beta2 | betas (Adam, AdamW, NAdam, RAdam, Adamax, ...) |
 | epsilon | eps |
-| weight_decay, nesterov, and all others | the same name |
+| weight_decay, nesterov, and any other | the same name |
 
-`update_rule` is the playbook's name of the rule: SGD is "SGD", "momentum" or "Nesterov" by its settings, RMSprop "RMSProp", and
-every other optimizer goes by its class.
+`update_rule` returns the playbook's name of the update rule: "SGD", "momentum" or "Nesterov" for SGD, depending on its settings,
+"RMSProp" for RMSprop, and the class name for every other optimizer.
 
-The names are the playbook's, the update rules PyTorch's. Where they differ, the same values train differently:
+The names are the playbook's, but the update rules are PyTorch's. If the rules differ, equal values train differently:
 
-- SGD, momentum and Nesterov: the same. With dampening, which the playbook does not have, PyTorch dampens all steps but the first.
-- RMSprop: the playbook takes sqrt(v + epsilon), PyTorch sqrt(v) + epsilon: where v is small, the square root of the playbook's
-  epsilon does what PyTorch's epsilon does. The playbook starts at v = 1, PyTorch at 0, so that PyTorch's first steps are larger
-  (where gradients are below 1). The playbook's momentum buffer holds steps (the learning rate is inside), PyTorch's holds scaled
-  gradients (it is outside): after a change of the learning rate the playbook's rule goes on with steps of the old size for a
-  while, PyTorch's does not. Centered RMSprop is not in the playbook.
-- Adam: the playbook adds epsilon to sqrt(v) before the bias correction, PyTorch after it: PyTorch's epsilon at step t = 1, 2, ...
-  acts as the playbook's epsilon * sqrt(1 - beta2^t). They differ early on, and not in the long run.
-- NAdam: epsilon as in Adam. The playbook's beta1 is constant, PyTorch's grows: beta1 * (1 - 0.5 * 0.96^(t * momentum_decay)).
-  And PyTorch corrects the bias of the momentum it looks ahead with by step t + 1, where the playbook takes t for both.
-- AdamW: Adam, but for the weight decay.
-- Weight decay, which the playbook's rules leave out: part of the gradient in SGD, RMSprop, Adam, NAdam (unless
-  decoupled_weight_decay) and Adagrad; apart from it, times the learning rate, in AdamW, Adafactor and Muon.
-- Not in the playbook: Adagrad (lr_decay divides the learning rate by 1 + (t - 1) * lr_decay); Adafactor, whose learning rate is
-  relative to the size of the parameters and at most 1 / sqrt(t), and whose epsilon is a pair that bounds other things; Muon, whose
-  epsilon keeps a norm from being 0; and LBFGS, one step of which evaluates the loss often.
-  Ranges for one optimizer's epsilon say nothing of another's.
+- SGD, momentum, Nesterov: identical. PyTorch's dampening, which is not in the playbook, applies to all steps but the first.
+- RMSprop: the playbook computes sqrt(v + epsilon), PyTorch sqrt(v) + epsilon. For small v, PyTorch's epsilon corresponds to the
+  square root of the playbook's. The playbook starts with v = 1, PyTorch with v = 0, so PyTorch's first steps are larger if
+  gradients are below 1. The playbook's momentum buffer includes the learning rate, PyTorch's does not: after a change of the
+  learning rate, the playbook's rule continues with steps of the old size for a while, PyTorch's does not. The playbook has no
+  centered RMSprop.
+- Adam: the playbook adds epsilon to sqrt(v) before the bias correction, PyTorch after it. At step t = 1, 2, ..., PyTorch's
+  epsilon corresponds to the playbook's epsilon * sqrt(1 - beta2^t). The rules differ only in the first steps.
+- NAdam: epsilon as in Adam. The playbook's beta1 is constant, PyTorch's grows as beta1 * (1 - 0.5 * 0.96^(t * momentum_decay)).
+  To correct the bias of the look-ahead momentum, PyTorch uses step t + 1, the playbook step t.
+- AdamW: like Adam, except for the weight decay.
+- Weight decay is not in the playbook's rules. In SGD, RMSprop, Adam, NAdam (without decoupled_weight_decay) and Adagrad it is
+  part of the gradient. In AdamW, Adafactor and Muon it is separate and multiplied by the learning rate.
+- Not in the playbook: Adagrad (lr_decay divides the learning rate by 1 + (t - 1) * lr_decay); Adafactor (the learning rate is
+  relative to the parameters' size and at most 1 / sqrt(t); epsilon is a pair of other bounds); Muon (epsilon keeps a norm from
+  being 0); LBFGS (one step evaluates the loss many times). A good range for epsilon in one optimizer does not apply to another.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ from advisor_pytorch.steps.rates import MAX_GROUPS, MAX_OPTIMIZERS
 
 _NAMES = {"lr": "learning_rate", "eps": "epsilon"}
 _EXCLUDED_ENTRIES = frozenset(("params", "foreach", "maximize", "capturable", "differentiable", "fused", "initial_lr"))
-"""Entries of a parameter group that choose an implementation, not an update rule."""
+"""Entries of a parameter group that select an implementation rather than an update rule."""
 
 
 def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> dict[str, str]:
-    """Return the plain-valued hyperparameters of a parameter group by the playbook's names, as text."""
+    """Return a parameter group's hyperparameters with plain values, as text by the playbook's names."""
     group: Mapping[str, Any] = optimizer.param_groups[group_index]
     renamed = dict(_NAMES)
     if "alpha" in group and isinstance(optimizer, torch.optim.RMSprop):
@@ -68,7 +67,7 @@ def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> d
 
 
 def update_rule(optimizer: torch.optim.Optimizer) -> str:
-    """Return the playbook's name of the rule ("SGD", "momentum", "Nesterov", "RMSProp"), else the class name."""
+    """Return the playbook's name of the update rule ("SGD", "momentum", "Nesterov" or "RMSProp"), else the class name."""
     group: Mapping[str, Any] = optimizer.param_groups[0]
     if isinstance(optimizer, torch.optim.SGD):
         return "SGD" if not group["momentum"] else "Nesterov" if group["nesterov"] else "momentum"
@@ -76,10 +75,10 @@ def update_rule(optimizer: torch.optim.Optimizer) -> str:
 
 
 def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
-    """Return tags of optimizers after the first: `advisor.optimizer.optimizer<k>` and `advisor.optimizer.optimizer<k>.<name>`.
+    """Return tags of every optimizer after the first: `advisor.optimizer.optimizer<k>` and `advisor.optimizer.optimizer<k>.<name>`.
 
-    Further parameter groups have tags for values that differ from the first group: `advisor.optimizer.group<j>.<name>`, or
-    `advisor.optimizer.optimizer<k>.group<j>.<name>`.
+    If a further parameter group has a value that differs from the first group's, a tag `advisor.optimizer.group<j>.<name>` or
+    `advisor.optimizer.optimizer<k>.group<j>.<name>` holds it.
     """
     tags: dict[str, str] = {}
     for k, optimizer in enumerate(optimizers[:MAX_OPTIMIZERS]):
@@ -95,13 +94,13 @@ def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[
 
 
 def unwrap_optimizer(optimizer: Any) -> Any:
-    """Return the optimizer inside a framework's wrapper: PyTorch runs the hooks of that one only."""
+    """Return the optimizer inside a framework's wrapper, since PyTorch runs the hooks of the inner optimizer only."""
     inner = getattr(optimizer, "optimizer", None)
     return unwrap_optimizer(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
 
 
 def _is_plain(value: object) -> bool:
-    if isinstance(value, (tuple, list)):  # Adafactor's eps, Rprop's etas
+    if isinstance(value, (tuple, list)):  # such as Adafactor's eps or Rprop's etas
         return all(part is None or isinstance(part, (bool, int, float, str)) for part in value)
     return isinstance(value, (bool, int, float, str)) or (isinstance(value, torch.Tensor) and value.numel() == 1)
 

@@ -1,13 +1,13 @@
-"""Where residual blocks normalise, and in which precision the network computes, read from the graph of one forward pass.
+"""Reads from the autograd graph of a loss where residual blocks normalise and in which precision the network computes.
 
-The graph is autograd's, from a loss to the parameters. It is only inspected: nothing of the model is called, wrapped or changed,
-and the graph remains for the backward pass. It lacks operations that `torch.compile` fused or that a checkpoint hides.
+The graph leads from the loss to the parameters. It is only inspected: no part of the model is called, wrapped or changed, and the
+graph remains usable for the backward pass. It lacks operations that `torch.compile` fused or that activation checkpointing hides.
 
-A residual addition adds to a tensor the output of a branch with weights. With n(.) for a normalisation:
+A residual addition adds the output of a branch with weights to a tensor x. With n(.) for a normalisation, a block is:
 
-- x + f(n(x)), x + n(f(x)): the branch normalises, and nothing between one addition and the next does: *pre-norm*;
-- n(x + f(x)): the sum is normalised before the next addition: *post-norm*;
-- no normalisation in either place: *none*.
+- *pre-norm*, x + f(n(x)) or x + n(f(x)): normalisation happens in the branch, and not between one addition and the next;
+- *post-norm*, n(x + f(x)): the sum is normalised before the next addition;
+- *none*: there is no normalisation in either place.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from typing import Any
 import torch
 
 Node = Any
-"""A node of autograd's graph; the stubs of `torch.autograd.graph.Node` lack attributes used here."""
+"""A node of the autograd graph, typed Any: the stubs of `torch.autograd.graph.Node` lack attributes used here."""
 
 MAX_NODES = 10_000
-"""Maximum nodes of a graph; larger ones (unrolled recurrences) are not read. Reading takes about 5 µs a node."""
+"""Maximum number of nodes of a graph. Larger graphs (unrolled recurrences) are not read, because a node takes about 5 µs."""
 MAX_LOOKS = 100_000
-"""Maximum node visits, about 0.1 s: overlapping branches, as in recurrences, visit the same nodes repeatedly."""
+"""Maximum node visits per search, about 0.1 s. Overlapping branches, as in recurrences, visit the same nodes repeatedly."""
 _MIN_AGREEMENT = 0.8
-"""Minimum share of residual additions of one kind that determines the model's kind."""
+"""Minimum share of a model's residual additions of one kind; below it, the model counts as mixed."""
 _MIN_COVERAGE = 0.9
-"""Minimum share of trainable parameters in the graph before it can show that there are no residual blocks."""
+"""Minimum share of trainable parameters that a graph must contain to prove that the model has no residual blocks."""
 _MAX_NORM_NODES = 16
-"""Maximum nodes of a normalisation written out in elementary operations."""
+"""Maximum number of nodes of a normalisation that is written out in elementary operations."""
 _LEAF = "torch::autograd::AccumulateGrad"
 _NORMALISES = re.compile("(Layer|Batch|Group|Instance|R[Mm][Ss])Norm")
 _MULTIPLIES = ("AddmmBackward", "MmBackward", "BmmBackward", "BaddbmmBackward", "ConvolutionBackward", "LinearBackward")
 
 
 class Graph:
-    """The computation of `roots`, node by node; empty if it is too large."""
+    """The autograd graph that computes `roots`; empty if it has too many nodes."""
 
     def __init__(self, roots: Sequence[torch.Tensor]) -> None:
         self.parents: dict[Node, list[Node]] = {}
-        """Inputs of each node."""
+        """Input nodes of each node."""
         self.rank: dict[Node, int] = {}
-        """Nodes in order of computation: inputs come first."""
+        """Position of each node in the order of computation, in which inputs come before their users."""
         stack: list[tuple[Node, bool]] = [(root.grad_fn, False) for root in roots if root.grad_fn is not None]
         while stack:
             node, done = stack.pop()
@@ -60,7 +60,7 @@ class Graph:
                 stack.extend((parent, False) for parent in parents if parent not in self.parents)
         self.names = {node: str(node.name()) for node in self.rank}
         self.parameters: dict[Node, torch.Tensor] = {}
-        """Nodes that are a parameter, possibly transposed, converted or shifted by a constant."""
+        """The parameter of each node that is a parameter, possibly transposed, converted or shifted by a constant."""
         for node, name in self.names.items():
             parents = self.parents[node]
             if name == _LEAF:
@@ -69,21 +69,21 @@ class Graph:
                 self.parameters[node] = self.parameters[parents[0]]
 
     def inputs(self, node: Node) -> list[Node]:
-        """Return the inputs of a node that are no parameters."""
+        """Return the inputs of a node that are not parameters."""
         return [p for p in self.parents[node] if p not in self.parameters]
 
     def is_compiled(self) -> bool:
-        """Return whether parts were compiled into one node."""
+        """Return whether the graph contains parts that were compiled into one node."""
         return any("Compiled" in name for name in self.names.values())
 
     def is_opaque(self) -> bool:
-        """Return whether parts are hidden because they are compiled or recomputed, or the graph is too large."""
+        """Return whether the graph hides parts: it is too large, or parts of it were compiled or will be recomputed."""
         recomputed = any("CheckpointFunction" in name for name in self.names.values())
         return not self.names or recomputed or self.is_compiled()
 
 
 def norm_order(graph: Graph, model: torch.nn.Module) -> str | None:
-    """Return the value of `contract.TAG_NORM_ORDER`; None if the graph does not show it."""
+    """Return the value of `contract.TAG_NORM_ORDER`; None if the graph does not reveal it."""
     if graph.is_opaque():
         return None
     norms = _norm_nodes(graph, model)
@@ -100,7 +100,7 @@ def norm_order(graph: Graph, model: torch.nn.Module) -> str | None:
 
 
 def compute_dtype(graph: Graph) -> str | None:
-    """Return the number type of most matrix products and convolutions, such as `bfloat16` under autocast; None without any."""
+    """Return the dtype of most matrix products and convolutions, such as `bfloat16` under autocast; None if there are none."""
     dtypes: Counter[torch.dtype] = Counter()
     for node, name in graph.names.items():
         if name.startswith(_MULTIPLIES) and (inputs := getattr(node, "_input_metadata", ())):
@@ -109,13 +109,13 @@ def compute_dtype(graph: Graph) -> str | None:
 
 
 def is_norm(module: torch.nn.Module) -> bool:
-    """Return whether the module's class name contains "norm"."""
+    """Return whether the name of the module's class contains "norm"."""
     name = type(module).__name__.lower()
     return "norm" in name and "normal" not in name
 
 
 def _norm_nodes(graph: Graph, model: torch.nn.Module) -> set[Node]:
-    """Return the nodes that normalise: PyTorch's own, and those that apply parameters of a module named a norm."""
+    """Return the nodes that normalise: PyTorch's own norms, and nodes with parameters of a module whose class is named "norm"."""
     scales = {id(p) for m in model.modules() if is_norm(m) for p in m.parameters(recurse=False)}
     scaling = {node for node, parameter in graph.parameters.items() if id(parameter) in scales}
     return {
@@ -126,7 +126,7 @@ def _norm_nodes(graph: Graph, model: torch.nn.Module) -> set[Node]:
 
 
 def _residual_additions(graph: Graph, norms: set[Node]) -> dict[Node, tuple[Node, bool]] | None:
-    """Return the skip input of each residual addition and whether its branch normalises; None if that takes too long."""
+    """Return, for each residual addition, its skip input and whether its branch normalises; None above MAX_LOOKS node visits."""
     additions = {}
     looks = 0
     for node, name in graph.names.items():
@@ -144,7 +144,7 @@ def _residual_additions(graph: Graph, norms: set[Node]) -> dict[Node, tuple[Node
 
 
 def _between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | None, int]:
-    """Return the nodes from `first` to `last` with their parameters, None if these are unconnected; and the number of visits."""
+    """Return the nodes from `first` to `last` with their parameters, or None if they are unconnected, and the number of visits."""
     lowest, seen, stack, reached = graph.rank[first], {last}, [last], False
     while stack:
         for parent in graph.parents[stack.pop()]:
@@ -160,7 +160,7 @@ def _between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | None, i
 def _kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]) -> str:
     skip, in_branch = additions[node]
     before, on_the_way = _origin(skip, graph, additions, norms)
-    if before is None and not in_branch:  # the first block: look at the use of its sum
+    if before is None and not in_branch:  # the model's first block: look at how its sum is used
         after = norms.union(s for s, _ in additions.values())
         on_the_way = (node, True) in [_origin(n, graph, additions, norms) for n in after]
     if before is not None and in_branch and on_the_way:
@@ -171,7 +171,7 @@ def _kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, bool]],
 
 
 def _origin(node: Node, graph: Graph, additions: Mapping[Node, Any], norms: set[Node]) -> tuple[Node | None, bool]:
-    """Return the residual addition from which this value comes, through unweighted nodes, and whether a norm was passed."""
+    """Return the residual addition that the value comes from without weights in between, and whether a norm lies in between."""
     met = False
     while node not in additions:
         if node in norms:
@@ -185,7 +185,7 @@ def _origin(node: Node, graph: Graph, additions: Mapping[Node, Any], norms: set[
 
 
 def _input_of_norm(node: Node, graph: Graph, additions: Mapping[Node, Any]) -> Node | None:
-    """Return the input of a norm node; for a norm written out, the residual addition where all its paths meet."""
+    """Return the input of a norm node. If the norm is written out, return the residual addition at which all its paths meet."""
     ways = set(graph.inputs(node))
     if _NORMALISES.search(graph.names[node]):
         return ways.pop() if len(ways) == 1 else None

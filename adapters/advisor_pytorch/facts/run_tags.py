@@ -1,4 +1,4 @@
-"""A run's tags about the model, the optimizer, the data, the machine and the command."""
+"""Tags of a run on the model, the optimizer, the data, the machine and the command line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LIBRARIES = (
 
 
 def gather(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
-    """Return the tags of `advisor.contract` that are known before the first step."""
+    """Return the tags of `advisor.contract` that are known before the first training step."""
     at = model_device(model)
     tags = {
         contract.TAG_SCHEMA: contract.SCHEMA,
@@ -58,7 +58,7 @@ def gather(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) 
 def training_tags(
     objective: str, direction: str, seed: int | None, study: str | None, counts: Mapping[str, int | None]
 ) -> dict[str, str]:
-    """Return tags of the logger's arguments; `counts` by tag. Defaults: PyTorch's seed; the study in ADVISOR_STUDY, or none."""
+    """Return the tags of the logger's arguments; `counts` are by tag. Defaults: PyTorch's seed, and ADVISOR_STUDY for the study."""
     facts = {
         contract.TAG_OBJECTIVE: objective,
         contract.TAG_DIRECTION: direction,
@@ -70,7 +70,7 @@ def training_tags(
 
 
 def training_loader_tags(loader: object) -> dict[str, str]:
-    """Return tags of the training loader; unknown facts are omitted."""
+    """Return tags on the training loader. Unknown facts are omitted."""
     settings = data.settings(loader)
     facts = {
         contract.TAG_N_TRAIN: data.examples(loader),
@@ -81,7 +81,7 @@ def training_loader_tags(loader: object) -> dict[str, str]:
 
 
 def validation_loader_tags(loader: object) -> dict[str, str]:
-    """Return tags of the validation loader, which is not iterated."""
+    """Return tags on the validation loader, which is not iterated."""
     counts = data.class_counts(loader)
     facts = {
         contract.TAG_N_VALID: data.examples(loader),
@@ -92,12 +92,12 @@ def validation_loader_tags(loader: object) -> dict[str, str]:
 
 
 def text(value: object) -> str:
-    """Return a fact as the text of a tag."""
+    """Return the value of a fact as the text of a tag."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def precision(model: torch.nn.Module) -> str | None:
-    """Return the number type of most of the model's parameters; None without parameters."""
+    """Return the dtype of most of the model's parameters; None if it has no parameters."""
     sizes: Counter[torch.dtype] = Counter()
     for parameter in model.parameters():
         sizes[parameter.dtype] += parameter.numel()
@@ -105,17 +105,17 @@ def precision(model: torch.nn.Module) -> str | None:
 
 
 def command() -> str:
-    """Return the command line of this process as one would type it, without secrets; for a notebook, its name."""
+    """Return this process's command line as typed in a shell, without secrets. In a notebook, return the notebook's name."""
     if "ipykernel" in sys.modules and any("ipykernel" in a or a.startswith("-f") for a in sys.orig_argv):
         notebook = os.environ.get("JPY_SESSION_NAME") or getattr(
             sys.modules.get("__main__"), "__vsc_ipynb_file__", None
         )
         return f"jupyter notebook {shlex.quote(str(notebook))}" if notebook else "jupyter notebook"
-    # A multiprocessing child has no command of its own; its parent's arguments are in `sys.argv`.
+    # A multiprocessing child has no command line of its own, but `sys.argv` holds the parent's arguments.
     if any(a.startswith("from multiprocessing.") for a in sys.orig_argv):
         return shlex.join(redact_arguments([sys.executable, *sys.argv]))
     arguments = redact_arguments(sys.orig_argv)
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # set by torchrun
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun sets this variable
         size = {"nnodes": "GROUP_WORLD_SIZE", "nproc-per-node": "LOCAL_WORLD_SIZE"}
         launched_by = [f"--{option}={os.environ.get(variable, '1')}" for option, variable in size.items()]
         arguments = ["torchrun", *launched_by, *(a for a in arguments[1:2] if a != "-u"), *arguments[2:]]
@@ -123,7 +123,7 @@ def command() -> str:
 
 
 def config_files(arguments: Sequence[str]) -> list[str]:
-    """Return the settings files on a command line, alone or as `--option=FILE`."""
+    """Return the settings files named on a command line, as an argument or as `--option=FILE`."""
     names = [argument.rpartition("=")[2] for argument in arguments]
     return [
         name
@@ -133,7 +133,7 @@ def config_files(arguments: Sequence[str]) -> list[str]:
 
 
 def device(at: torch.device) -> str:
-    """Describe the model's device, the number of such devices, and the host: `cuda: NVIDIA H200 x 8 on node17`."""
+    """Return a description of the model's device, the number of such devices, and the host: `cuda: NVIDIA H200 x 8 on node17`."""
     if at.type == "cuda":
         name = f"{torch.cuda.get_device_name(at)} x {torch.cuda.device_count()}"
     else:
@@ -143,7 +143,7 @@ def device(at: torch.device) -> str:
 
 @lru_cache(maxsize=1)
 def libraries() -> dict[str, str]:
-    """Return versions of Python, CUDA and common libraries; the full list is an artifact of the run."""
+    """Return the versions of Python, CUDA and common libraries. An artifact of the run contains the complete list."""
     versions = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:

@@ -1,4 +1,4 @@
-"""The kind of a learning-rate schedule from its values."""
+"""Determines the kind of a learning-rate schedule from its values."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from itertools import pairwise
 
 POINTS = 257
 _EQUAL_SHARE = 2e-3
-"""Maximum difference of equal values, as a share of the peak."""
+"""Maximum difference between values that count as equal, as a share of the peak value."""
 _FIT_SHARE = 0.03
-"""Maximum distance of a curve from a form, as a share of its fall: half of a grid point's spacing."""
+"""Maximum distance between a curve and a functional form, as a share of the curve's fall."""
 _DEFAULT_STEPS = 1 << 20
-"""Number of steps to evaluate if the planned number is unknown."""
+"""Number of steps over which a schedule is evaluated if the planned number of steps is unknown."""
 
 
 def kind_of_function(factor: Callable[[int], float], steps: int | None) -> str:
-    """Return the kind of the schedule with this factor per step, over `steps` steps; raises errors of `factor`.
+    """Return the kind of the schedule that multiplies the learning rate by `factor(step)`. Errors of `factor` propagate.
 
-    `factor` may count epochs while `steps` counts optimizer steps: only the part up to its last change is used.
+    `factor` can count epochs while `steps` counts optimizer steps. Only the part up to its last change is therefore used.
     """
     end = steps or _DEFAULT_STEPS
     ahead = [0] + [1 << i for i in range(end.bit_length()) if 1 << i < end] + [end]
     end = _last_change(ahead, [float(factor(i)) for i in ahead])
-    for _ in range(3):  # each time closer to the range that changes
+    for _ in range(3):  # each pass narrows the range to the part that changes
         grid = sorted({round(end * i / (POINTS - 1)) for i in range(POINTS)})
         values = [float(factor(i)) for i in grid]
         nearer = _last_change(grid, values)
@@ -34,7 +34,7 @@ def kind_of_function(factor: Callable[[int], float], steps: int | None) -> str:
 
 
 def kind_of_values(steps: Sequence[int], values: Sequence[float]) -> str:
-    """Return the kind of the learning rates `values` (n,) at `steps` (n,), or of multiples of them."""
+    """Return the kind of schedule of the learning rates `values` (n,) at `steps` (n,). A common factor of all values is ignored."""
     if not all(math.isfinite(v) for v in values):
         return "other"
     peak = max(values, key=abs)
@@ -48,7 +48,7 @@ def kind_of_values(steps: Sequence[int], values: Sequence[float]) -> str:
 
 
 def _kind_of_fall(steps: Sequence[int], values: Sequence[float], peak: float) -> str:
-    """Return the kind of a curve that begins at its peak."""
+    """Return the kind of schedule of a curve that begins at its peak."""
     tolerance = peak * _EQUAL_SHARE
     if max(values) - min(values) <= tolerance:
         return "constant"
@@ -57,7 +57,7 @@ def _kind_of_fall(steps: Sequence[int], values: Sequence[float], peak: float) ->
     changes = [not math.isclose(a, b) for a, b in pairwise(values)]
     if len(values) >= 8 and not any(a and b for a, b in pairwise(changes)):
         return "step"
-    first = max(i for i, v in enumerate(values) if v >= peak - tolerance)  # the fall may follow a constant phase
+    first = max(i for i, v in enumerate(values) if v >= peak - tolerance)  # a constant phase can precede the fall
     last = len(values) - 1
     while values[last - 1] - values[last] == 0:
         last -= 1
@@ -68,7 +68,7 @@ def _kind_of_fall(steps: Sequence[int], values: Sequence[float], peak: float) ->
 
 
 def _form(ts: Sequence[float], down: Sequence[float], values: Sequence[float]) -> str:
-    """Return the form of a fall from 1 to 0, `down` (n,) over `ts` (n,) from 0 to 1; `values` are the unscaled values."""
+    """Return the form of a fall: `down` (n,) runs from 1 to 0 and `ts` (n,) from 0 to 1; `values` are the original values."""
 
     def fits(form: Callable[[float], float]) -> bool:
         return all(abs(d - form(t)) <= _FIT_SHARE for t, d in zip(ts, down, strict=True))
@@ -87,7 +87,7 @@ def _form(ts: Sequence[float], down: Sequence[float], values: Sequence[float]) -
 
 
 def _last_change(steps: Sequence[int], values: Sequence[float]) -> int:
-    """Return the step after which the values stay constant."""
+    """Return the step from which the values stay constant."""
     peak = max(abs(v) for v in values)
     for i in range(len(values) - 1, 0, -1):
         if abs(values[i - 1] - values[-1]) > peak * _EQUAL_SHARE:
@@ -100,6 +100,6 @@ def _rises(values: Sequence[float]) -> bool:
 
 
 def _turns(values: Sequence[float], peak: float) -> int:
-    """Return how often the values rise again after a fall."""
+    """Return the number of times that the values rise again after a fall."""
     signs = [b > a for a, b in pairwise(values) if abs(b - a) > peak * _EQUAL_SHARE]
     return sum(up and not before for before, up in pairwise(signs))

@@ -1,4 +1,4 @@
-"""The kind of a training's learning-rate schedule, from its scheduler.
+"""Determines the kind of a training's learning-rate schedule from its scheduler.
 
 | scheduler | kind |
 |---|---|
@@ -9,14 +9,14 @@
 | `OneCycleLR` | one-cycle |
 | `PolynomialLR` | polynomial; linear with a power of 1 |
 | `LinearLR`, `ConstantLR` | linear, step; warmup+constant if they rise |
-| `LambdaLR`, also Transformers' schedules | the form of the function over the planned steps; else from the function's name |
+| `LambdaLR`, also Transformers' schedules | form of the function over the planned steps, else from the function's name |
 | `MultiplicativeLR` | exponential if the factor is constant |
 | `SequentialLR`, `ChainedScheduler` | the kind after the warmup, prefixed by "warmup+" if there is one |
 | `ReduceLROnPlateau`, and others that watch a metric | plateau |
 | any other class | from its name |
 
-A kind names how the learning rate falls, also after a constant phase (warmup, stable, decay). A function is evaluated only if its
-code shows no side effects (`advisor_pytorch.facts.side_effects`).
+A kind describes how the learning rate falls, even if a constant phase precedes the fall (warmup, stable, decay). A function is
+only evaluated if its code shows no side effects (`advisor_pytorch.facts.side_effects`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _BY_NAME = (
 
 
 def describe(schedulers: Sequence[Any], steps: int | None) -> dict[str, str] | None:
-    """Return the value of `contract.TAG_SCHEDULE` for the schedulers together, None for none; `steps` are planned steps."""
+    """Return the value of `contract.TAG_SCHEDULE` for all schedulers combined; None without any. `steps` are the planned steps."""
     inner = [unwrap(s) for s in schedulers]
     nested = {id(part) for s in inner for part in getattr(s, "_schedulers", ())}
     outer = list({id(s): s for s in inner if id(s) not in nested}.values())
@@ -64,28 +64,28 @@ def describe(schedulers: Sequence[Any], steps: int | None) -> dict[str, str] | N
 
 
 def unwrap(scheduler: Any) -> Any:
-    """Return the scheduler inside a wrapper of Accelerate or another library."""
+    """Return the scheduler inside a wrapper of Accelerate or another library, or the object itself if it is not wrapped."""
     held = getattr(scheduler, "scheduler", None)
     return held if isinstance(held, lr_scheduler.LRScheduler) else scheduler
 
 
 def kind(scheduler: Any, steps: int | None) -> str:
-    """Return its kind, as in `contract.TAG_SCHEDULE`."""
+    """Return the kind of the scheduler's schedule, as defined for `contract.TAG_SCHEDULE`."""
     known = _torch_class(scheduler)
     try:
         if known in _BY_CLASS:
             return _BY_CLASS[known]
         if (kind_of := _KIND_BY_SETTINGS.get(known)) is not None:
             return kind_of(scheduler, steps)
-    except Exception:  # an incomplete subclass, or a function not defined at every step
+    except Exception:  # the subclass is incomplete, or its function is undefined at some steps
         return "other"
     base = _kind_of_name(type(scheduler).__name__)
-    warms_up = bool(getattr(scheduler, "warmup_t", 0)) and not base.startswith("warmup+")  # timm's
+    warms_up = bool(getattr(scheduler, "warmup_t", 0)) and not base.startswith("warmup+")  # a timm scheduler's
     return "warmup+" + base if warms_up else base
 
 
 def _torch_class(scheduler: Any) -> str:
-    """Return the PyTorch class whose rule it follows; empty if it has its own rule."""
+    """Return the name of the PyTorch class whose rule the scheduler follows; empty if it defines its own rule."""
     for cls in type(scheduler).__mro__:
         if cls.__module__ == lr_scheduler.__name__:
             return cls.__name__
@@ -146,7 +146,7 @@ _KIND_BY_SETTINGS = {
 
 
 def _together(kinds: Sequence[str]) -> str:
-    """Return the kind of several schedulers in sequence or multiplied."""
+    """Return the kind of several schedulers that are applied in sequence or multiplied."""
     warmup = "warmup+" if any(k.startswith("warmup+") for k in kinds) else ""
     falls = [fall for k in kinds if (fall := k.removeprefix("warmup+")) != "constant"]
     if not falls:
@@ -163,5 +163,5 @@ def _kind_of_name(name: str) -> str:
 
 
 def _name_of(function: Any) -> str:
-    function = getattr(function, "func", function)  # inside a partial
+    function = getattr(function, "func", function)  # the function inside a partial
     return str(getattr(function, "__qualname__", type(function).__name__))

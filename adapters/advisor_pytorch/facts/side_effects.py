@@ -1,4 +1,4 @@
-"""Whether a function can be called before the training without side effects."""
+"""Checks whether a function can be called before the training without side effects."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PURE_NAMES = frozenset(dir(math)) | frozenset(
     "clip cos exp interp linspace log maximum minimum pi power real sin sqrt tanh".split()
 )
 _DEPTH = 3
-"""Maximum depth of nested function calls that are inspected."""
+"""Maximum depth of nested function calls to inspect."""
 
 
 def is_pure(function: object, depth: int = _DEPTH) -> bool:
-    """Return whether the code shows no side effects: it writes only local variables and calls only mathematics.
+    """Return whether the function's code has no visible side effects: it writes only local variables and calls only mathematics.
 
-    True only for a plain Python function, or a `functools.partial` of one, whose globals and closure are numbers, texts, settings
-    that hold them, the modules math and numpy, and further such functions.
+    Only plain Python functions and `functools.partial`s of them can pass. Their globals and closures may only contain numbers,
+    texts, objects with such values as attributes, the modules math and numpy, and further functions that pass.
     """
     if isinstance(function, functools.partial):
         bound = [*function.args, *function.keywords.values()]
@@ -70,7 +70,7 @@ def _may_be_used(value: object, depth: int) -> bool:
 
 
 def _is_setting(name: str, holders: Iterable[object]) -> bool:
-    """Return whether `name` is a plain value in one of the holders, and not a computed attribute."""
+    """Return whether at least one holder has `name` as a plain value, and none of the holders computes it as a property."""
     missing = object()
     values = [inspect.getattr_static(holder, name, missing) for holder in holders]
     return all(value is missing or _is_plain(value) for value in values) and any(

@@ -1,13 +1,13 @@
-"""Short measurements on your own training step, each logged as a study for `advisor analyze`.
+"""Short measurements of your own training step, each logged as a study that `advisor analyze` can read.
 
-| probe | answers |
+| probe | measures |
 |---|---|
-| `batch_size_sweep` | examples per second at each batch size, and the largest useful size |
-| `learning_rate_range` | the range of learning rates at which training works, and where it diverges |
-| `early_instability` | whether the loss blows up in the first steps, between infrequent evaluations |
+| `batch_size_sweep` | examples per second at each batch size, and the largest useful batch size |
+| `learning_rate_range` | the range of learning rates at which training works, and where it starts to diverge |
+| `early_instability` | whether the loss blows up in the first steps, which infrequent evaluations miss |
 
-All of them restore the model, the optimizer, the random states and further given objects, also after an error or Ctrl-C, and leave
-data, loaders and files alone. They run in one process; in a distributed training, probe on one device.
+Every probe restores the model, the optimizer, the random states and the objects in `also`, even after an error or Ctrl-C. It does
+not touch data, loaders and files. Probes run in one process: for a distributed training, run them on one device.
 """
 
 from advisor_pytorch.probes.batch_size import BatchSizeSweep, batch_size_sweep

@@ -1,4 +1,4 @@
-"""The batch-size sweep: see `batch_size_sweep`."""
+"""Measures training throughput at increasing batch sizes: see `batch_size_sweep`."""
 
 from __future__ import annotations
 
@@ -17,52 +17,52 @@ from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functi
 from advisor_pytorch.probes.throughput import MIN_INTERVAL_BLOCKS, Stopwatch, median_interval, quartiles
 
 MIN_GAIN = 0.1
-"""Minimum relative gain in throughput for a larger batch to be useful. Our choice."""
+"""Minimum relative gain in throughput at which a larger batch counts as useful. This value is our choice."""
 MIN_DOUBLING_GAIN = 1.5
-"""Minimum factor of throughput for which a doubling of the batch counts as a doubling of throughput."""
+"""Minimum ratio of throughputs at which doubling the batch size counts as nearly doubling the throughput."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Result for one batch size. A size that ran out of memory has only `batch_size` and `out_of_memory`."""
+    """Throughput at one batch size. If the size ran out of memory, only `batch_size` and `out_of_memory` are set."""
 
     batch_size: int
     examples_per_s: float = math.nan
-    """Median over the measured blocks of steps."""
+    """Median throughput over the timed blocks of steps."""
     quartiles: tuple[float, float] = (math.nan, math.nan)
     interval: tuple[float, float] = (math.nan, math.nan)
-    """95 % interval of the true median, from six blocks."""
+    """95 % interval of the true median throughput; with fewer than six blocks, the range of the blocks."""
     blocks: int = 0
-    """Numbers of timed blocks and of steps in them, without warmup."""
+    """Number of timed blocks (`blocks`) and number of steps in them (`steps`), both without warmup."""
     steps: int = 0
     memory_peak_bytes: int | None = None
-    """Maximum memory of tensors on a CUDA device; None elsewhere."""
+    """Peak memory of tensors on a CUDA device in bytes; None on other devices."""
     out_of_memory: bool = False
 
     @property
     def step_time_s(self) -> float:
-        """Seconds per step."""
+        """Seconds per training step."""
         return self.batch_size / self.examples_per_s
 
 
 @dataclass(frozen=True)
 class BatchSizeSweep:
-    """Result of the sweep; prints as a table with conclusions."""
+    """Result of a batch-size sweep. It prints as a table with conclusions."""
 
     sizes: tuple[Throughput, ...]
-    """Ascending; the last one may have run out of memory."""
+    """Results by ascending batch size; the last size may have run out of memory."""
     experiment: str
 
     @property
     def measured(self) -> tuple[Throughput, ...]:
-        """The sizes that fit into memory."""
+        """Results for the batch sizes that fit into memory."""
         return tuple(s for s in self.sizes if not s.out_of_memory)
 
     @property
     def largest_useful(self) -> int | None:
-        """The batch size above which throughput no longer grows; None if none was measured.
+        """The batch size above which throughput stops growing; None if no size was measured.
 
-        Throughput grows if its median is 10 % higher and the two 95 % intervals do not overlap.
+        Throughput grows if the median at the larger size is at least 10 % higher and the two 95 % intervals do not overlap.
         """
         if not self.measured:
             return None
@@ -113,7 +113,7 @@ def batch_size_sweep(
     experiment: str = "batch-size probe",
     tracking_uri: str | None = None,
 ) -> BatchSizeSweep:
-    """Measure the training throughput at batch sizes of `start`, twice that, and so on, until memory is exhausted.
+    """Measure training throughput at batch size `start`, then at twice that size, and so on, until memory is exhausted.
 
         def make_step(batch_size):
             batches = iter(DataLoader(train_set, batch_size, shuffle=True, sampler=...))
@@ -128,26 +128,26 @@ def batch_size_sweep(
 
         print(batch_size_sweep(make_step, model, optimizer))
 
-    Each size is warmed up, then measured in blocks of steps until the median throughput is known to `precision` or its
-    time is over. Each size is one MLflow run with the param `batch_size`, the objective `train/examples_per_s` for each
-    block, and everything that `TuningLogger` logs. The size that does not fit has the status infeasible and the error
+    After a warmup, each size is measured in blocks of steps until the median throughput is known to `precision` or
+    the time is over. Each size is one MLflow run with the param `batch_size`, the objective `train/examples_per_s` for each
+    block, and everything that `TuningLogger` logs. If a size does not fit, its run has the status infeasible and the error
     "out of memory".
 
     Args:
-        make_step: returns, for a batch size, a function that makes one training step on such a batch and returns the loss.
-        model, optimizer: what the step trains; restored afterwards.
+        make_step: function that takes a batch size and returns a function that makes one training step and returns the loss.
+        model, optimizer: the objects that the step trains; they are restored afterwards.
         start: smallest batch size.
-        maximum: largest batch size; None: until memory is exhausted. Required on a CPU, where that may end the process.
-        precision: sufficient half width of the median's 95 % interval, as a share of it.
-        seconds_per_size: maximum seconds per size; three blocks of steps are measured in any case.
-        params: hyperparameters to log with each run.
+        maximum: largest batch size; None: until memory is exhausted. Required on a CPU, where that can kill the process.
+        precision: half width of the median's 95 % interval that is precise enough, as a share of the median.
+        seconds_per_size: maximum seconds per batch size, exceeded if three blocks of steps take longer.
+        params: hyperparameters to log with every run.
         also: further objects with `state_dict` and `load_state_dict` that a step changes: scheduler, scaler, averaged weights.
-        experiment: MLflow experiment of the study; existing runs stay.
-        tracking_uri: MLflow's store; None: MLflow's setting, or `sqlite:///mlflow.db` in the working directory.
+        experiment: MLflow experiment for the study; runs that it already contains are kept.
+        tracking_uri: address of the MLflow store; None: MLflow's setting, or `sqlite:///mlflow.db` in the working directory.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
-        Errors of `make_step` and the steps, except lack of memory; everything is restored first.
+        Exceptions of `make_step` and of steps, except lack of memory; everything is restored first.
 
     Source: the playbook's "Choosing the batch size".
     """
@@ -174,13 +174,13 @@ def batch_size_sweep(
 
 
 def _try(bench: Bench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float) -> Throughput:
-    """Measure a size; if it does not fit, free all memory that it took."""
+    """Measure one batch size. If it does not fit into memory, free all memory that it took."""
     try:
         return _measure(bench, make_step, size, precision, seconds)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    # Outside the handler, because the exception's frames hold the step's tensors.
+    # Not in the handler: there, the exception's frames still hold the step's tensors.
     _free_memory(bench)
     return Throughput(size, out_of_memory=True)
 
@@ -195,10 +195,10 @@ def _measure(bench: Bench, make_step: Callable[[int], Step], size: int, precisio
         watch = Stopwatch(make_step(size), bench.device, precision, seconds)
         try:
             watch.run(log.step, lambda: log.steps - 1)
-        finally:  # logged after the measurement, which logging would disturb
+        finally:  # log only after the measurement, which logging would disturb
             for block in watch.blocks:
                 log.evaluate({objective: size * block.steps / block.seconds}, step=max(block.last_step, 0))
-        log.close("complete")  # also if the training diverged: the sweep is about speed
+        log.close("complete")  # also if the training diverged: only the speed matters
     speeds = [size * b.steps / b.seconds for b in watch.blocks]
     low, middle, high = quartiles(speeds)
     peak = torch.cuda.max_memory_allocated(bench.device) if on_cuda else None
@@ -207,7 +207,7 @@ def _measure(bench: Bench, make_step: Callable[[int], Step], size: int, precisio
 
 
 def _free_memory(bench: Bench) -> None:
-    bench.reset()  # frees gradients and moments
+    bench.reset()  # frees the gradients and the optimizer's moments
     gc.collect()
     if bench.device.type == "cuda":
         torch.cuda.empty_cache()
@@ -225,5 +225,5 @@ def _row(size: Throughput) -> str:
 
 
 def _plain(number: float) -> str:
-    """Return four significant digits without an exponent."""
+    """Return the number with four significant digits and without an exponent."""
     return f"{float(f'{number:.4g}'):,.10g}"

@@ -1,4 +1,4 @@
-"""Shared by all probes: the probed training, its restoration, and the study for its trials."""
+"""The code that all probes share: the probed training, its restoration, and the study of its trials."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from advisor_pytorch.steps.device import Value, model_device
 from advisor_pytorch.validation import check_count, check_training
 
 Step = Callable[[], Value]
-"""One training step: forward, backward, `optimizer.step()`; returns the loss."""
+"""Function that makes one training step (forward, backward, `optimizer.step()`) and returns the loss."""
 
 
 class Bench:
-    """A training on which trials are made, each from the same state. At the exit of the context, the training is restored."""
+    """A training on which trials are made, each from the same state. The training is restored when the context exits."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Bench:
         experiment: str,
         tracking_uri: str | None,
     ) -> None:
-        """Copy the training's state. Raises TypeError or ValueError, in one line, if the probe is impossible."""
+        """Copy the training's state. Raises TypeError or ValueError with a one-line message if the probe is impossible."""
         several = optimizer if isinstance(optimizer, list | tuple) else (optimizer,)
         self.optimizers = [unwrap_optimizer(one) for one in several]
         check_training(model, self.optimizers)
@@ -64,7 +64,7 @@ class Bench:
         start_step: int = 0,
         max_train_steps: int | None = None,
     ) -> Iterator[TuningLogger]:
-        """Begin a run of the study, from the initial state and at a learning rate. An exception in the block sets its status."""
+        """Begin a run of the study from the initial state at learning rate `rate`. An exception in the block sets its status."""
         self.reset()
         self._trials += 1
         if rate is not None:
@@ -83,15 +83,15 @@ class Bench:
             tracking_uri=self._tracking_uri,
         ) as log:
             rates = {} if rate is None else {f"{contract.TAG_OPTIMIZER}.learning_rate": str(rate)}
-            log.note({contract.TAG_PROBE: self._probe, **rates})  # replaces the initial rate of a scheduler
+            log.note({contract.TAG_PROBE: self._probe, **rates})  # overrides the initial rate logged for a scheduler
             yield log
 
     def reset(self) -> None:
-        """Restore the initial state of the training."""
+        """Restore the training's initial state."""
         self._snapshot.restore()
 
     def say(self, text: str) -> None:
-        """Show the progress on one line if standard error is a terminal."""
+        """Show the progress on a single line if standard error is a terminal."""
         if sys.stderr.isatty():
             self._shown = True
             sys.stderr.write(f"\r\033[K{self._probe} probe: {text}")
@@ -109,7 +109,7 @@ class Bench:
 
 
 def check_single_process() -> None:
-    """Raise ValueError with several ranks: their trials would take different numbers of steps, and wait forever."""
+    """Raise ValueError in a distributed training: ranks would make different numbers of steps and wait for each other forever."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         raise ValueError(
@@ -118,29 +118,29 @@ def check_single_process() -> None:
 
 
 def check_functions(**functions: object) -> None:
-    """Raise TypeError unless all arguments are callable."""
+    """Raise TypeError if any of the arguments is not callable."""
     for name, function in functions.items():
         if not callable(function):
             raise TypeError(f"{name} must be a function, not {type(function).__name__}")
 
 
 def check_counts(**counts: int | None) -> None:
-    """Raise TypeError or ValueError unless all arguments other than None are integers of at least 1."""
+    """Raise TypeError or ValueError if any argument is neither None nor an integer of at least 1."""
     for name, count in counts.items():
         if count is not None:
             check_count(name, count, 1)
 
 
 def read_number(value: Value) -> float:
-    """Return the value; waits for the device."""
+    """Return the value as a number; reading it waits for the device."""
     return value.detach().item() if isinstance(value, torch.Tensor) else float(value)
 
 
 class Rates:
-    """Sets the first group's learning rate, and the others in the initial proportion."""
+    """Sets the learning rate of the first parameter group, and scales the other groups' rates in the initial proportion."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        """Read the proportions. Raises ValueError if an optimizer has no learning rate."""
+        """Read the proportions of the learning rates. Raises ValueError if an optimizer has no learning rate."""
         self._groups = [g for o in optimizers for g in o.param_groups]
         if any("lr" not in g for g in self._groups):
             raise ValueError("a probe can set the learning rate only in group['lr'], which an optimizer lacks")
@@ -149,20 +149,20 @@ class Rates:
         self._shares = [rate / rates[0] if rates[0] > 0 else 1.0 for rate in rates]
 
     def set(self, rate: float) -> None:
-        """Set the rate of the next step."""
+        """Set the learning rates for the next step; `rate` is that of the first parameter group."""
         for group, share in zip(self._groups, self._shares, strict=True):
             if isinstance(group["lr"], torch.Tensor):
-                group["lr"].fill_(rate * share)  # a captured or compiled step reads this tensor object
+                group["lr"].fill_(rate * share)  # captured or compiled steps read this tensor object
             else:
                 group["lr"] = rate * share
 
     @staticmethod
     def _base(group: Mapping[str, object]) -> float:
-        """Return the rate to which a warmup leads, if a scheduler stores it, else the present one."""
+        """Return the group's learning rate or, if a warmup starts it at 0, the base rate that a scheduler stored."""
         rate = float(group["lr"])  # type: ignore[arg-type]
         return rate if rate > 0 else float(group.get("initial_lr", 0.0))  # type: ignore[arg-type]
 
 
 def warmup_rate(rate: float, step: int, warmup_steps: int) -> float:
-    """Return the learning rate of a step, from 0: it rises linearly to `rate` during the warmup, then stays constant."""
+    """Return the learning rate at a step (from 0): it rises linearly to `rate` during the warmup and then stays constant."""
     return rate * min(1.0, (step + 1) / (warmup_steps + 1))

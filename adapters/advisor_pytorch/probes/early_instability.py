@@ -1,4 +1,4 @@
-"""The probe for early instability: see `early_instability`."""
+"""Measures instability of the loss in the first steps: see `early_instability`."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count
 
 AVERAGING_STEPS = 10
-"""Number of steps over which a loss is averaged: even the shortest warmup of the playbook would not affect shorter rises."""
+"""Number of steps over which a loss is averaged: even the playbook's shortest warmup would not prevent shorter rises."""
 MAX_NONFINITE = 3
-"""Number of consecutive non-finite evaluations after which a trial stops."""
+"""Number of consecutive non-finite losses after which a trial stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTrial:
-    """The first steps at one learning rate. Losses are averaged over ten steps, except the first."""
+    """Result of the first steps at one learning rate. Losses are averages over ten steps, except the loss before the first step."""
 
     learning_rate: float
     multiple: float
-    """Multiple of the current best learning rate."""
+    """Ratio of the trial's learning rate to the current best learning rate."""
     first: float
-    """Loss before the first step."""
+    """Loss before the first training step."""
     highest: float
     highest_step: int
-    """Last step of the average that was highest."""
+    """Last step of the ten-step average with the highest loss."""
     last: float
     diverged_at: int | None = None
-    """First step with a non-finite loss."""
+    """Number of the first step with a non-finite loss; None if all losses were finite."""
 
 
 @dataclass(frozen=True)
 class EarlyInstability:
-    """Result of the probe, lowest learning rate first; prints as a table. `advisor analyze` distinguishes a rise from noise."""
+    """Result of the probe, by ascending learning rate. It prints as a table; `advisor analyze` distinguishes a rise from noise."""
 
     trials: tuple[StartTrial, ...]
     experiment: str
 
     @property
     def diverges_from(self) -> float | None:
-        """The lowest learning rate with a non-finite loss; None if there was none."""
+        """The lowest learning rate at which the loss became non-finite; None if it was always finite."""
         return min((t.learning_rate for t in self.trials if t.diverged_at is not None), default=None)
 
     def __str__(self) -> str:
@@ -85,29 +85,29 @@ def early_instability(
     experiment: str = "early-instability probe",
     tracking_uri: str | None = None,
 ) -> EarlyInstability:
-    """Train for some 500 steps at twice the current best learning rate, and evaluate at every step.
+    """Train for 500 steps by default at several multiples of the current best learning rate, and evaluate at every step.
 
         print(early_instability(step, model, optimizer, evaluate=loss_on_a_fixed_batch, learning_rate=0.1))
 
-    Some models blow up within the first steps, recover, and train slowly from then on; infrequent evaluations do not
-    show it. To find where that begins, a few multiples of the rate are tried, each from the same state and on the same
-    batches (see `learning_rate_range`). Each rate is one MLflow run with the param `learning_rate`, the objective
-    `probe/loss` at every step (step 0: before the first), the status diverged if it became non-finite, and everything
-    that `TuningLogger` logs.
+    Some models blow up in the first steps, recover, and then train slowly. Infrequent evaluations miss this. To find the
+    learning rate at which it begins, each multiple of the current rate is tried from the same state and on the same
+    batches (see `learning_rate_range`). Each learning rate is one MLflow run with the param `learning_rate`, the objective
+    `probe/loss` at every step (step 0 is before the first update), the status diverged if the loss became non-finite, and
+    everything that `TuningLogger` logs.
 
     Args:
-        step: makes one training step, with `optimizer.step()`, and returns the loss. The probe overrides a scheduler in it.
-        model, optimizer: what the step trains; restored afterwards.
-        evaluate: returns the loss on one or more fixed batches; called at every step. None: the training loss of the step.
-        learning_rate: current best; None: the optimizer's.
-        multiples: multiples of it to try. With fewer than five, a best value at the edge may be chance.
+        step: function that makes one training step with `optimizer.step()` and returns the loss. The probe overrides any scheduler.
+        model, optimizer: the objects that the step trains; they are restored afterwards.
+        evaluate: function that returns the loss on fixed batches, called at every step. None: the step's training loss is used.
+        learning_rate: current best learning rate; None: the optimizer's learning rate.
+        multiples: multiples of the learning rate to try. With fewer than five, a best value at either end can be chance.
         steps: optimizer steps per trial.
-        warmup_steps: steps of a linear warmup from 0, to see whether it removes the instability.
-        max_train_steps, reset, params, also, experiment, tracking_uri: as for `learning_rate_range`.
+        warmup_steps: steps of a linear warmup from 0, which shows whether a warmup removes the instability.
+        max_train_steps, reset, params, also, experiment, tracking_uri: see `learning_rate_range`.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
-        Errors of the steps or `evaluate`; everything is restored first.
+        Exceptions of the steps or of `evaluate`; everything is restored first.
 
     Source: the playbook's "How can optimization failures be debugged and mitigated?".
     """
@@ -152,7 +152,7 @@ class _Starts:
             {"learning_rate": rate},
             OBJECTIVE,
             rate=rate,
-            start_step=1,  # step 0 is before the first
+            start_step=1,  # step 0 is the loss before the first update
             max_train_steps=self.planned,
         ) as log:
             losses = self._losses(log, rate)
@@ -161,7 +161,7 @@ class _Starts:
         return _read(rate, multiple, losses, diverged, first_step=0 if self.evaluate is not None else 1)
 
     def _losses(self, log: TuningLogger, rate: float) -> list[float]:
-        """Return the loss before the first step, if `evaluate` gives it, and after each step."""
+        """Return the loss after each step, preceded by the loss before the first step if there is an `evaluate` function."""
         if self.reset is not None:
             self.reset()
         losses: list[float] = []

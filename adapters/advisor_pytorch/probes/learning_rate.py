@@ -1,4 +1,4 @@
-"""The learning-rate range probe: see `learning_rate_range`."""
+"""Measures the range of learning rates at which training works: see `learning_rate_range`."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functi
 from advisor_pytorch.validation import check_count
 
 OBJECTIVE = "probe/loss"
-"""Mean training loss over the last tenth of the steps, logged every tenth."""
+"""Metric: mean training loss over the last tenth of the steps, logged ten times per trial."""
 MIN_GAIN = 0.1
-"""Minimum fall of the loss at a rate that trains, as a share of the largest fall. Our choice."""
+"""Minimum fall of the loss, as a share of the largest fall, at which a learning rate counts as working. Our choice."""
 DIVERGENCE_FACTOR = 4.0
-"""A loss, averaged over a tenth of the steps, has diverged above this multiple of the untrained loss. Our choice."""
+"""Ratio to the untrained loss above which a loss, averaged over a tenth of the steps, counts as diverged. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateTrial:
-    """Result of training at one constant learning rate."""
+    """Result of a trial with one constant learning rate."""
 
     learning_rate: float
     loss: float
-    """Mean over the last tenth of the steps, or before the divergence; may be non-finite."""
+    """Mean loss over the last tenth of the steps, or over those before a divergence. It may be non-finite."""
     fall: float
-    """Difference to the loss of the untrained model on the same batches."""
+    """Fall of the loss below that of the untrained model on the same batches."""
     error: float  # standard error of `fall`
     diverged_at: int | None = None
-    """Step at which the trial was stopped."""
+    """Number of the step at which the trial diverged and was stopped; None if it did not diverge."""
 
 
 @dataclass(frozen=True)
 class LearningRateRange:
-    """Result of the probe, lowest learning rate first; prints as a table with conclusions."""
+    """Result of the probe, by ascending learning rate. It prints as a table with conclusions."""
 
     trials: tuple[RateTrial, ...]
     experiment: str
 
     @property
     def working(self) -> tuple[RateTrial, ...]:
-        """The trials whose loss fell by more than two standard errors and by a tenth of the largest fall."""
+        """The trials whose loss fell by over two standard errors and by at least a tenth of the largest fall."""
         fine = [t for t in self.trials if t.diverged_at is None]
         largest = max((t.fall for t in fine), default=0.0)
         return tuple(t for t in fine if t.fall > 2 * t.error and t.fall >= MIN_GAIN * largest)
 
     @property
     def best(self) -> float | None:
-        """The learning rate with the lowest final loss; None if none trained."""
+        """The learning rate with the lowest final loss; None if training worked at no learning rate."""
         return min(self.working, key=lambda t: t.loss).learning_rate if self.working else None
 
     @property
     def diverges_from(self) -> float | None:
-        """The lowest learning rate from which all diverged; None if the highest one did not."""
+        """The lowest learning rate from which all trials diverged; None if the trial with the highest one did not diverge."""
         lowest = None
         for trial in reversed(self.trials):
             if trial.diverged_at is None:
@@ -103,38 +103,38 @@ def learning_rate_range(
     experiment: str = "learning-rate probe",
     tracking_uri: str | None = None,
 ) -> LearningRateRange:
-    """Train briefly at constant learning rates, each time from the same state and on the same batches.
+    """Train briefly at each of several constant learning rates, always from the same state and on the same batches.
 
         print(learning_rate_range(step, model, optimizer, low=1e-4, high=1.0))
 
-    The rates are evenly spaced on a log scale. A trial that diverges is stopped. First, the same steps run at a
-    learning rate of 0: the loss of the untrained model on these batches is the reference for a fall. Each rate is one
-    MLflow run with the param `learning_rate`, the objective `probe/loss`, the status diverged if it did, and everything
+    The learning rates are evenly spaced on a log scale. A trial that diverges is stopped. First, the same steps run at a
+    learning rate of 0: the untrained model's loss on these batches is the reference for a fall. Each learning rate is one
+    MLflow run with the param `learning_rate`, the objective `probe/loss`, the status diverged if it diverged, and everything
     that `TuningLogger` logs.
 
-    The batches are the same if `step` draws them with the global generators of PyTorch, Python or NumPy. An iterator of a loader
-    continues between trials, unless `reset` makes a new one. The loss is read after every step, which waits for the device.
+    The batches are the same if `step` draws them with the global generators of PyTorch, Python or NumPy. A loader's iterator
+    continues between trials, unless `reset` creates a new one. The loss is read after every step, which waits for the device.
 
     Args:
-        step: makes one training step, with `optimizer.step()`, and returns the loss. The probe overrides a scheduler in it.
-        model, optimizer: what the step trains; restored afterwards. The rate is that of the first parameter group; the others
-            keep their proportion to it.
-        low, high: lowest and highest learning rate.
-        trials: number of learning rates.
+        step: function that makes one training step with `optimizer.step()` and returns the loss. The probe overrides any scheduler.
+        model, optimizer: the objects that the step trains; they are restored afterwards. The learning rate is that of the first
+            parameter group; the rates of the other groups keep their ratio to it.
+        low, high: lowest and highest learning rate to try.
+        trials: number of learning rates to try.
         steps: optimizer steps per trial.
         warmup_steps: steps of a linear warmup from 0.
-        max_train_steps: steps of the actual training, from which `advisor analyze` derives a warmup.
-        reset: called before each trial, to restart the data.
-        params: further hyperparameters to log with each run.
+        max_train_steps: number of steps of the actual training, from which `advisor analyze` derives a warmup.
+        reset: function called before each trial to restart the data.
+        params: further hyperparameters to log with every run.
         also: further objects with `state_dict` and `load_state_dict` that a step changes: scheduler, scaler, averaged weights.
-        experiment: MLflow experiment of the study; existing runs stay.
-        tracking_uri: MLflow's store; None: MLflow's setting, or `sqlite:///mlflow.db` in the working directory.
+        experiment: MLflow experiment for the study; runs that it already contains are kept.
+        tracking_uri: address of the MLflow store; None: MLflow's setting, or `sqlite:///mlflow.db` in the working directory.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
-        Errors of the steps; everything is restored first.
+        Exceptions of the steps; everything is restored first.
 
-    Source: the playbook's "Identifying unstable workloads": a sweep, and the losses just above the best rate.
+    Source: the playbook's "Identifying unstable workloads" (a sweep, and the losses just above the best learning rate).
     """
     check_functions(step=step, **({} if reset is None else {"reset": reset}))
     check_count("warmup_steps", warmup_steps, 0)
@@ -160,7 +160,7 @@ def learning_rate_range(
 
 
 class _Sweep:
-    """The trials of one probe, all on the same batches."""
+    """The trials of one probe, all of them on the same batches."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class _Sweep:
         return RateTrial(rate, loss, statistics.fmean(falls), error)
 
     def _losses(self, rate: float, log: TuningLogger | None) -> tuple[list[float], int | None]:
-        """Return each step's loss at the rate, and the step of a divergence; logged if there is a `log`."""
+        """Return each step's loss at the given rate, and the step of a divergence or None. If `log` is given, losses are logged."""
         if self._reset is not None:
             self._reset()
         losses: list[float] = []

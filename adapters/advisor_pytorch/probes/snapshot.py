@@ -1,4 +1,4 @@
-"""An exact copy of a training's state in host memory."""
+"""An exact copy of a training's state, kept in host memory."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from advisor_pytorch.checkpoints.state import Stateful, random_states, restore_r
 
 
 class Snapshot:
-    """The present state of model, optimizers, random generators and further objects.
+    """A copy of the current state of the model, optimizers, random generators and further objects.
 
-    Tensors are copied to host memory, to leave the device's memory free. `restore` writes into the original tensor
-    objects, to which other code may hold references or compiled graphs, and removes whatever was added since.
+    Tensors are copied to host memory to keep the device's memory free. `restore` writes into the original tensor objects,
+    to which other code or compiled graphs can hold references, and removes state that was added since.
     """
 
     def __init__(
         self, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer], also: Sequence[Stateful] = ()
     ) -> None:
-        """Copy all states. Raises errors of the objects in `also`."""
+        """Copy all states. Errors of the objects in `also` propagate."""
         self._optimizers, self._also = optimizers, also
         modules = list(model.modules())
         self._modes = [(m, m.training) for m in modules]
@@ -39,7 +39,7 @@ class Snapshot:
         self._random = random_states()
 
     def restore(self) -> None:
-        """Restore all states."""
+        """Restore all states to those at the time of the copy."""
         for module, mode in self._modes:
             module.training = mode
         for module, buffers in self._buffers:
@@ -64,7 +64,7 @@ class Snapshot:
         self._values.setdefault(id(tensor), (tensor, tensor.detach().to("cpu", copy=True)))
 
     def _walk(self, value: Any) -> Any:
-        """Return the value with copied containers, after copying its tensors."""
+        """Save copies of the tensors in `value`, and return `value` with copied containers that hold the original tensors."""
         if isinstance(value, torch.Tensor):
             self._note(value)
             return value
@@ -76,7 +76,7 @@ class Snapshot:
 
 
 def _containers(value: Any) -> Any:
-    """Return the value with new containers, so that the copy does not change with the training."""
+    """Return the value with new containers, so that changes during the training do not affect the stored copy."""
     if isinstance(value, dict):
         return {k: _containers(v) for k, v in value.items()}
     if isinstance(value, list):

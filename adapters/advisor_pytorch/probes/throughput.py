@@ -1,4 +1,4 @@
-"""Measure how many examples per second a step processes, to a given precision."""
+"""Measures to a given precision how many examples per second a training step processes."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from advisor_pytorch.probes.bench import Step
 from advisor_pytorch.steps.device import Value
 
 Stepped = Callable[[Value], object]
-"""Called with the loss of each step."""
+"""Function called with the loss of each step."""
 
 WARMUP_STEPS = 3
-"""Number of steps before the first block, for caches, kernel selection and compilation."""
+"""Number of warmup steps before the first timed block, for caches, kernel selection and compilation."""
 BLOCK_S = 0.1
-"""Approximate seconds per block of steps: each ends with a wait for the device, which must be negligible."""
+"""Approximate seconds per block of steps. A block ends with a wait for the device, whose duration must be negligible."""
 MIN_INTERVAL_BLOCKS = 6
-"""Minimum blocks for an interval: the range of six values holds the median with 97 %; of five with less than 95 %."""
+"""Minimum blocks for a 95 % interval: the range of six values contains the median with 97 % probability, of five with 94 %."""
 MIN_BLOCKS = 3
-"""Minimum blocks per measurement, however long they take."""
+"""Minimum number of blocks per measurement, regardless of the time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Consecutive steps, timed together."""
+    """Consecutive training steps that are timed together."""
 
     steps: int
     seconds: float
     last_step: int
-    """Number of the last step in the training."""
+    """Number of the block's last step within the training."""
 
 
 class Stopwatch:
-    """Times blocks of steps in `blocks` until the median is known to `precision` or the time is over."""
+    """Times blocks of steps, stored in `blocks`, until the median is known to `precision` or the time limit is reached."""
 
     def __init__(self, step: Step, device: torch.device, precision: float, seconds: float) -> None:
-        """precision: half width of the 95 % interval of the median, as a share of it. seconds: maximum time."""
+        """precision: half width of the median's 95 % interval, as a share of the median. seconds: time limit of the measurement."""
         self._step, self._device, self._precision, self._seconds = step, device, precision, seconds
         self.blocks: list[Block] = []
 
     def run(self, after_step: Stepped, last_step: Callable[[], int]) -> None:
-        """Warm up and measure. `after_step` receives each step's loss; `last_step` returns the training's step number."""
+        """Warm up, then measure. `after_step` receives the loss of each step; `last_step` returns the number of the last step."""
         started = time.perf_counter()
         once = min(self._time(1, after_step) for _ in range(WARMUP_STEPS))
         steps = max(1, round(min(BLOCK_S, self._seconds / (2 * MIN_INTERVAL_BLOCKS)) / once))
@@ -69,9 +69,9 @@ class Stopwatch:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return a 95 % interval of the population median from the values (n,); their range below six values.
+    """Return a 95 % interval of the population median from the values (n,); below six values, return their range.
 
-    It uses order statistics and assumes only that the values are independent.
+    The interval uses order statistics and only assumes that the values are independent.
     """
     ordered, n = sorted(values), len(values)
     if n < MIN_INTERVAL_BLOCKS:
@@ -83,7 +83,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return lower quartile, median and upper quartile of the values (n,), n at least 1."""
+    """Return the lower quartile, median and upper quartile of the values (n,), where n is at least 1."""
     if len(values) == 1:
         return values[0], values[0], values[0]
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")

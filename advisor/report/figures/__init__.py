@@ -1,4 +1,4 @@
-"""The report's figures: SVG drawn from the report's data, deterministically."""
+"""The report's figures: deterministic SVG drawn from the report's data."""
 
 from advisor.report.figures.svg import Figure, Key
 

@@ -1,4 +1,4 @@
-"""All plots of a report under their headings, and the plots that are missing."""
+"""All plots of a report grouped under headings, and the reasons for missing plots."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from advisor.report.text.study_diff import describe
 
 @dataclass(frozen=True)
 class Group:
-    """Plots under one heading."""
+    """A group of plots under one heading."""
 
     title: str
     figures: tuple[Figure, ...]
@@ -34,7 +34,7 @@ class Group:
 
 
 def groups(report: ReportData) -> tuple[Group, ...]:
-    """Return all plots by heading, without empty headings."""
+    """Return the groups of plots in page order, without empty groups."""
     figures, positions = report.figures, best_positions(report)
     parallel = parallel_figure(report)
     made = (
@@ -62,7 +62,7 @@ def groups(report: ReportData) -> tuple[Group, ...]:
 
 
 def missing_plots(report: ReportData) -> tuple[str, ...]:
-    """Return the reason for each missing plot, one sentence each."""
+    """Return one sentence for each missing plot that gives the reason."""
     figures = report.figures
     importance = (
         "No importance is shown: too few settings ended."
@@ -115,7 +115,7 @@ def _training(report: ReportData) -> Group:
     for s in report.figures.curves:
         if s.signal not in (None, "grad_norm"):
             caption = say("{metric} of the best {trials}.", metric=Name(s.metric), trials=trials)
-            # The best trials differ at the end; the start of the objective would flatten that.
+            # The best trials differ near the end; an axis that fits the first values would flatten that part.
             figures += _curves_of_best(report, s.metric, caption, late=s.signal == "objective")
     return Group("Training curves of the best trials", tuple(figures))
 

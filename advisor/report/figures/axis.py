@@ -1,4 +1,4 @@
-"""The hyperparameter axis plot: the objective of every trial against one hyperparameter, with the old and the next range."""
+"""The hyperparameter axis plot: every trial's objective against one hyperparameter, with the old and the next range."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from advisor.report.plot_data.model import TrialRow
 from advisor.report.plot_data.scale import objective_limits
 
 MAX_AXES = 24
-"""Maximum hyperparameters with a plot of their own, whose axes and dots the plots of findings share."""
+"""Maximum number of hyperparameters with their own plot. Plots of findings reuse the axes and dots of that plot."""
 
 MAX_DOTS = 1500
-"""Maximum dots in one figure; more are thinned, since they lie on others."""
+"""Maximum number of dots in one figure. If a study has more trials, dots that overlap others are dropped."""
 
 _LANE = 24.0
-"""Height of the lane of failed trials above the plot."""
+"""Height in pixels of the strip for failed trials above the plot."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A trial and its horizontal position."""
+    """A trial and its horizontal position in the plot."""
 
     index: int
     row: TrialRow
@@ -39,17 +39,17 @@ class _Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Plot:
-    """The layout of a plot, the same for all plots of a hyperparameter except for what a finding adds."""
+    """The layout of one hyperparameter's plots: they differ only in what a finding adds."""
 
     frame: Frame
     domain: Parameter | None
     choices: list[str] | None
-    """Labels of the columns; None for numbers."""
+    """Labels of the columns of a categorical hyperparameter; None for a numeric one."""
     placed: list[_Placed]
     spots: dict[int, tuple[float, float]]
-    """Pixels, by index, of the trials whose result lies within the vertical axis."""
+    """Pixel coordinates of each trial whose result lies within the vertical axis, by trial index."""
     drawn: list[_Placed]
-    """The trials of `spots` that have a dot."""
+    """The trials in `spots` that are drawn as a dot."""
 
     @property
     def beyond(self) -> list[_Placed]:
@@ -58,12 +58,12 @@ class _Plot:
 
     @property
     def failed(self) -> list[_Placed]:
-        """The trials in the lane of failures."""
+        """The trials in the strip for failed trials."""
         return [p for p in self.placed if p.row.failed]
 
 
 def axis_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False) -> Figure:
-    """Draw the plot of `evidence`; with `own`, the axes and dots that other plots of the same hyperparameter refer to."""
+    """Draw the plot of `evidence`. With `own`, also define the axes and dots that other plots of this hyperparameter reuse."""
     plot = _layout(report, evidence)
     frame, shared = plot.frame, _shared_id(report, evidence.parameter)
     named = set(evidence.trials)
@@ -92,7 +92,7 @@ def axis_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False
 
 
 def _shared_id(report: ReportData, name: str) -> str | None:
-    """Return the prefix of the ids of shared parts; None for a hyperparameter without a plot of its own."""
+    """Return the id prefix of the shared axes and dots; None if the hyperparameter has no plot of its own."""
     names = list(report.spec.searched)[:MAX_AXES]
     return f"axis-{names.index(name)}" if name in names else None
 
@@ -117,7 +117,7 @@ def _layout(report: ReportData, evidence: AxisEvidence) -> _Plot:
 
 
 def _next_ends(report: ReportData, evidence: AxisEvidence) -> list[float]:
-    """Return the ends of all next ranges that any plot of the hyperparameter shows."""
+    """Return the ends of every next range that some plot of the hyperparameter shows."""
     name = evidence.parameter
     same = [e for f in report.findings for e in f.evidence if isinstance(e, AxisEvidence) and e.parameter == name]
     ends = [v for e in (*same, evidence) for v in (e.next_low, e.next_high)]
@@ -145,12 +145,12 @@ def _draw_next_range(plot: _Plot, evidence: AxisEvidence) -> None:
 
 
 def _draw_axes(plot: _Plot, report: ReportData, name: str) -> None:
-    """Draw both axes, and grey areas outside the declared range."""
+    """Draw both axes, and shade the areas outside the declared range in grey."""
     frame, domain = plot.frame, plot.domain
     if plot.choices is None and domain is not None and domain.low is not None and domain.high is not None:
         x = frame.x
         start, end = x(domain.low), x(domain.high)
-        # A range inferred from the trials has no outside.
+        # A range inferred from the trials excludes no values, so there is nothing to shade.
         declared = name not in report.inferred
         for a, b in ((x.start, start), (end, x.end)):
             if b - a > 0.5 and declared:
@@ -192,7 +192,7 @@ def _indices(placed: Sequence[_Placed]) -> str:
 def _thin(
     placed: Sequence[_Placed], spots: dict[int, tuple[float, float]], *, keep: str | None, minimize: bool
 ) -> list[_Placed]:
-    """Return at most MAX_DOTS trials: the best one in each cell of a grid that is coarsened until they fit, and `keep`."""
+    """Return at most MAX_DOTS trials: `keep` and the best trial in each cell of a grid, coarsened until the limit is met."""
     if len(placed) <= MAX_DOTS:
         return list(placed)
     sign = 1 if minimize else -1
@@ -212,7 +212,7 @@ def _thin(
 
 
 def _notes(plot: _Plot, report: ReportData, name: str) -> tuple[Message | str, ...]:
-    """Return what the plot clips or omits."""
+    """Return one sentence for each thing that the plot clips or omits."""
     notes: list[Message | str] = []
     if plot.beyond:
         lie = count(len(plot.beyond), "trial lies", "trials lie")
@@ -245,6 +245,6 @@ def _legend(report: ReportData, evidence: AxisEvidence, plot: _Plot, own: bool) 
         inferred = evidence.parameter in report.inferred
         keys.append(Key("k-bound", "range of the trials (none declared)" if inferred else "searched range"))
     if plot.choices is None and (evidence.next_low is not None or evidence.next_high is not None):
-        # The next study may defer the range that a finding proposes, or merge it with another one.
+        # The next study can defer the range that a finding proposes, or merge it with another one.
         keys.append(Key("k-next", "next range" if own else "proposed range"))
     return tuple(keys)

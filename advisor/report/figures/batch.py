@@ -1,4 +1,4 @@
-"""Throughput, and training to a target, against the batch size."""
+"""Plots against the batch size: throughput, and training needed to reach a target."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from advisor.report.plot_data.scale import padded
 
 
 def speed_figure(speeds: Sequence[Speed]) -> Figure:
-    """Draw examples per second at each batch size, and a line on which doubling the batch size doubles them."""
+    """Draw examples per second at each batch size, with a reference line of throughput proportional to batch size."""
     first, last = speeds[0], speeds[-1]
     fastest = max(speeds, key=lambda s: s.examples_per_s)
     ends = [(s.low or s.examples_per_s, s.high or s.examples_per_s) for s in speeds]
@@ -39,7 +39,7 @@ def speed_figure(speeds: Sequence[Speed]) -> Figure:
 
 
 def target_figures(result: ToTarget, metric: str) -> list[Figure]:
-    """Draw the training, and if known the time, that each batch size needs to reach the target."""
+    """Draw the training that each batch size needs to reach the target, and the time if it is known."""
     goal = say("{metric}", metric=Name(metric))
     if result.target is not None:
         goal = say("{metric} {value}", metric=Name(metric), value=Objective(result.target))
@@ -74,12 +74,12 @@ def _target_figure(points: list[tuple[float, float]], unit: str, goal: Message, 
 
 
 def _rounded(value: float) -> str:
-    """Return three significant digits, also of thousands."""
+    """Return the number with three significant digits, also above 1,000."""
     return number(float(f"{value:.3g}"), 3)
 
 
 def _frame(sizes: Sequence[float], values: Sequence[float], label: str) -> Frame:
-    """Return a frame with two logarithmic axes, on which proportional values lie on a straight line."""
+    """Return a frame with two logarithmic axes. Quantities proportional to each other lie on a straight line."""
     frame = Frame()
     frame.fit_y(padded(min(values), max(values), log=True, by=0.1))
     frame.fit_x(padded(min(sizes), max(sizes), log=True))

@@ -1,4 +1,4 @@
-"""The best of n trials against n, as box plots: the gain of more or fewer trials."""
+"""Box plots of the best of n trials against n: they show the benefit of running more trials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from advisor.report.plot_data.scale import objective_limits, reaching
 
 
 def best_of_figure(report: ReportData, best_of: BestOf) -> Figure:
-    """Draw a box for each number of trials: the middle half, the median, and whiskers from 5 to 95 %."""
+    """Draw a box from the lower to the upper quartile for each n, with the median and whiskers from 5 to 95 %."""
     metric = report.spec.objective.metric
     known = np.array([[math.nan if v is None else v for v in row] for row in best_of.quantiles])
     frame = Frame()

@@ -1,4 +1,4 @@
-"""A close-up of a curve: every logged point around a step that a finding marks."""
+"""A close-up of a training curve: every logged point around a step that a finding marks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from advisor.stats.curve import HUGE
 
 
 def close_up_figure(report: ReportData, close: CloseUp) -> Figure:
-    """Draw the points with lines between them, and mark the step."""
+    """Draw the logged points connected by lines, and mark the finding's step."""
     values = np.array([math.nan if v is None else v for v in close.values])
     finite = values[np.abs(values) < HUGE]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Curves of some trials over the steps of their training."""
+"""Training curves of selected trials over the steps."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from advisor.report.plot_data.model import CurveSet, TrialCurve
 from advisor.report.plot_data.scale import Limits, Scale, curve_limits, with_near
 
 COLOURS = 5
-"""Number of distinguishable colours; further curves repeat them with dashes."""
+"""Number of distinguishable colours. Any further curve reuses a colour with a dashed line."""
 
 MAX_CURVES = 10
 
 _SLACK = 0.25
-"""Maximum distance in pixels of an omitted point from the line."""
+"""Maximum distance in pixels between an omitted point and the drawn line."""
 _ROUGHNESS = 1.0
-"""Minimum median jump in pixels between points for a dense curve to be drawn by its peaks, to whole pixels."""
+"""Minimum median jump in pixels between points of a rough curve. If rough and dense, only its peaks are drawn, to whole pixels."""
 _COLUMN_WIDTH = 6.0
-"""Width in pixels of the columns in which such a curve keeps its extremes: four times the width of its line."""
+"""Width in pixels of the columns in which a rough curve keeps its minimum and maximum: four times the line width."""
 
 _Panel = tuple[CurveSet, list[TrialCurve]]
-"""A metric and its curves to draw."""
+"""A metric and the curves to draw for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """A curve with its colour and dash."""
+    """A drawn curve with its colour and dash pattern."""
 
     curve: TrialCurve
     colour: int
@@ -46,9 +46,9 @@ class _Drawn:
 
 
 def curve_figures(report: ReportData, evidence: CurveEvidence, *, late: bool = False) -> list[Figure]:
-    """Draw the plots of `evidence`: one, or one for each metric if the metrics do not share a range of values.
+    """Draw the curves of `evidence` in one plot, or in one plot per metric if the metrics cannot share an axis.
 
-    With `late`, the vertical axis fits the last three quarters of the curves.
+    With `late`, the vertical axis fits only the last three quarters of each curve.
     """
     sets = [s for m in evidence.metrics for s in report.figures.curves if s.metric == m]
     trials = list(dict.fromkeys(evidence.trials))[:MAX_CURVES]
@@ -64,7 +64,7 @@ def curve_figures(report: ReportData, evidence: CurveEvidence, *, late: bool = F
 
 
 def _comparable(panels: Sequence[_Panel]) -> bool:
-    """Whether two metrics fit on one axis: the same quantity by name, and neither is flat next to the other."""
+    """Return whether two metrics fit on one axis: their names denote the same quantity, and neither curve would look flat."""
     if len({re.split(r"[^a-z0-9]+", s.metric.lower())[-1] for s, _ in panels}) > 1:
         return False
     middles = []
@@ -120,7 +120,7 @@ def _figure(
 
 
 def _legend(report: ReportData, group: Sequence[_Panel], order: dict[str, int]) -> tuple[Key, ...]:
-    """Return the trials by colour, and the metrics by dash if there are two."""
+    """Return the legend: a colour for each trial and, with two metrics, a dash pattern for each metric."""
     rows, two = report.figures.by_id, len(group) > 1
     names = {t: clean(rows[t].name if t in rows else t) for t in order}
     dashes = [clean(s.metric) for s, _ in group] if two else []
@@ -150,21 +150,21 @@ def _step_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:
         first = min((s for c in curves for s in c.steps[:8] if s > 0), default=1)
         return Scale(float(first), float(max(last, first + 1)), left, RIGHT, log=True)
     first = min(c.steps[0] for c in curves)
-    # The axis starts at step 0, unless all logged steps lie far from there.
+    # The axis starts at step 0, unless the first logged step lies in the second half of the axis.
     low = 0.0 if first <= last / 2 else float(first)
-    room = max(1.0, 1e-6 * abs(low))  # also for steps at which floats are sparse
+    room = max(1.0, 1e-6 * abs(low))  # the relative part matters for steps so large that floats are sparse
     return Scale(low, max(float(last), low + room), left, RIGHT)
 
 
 def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale) -> str:
-    """Return a polyline in relative coordinates, with gaps at values that are not finite or stay outside the scale.
+    """Return SVG path data of the curve, with gaps at non-finite values and where the curve stays outside the scale.
 
-    Points on the line between others are omitted, so a smooth curve has few; no peak loses more than `_SLACK`.
+    Points on the line between their neighbours are omitted, so a smooth curve is short. Peaks shrink by at most `_SLACK`.
     """
     parts: list[str] = []
     for piece in _pieces(steps, values, x, y):
         rough = _is_rough(piece)
-        # In a rough curve, neither tenths of a pixel nor points between its peaks are visible.
+        # In a rough curve, tenths of a pixel and points between peaks are invisible.
         unit = 1 if rough else 10
         points = _straightened(_peaks(piece) if rough else piece)
         places = [(round(px * unit), round(py * unit)) for px, py in points]
@@ -177,7 +177,7 @@ def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y
                 parts.append(f"h{_short(dx / unit)}")
             else:
                 parts.append(f"l{_short(dx / unit)}{'' if dy < 0 else ' '}{_short(dy / unit)}")
-        if not moves:  # a point on its own is drawn as a dot
+        if not moves:  # draw an isolated point as a dot
             parts.append("h0")
     return "".join(parts)
 
@@ -185,7 +185,7 @@ def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y
 def _pieces(
     steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale
 ) -> Iterator[list[tuple[float, float]]]:
-    """Yield the pixels of the curve between its gaps; it crosses the edge of the plot and never runs along it."""
+    """Yield the pixels of each stretch of the curve between gaps. A stretch may cross the plot's edge but never runs along it."""
     piece: list[tuple[float, float]] = []
     off = 0
     for step, value in zip(steps, values, strict=True):
@@ -203,13 +203,13 @@ def _pieces(
 
 
 def _is_rough(piece: Sequence[tuple[float, float]]) -> bool:
-    """Whether a curve has more points than columns and jumps between them."""
+    """Return whether the curve has more points than pixel columns and large jumps between points."""
     dense = piece[-1][0] - piece[0][0] < _COLUMN_WIDTH * (len(piece) - 1)
     return dense and float(np.median(np.abs(np.diff([at for _, at in piece])))) > _ROUGHNESS
 
 
 def _peaks(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return both ends, and the highest and lowest point of each column."""
+    """Return the curve's first and last point, and the highest and lowest point of each pixel column."""
     peaks = {0, len(piece) - 1}
     columns = groupby(range(len(piece)), key=lambda i: piece[i][0] // _COLUMN_WIDTH)
     for _, column in columns:
@@ -219,7 +219,7 @@ def _peaks(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _straightened(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points without those within `_SLACK` of the line between their neighbours; x does not decrease."""
+    """Return the curve without points that are within `_SLACK` of the line between their neighbours; x must not decrease."""
     points = [piece[0]]
     last, low, high = piece[0], -math.inf, math.inf
     for x, y in piece[1:]:
@@ -252,9 +252,9 @@ def _draw_lines(frame: Frame, lines: Sequence[Line]) -> None:
 
 
 def _draw_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_Drawn]) -> None:
-    """Draw rings on the curves, each with its label if there is room; equal labels are written once."""
+    """Draw a ring on the curve for each mark, and its label if there is room. Equal labels are drawn once."""
     written: set[str] = set()
-    boxes: list[tuple[float, float]] = []  # left end and base line of the labels so far
+    boxes: list[tuple[float, float]] = []  # left end and baseline of each label drawn so far
     for mark in marks:
         spot = _spot(frame, mark, drawn)
         if spot is None:
@@ -276,7 +276,7 @@ def _draw_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_Drawn]) ->
 
 
 def _spot(frame: Frame, mark: Mark, drawn: Sequence[_Drawn]) -> tuple[tuple[float, float], int] | None:
-    """Return the pixel of a mark on the first curve of its trial, and the curve's colour."""
+    """Return the pixel of a mark on the first drawn curve of its trial, and the index of the curve's colour."""
     for d in drawn:
         visible = [i for i in range(len(d.values)) if frame.y.takes(d.values[i])] if d.curve.trial == mark.trial else []
         if visible:

@@ -1,4 +1,4 @@
-"""Histograms: any quantity with its marked values, and the best step of each trial."""
+"""Histograms: of any quantity with some values marked, and of each trial's best step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from advisor.report.plot_data.scale import Limits, with_near
 
 
 def histogram_figure(evidence: HistogramEvidence) -> Figure | None:
-    """Draw the histogram of `evidence`; None without a valid bin."""
+    """Draw the histogram of `evidence`; return None if it has no valid bin."""
     edges = evidence.edges
     ordered = all(a < b for a, b in pairwise(edges))
     if len(edges) != len(evidence.counts) + 1 or len(edges) < 2 or not all(map(math.isfinite, edges)) or not ordered:
@@ -30,7 +30,7 @@ def histogram_figure(evidence: HistogramEvidence) -> Figure | None:
 
 
 def best_step_figure(positions: Sequence[float]) -> Figure:
-    """Draw the position of each trial's best step within its training, 0 to 1."""
+    """Draw a histogram of the position of each trial's best step: 0 is the start of the training, 1 its end."""
     counts, edges = np.histogram(positions, bins=20, range=(0, 1))
     frame = _frame(counts.tolist())
     frame.fit_x(Limits(0, 100, log=False))
@@ -62,7 +62,7 @@ def _draw_bars(frame: Frame, edges: Sequence[float], counts: Sequence[int]) -> N
     bars = []
     for low, high, n in zip(edges, edges[1:], counts, strict=False):
         if n > 0:
-            # Half a pixel between bars; a bar with any value is visible.
+            # Half a pixel separates neighbouring bars; every non-empty bar is at least 0.8 pixels wide.
             x, width = frame.x(low) + 0.5, max(frame.x(high) - frame.x(low) - 1, 0.8)
             top = min(frame.y(n), frame.bottom - 1)
             bars.append(f"M{fmt(x)} {fmt(frame.bottom)}V{fmt(top)}h{fmt(width)}V{fmt(frame.bottom)}z")

@@ -1,4 +1,4 @@
-"""Importance of each hyperparameter, and interactions of pairs: a bar and an interval each."""
+"""The importance of each hyperparameter and of interactions between two: one bar with an interval each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from advisor.report.plot_data.model import Importance, Importances
 from advisor.report.plot_data.scale import Scale
 
 MAX_NOISE_P = 0.05
-"""Maximum p-value at which the variation is not noise."""
+"""Maximum p-value at which the variation between trials counts as more than noise."""
 MAX_PAIR_P = 0.1
-"""Maximum adjusted p-value of an interaction."""
+"""Maximum adjusted p-value at which an interaction between two hyperparameters is shown."""
 
 MAX_ROWS = 16
 
@@ -22,7 +22,7 @@ _LEFT, _RIGHT = 8.0, WIDTH - 22.0
 
 
 def importance_figures(importances: Importances) -> list[Figure]:
-    """Draw the hyperparameters, and pairs if there are any."""
+    """Draw the importance of the hyperparameters, and of interacting pairs if there are any."""
     rows = importances.each[:MAX_ROWS]
     total = len(importances.each)
     notes = (f"The first {len(rows)} of {total} are drawn.",) if len(rows) < total else ()

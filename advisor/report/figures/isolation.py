@@ -1,4 +1,4 @@
-"""The isolation plot: the best trial for each value of one hyperparameter, the others tuned."""
+"""The isolation plot: the best trial for each value of one hyperparameter, with the others free."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from advisor.report.plot_data.model import Isolation, Slice
 from advisor.report.plot_data.scale import objective_limits, reaching, spanning
 
 MAX_P = 0.01
-"""Maximum p-value, adjusted for all hyperparameters, at which a difference is rare by chance."""
+"""Maximum p-value at which a difference counts as unlikely by chance, adjusted for all hyperparameters."""
 MIN_COMMON_P = 0.1
-"""Minimum p-value at which a difference is common by chance."""
+"""Minimum p-value at which a difference counts as common by chance."""
 
 _MIN_WIDTH = 8.0
-"""Minimum width of a slice in pixels."""
+"""Minimum width in pixels of a slice of the range."""
 
 
 def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
-    """Draw the best trial of each slice as a dot, and the distribution of the best of equally many trials as a bar."""
+    """Draw the best trial of each slice as a dot, and the distribution of the best of equally many random trials as a bar."""
     objective = report.spec.objective
     known = np.array([v for s in isolation.slices for v in (s.value, *s.quantiles) if v is not None] or [math.nan])
     visible = [v for s in isolation.slices for v in (s.value, s.quantiles[1]) if v is not None]
@@ -54,7 +54,7 @@ def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
 
 
 def _draw_x_axis(frame: Frame, report: ReportData, isolation: Isolation) -> bool:
-    """Draw a scale for numbers, columns for choices; return whether it is a scale."""
+    """Draw the horizontal axis: a scale for numbers, columns for choices. Return True for a scale."""
     parameter = report.spec.parameters.get(isolation.parameter)
     ends = [v for s in isolation.slices for v in (s.low, s.high) if v is not None]
     if ends and parameter is not None:
@@ -66,7 +66,7 @@ def _draw_x_axis(frame: Frame, report: ReportData, isolation: Isolation) -> bool
 
 
 def _extent(frame: Frame, part: Slice, i: int, total: int, *, numeric: bool) -> tuple[float, float]:
-    """Return both ends of the slice in pixels."""
+    """Return the left and right end of the slice in pixels."""
     if numeric and part.low is not None and part.high is not None and all(map(frame.x.takes, (part.low, part.high))):
         start, end = frame.x(part.low), frame.x(part.high)
         if end - start >= _MIN_WIDTH:
@@ -79,7 +79,7 @@ def _extent(frame: Frame, part: Slice, i: int, total: int, *, numeric: bool) -> 
 
 
 def _caption(isolation: Isolation, *, minimize: bool) -> Message:
-    """Compare the best and the worst slice, each with equally many trials, and say whether chance explains the difference."""
+    """Compare the best and the worst slice at equal numbers of trials, and say whether chance explains the difference."""
     name, sign = Name(isolation.parameter), 1 if minimize else -1
     medians = [(s, s.quantiles[1]) for s in isolation.slices]
     results = sorted(((v, s.label) for s, v in medians if v is not None), key=lambda pair: sign * pair[0])

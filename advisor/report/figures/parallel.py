@@ -1,4 +1,4 @@
-"""Parallel coordinates: one line for each trial through its value of each hyperparameter to its result."""
+"""Parallel coordinates: one line per trial connects its hyperparameter values and its result."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from advisor.report.plot_data.model import TrialRow
 from advisor.report.plot_data.scale import Limits, objective_limits, spanning
 
 MAX_AXES = 9
-"""Maximum hyperparameters in the figure, the most important first."""
+"""Maximum number of hyperparameters in the figure; the least important ones are omitted."""
 MAX_LINES = 300
-"""Maximum lines in the figure.
+"""Maximum number of lines in the figure.
 
-Of more trials, an eighth of the lines are from the best tenth, a quarter are failed trials and half are others, evenly by rank.
+If there are more trials, the best tenth gets 1/8 of the lines, failed trials 1/4 and the others 1/2, evenly by rank.
 """
 TOP_SHARE = 0.1
-"""Share of the trials with a result that are drawn as the best."""
+"""Share of the trials with a result that are drawn as the best ones."""
 MIN_TRIALS = 3
 
 _TOP, _BOTTOM = 44.0, 22.0
 _LEFT, _RIGHT = 34.0, WIDTH - 34.0
 
 _Axis = Callable[[TrialRow], float | None]
-"""From a trial to the height at which it crosses the axis; None without a place there."""
+"""Function from a trial to the height at which its line crosses the axis; None if the trial has no value there."""
 
 
 def parallel_figure(report: ReportData) -> Figure | None:
-    """Draw the figure; None with fewer than two hyperparameters or MIN_TRIALS trials that ended."""
+    """Draw the figure. Return None with fewer than two hyperparameters or fewer than MIN_TRIALS ended trials."""
     names = _names(report)
     ranked, failed = report.ranked, [(i, r) for i, r in enumerate(report.figures.trials) if r.failed]
     total = len(ranked) + len(failed)
@@ -47,7 +47,7 @@ def parallel_figure(report: ReportData) -> Figure | None:
     places = [float(round(_LEFT + i * (_RIGHT - _LEFT) / len(names))) for i in range(len(names) + 1)]
     axes = [_parameter_axis(frame, report, n, places[i], raised=i % 2 == 1) for i, n in enumerate(names)]
     axes.append(_objective_axis(frame, report, ranked, places[-1], raised=len(names) % 2 == 1))
-    # Lines lie below the axes and their labels.
+    # Lines are drawn first, so that the axes and their labels cover them.
     above, frame.parts = frame.parts, []
     top = max(math.ceil(TOP_SHARE * len(ranked)), 1)
     kinds = (("pc bad", failed, 4), ("pc", ranked[top:][::-1], 2), ("pc top", ranked[:top][::-1], 8))
@@ -75,7 +75,7 @@ _Row = tuple[int, TrialRow]
 
 
 def _names(report: ReportData) -> list[str]:
-    """Return the hyperparameters to draw, in the order of the spec."""
+    """Return the names of the hyperparameters to draw, in the order of the study's spec."""
     names = list(report.spec.searched)
     if len(names) <= MAX_AXES or report.figures.importances is None:
         return names[:MAX_AXES]
@@ -85,7 +85,7 @@ def _names(report: ReportData) -> list[str]:
 
 
 def _evenly(rows: Sequence[_Row], limit: int) -> Sequence[_Row]:
-    """Return at most `limit` rows, evenly spaced, including the first and the last."""
+    """Return at most `limit` evenly spaced rows, including the first and the last row."""
     if len(rows) <= limit:
         return rows
     return [rows[int(i)] for i in np.linspace(0, len(rows) - 1, limit).round()]
@@ -95,7 +95,7 @@ def _evenly(rows: Sequence[_Row], limit: int) -> Sequence[_Row]:
 
 
 def _draw_axis(frame: Frame, name: str, at: float, ends: tuple[str, str], *, raised: bool) -> None:
-    """Draw a vertical line with its name and the labels of both ends; every other name is raised, to have room."""
+    """Draw a vertical axis with its name and the labels of both ends. `raised` lifts the name to avoid its neighbours."""
     frame.line(at, _TOP, at, frame.height - _BOTTOM, "axis")
     anchor = "start" if at <= _LEFT else "end" if at >= _RIGHT else "middle"
     edge = {"start": 2.0, "end": WIDTH - 2.0}.get(anchor, at)
@@ -121,7 +121,7 @@ def _parameter_axis(frame: Frame, report: ReportData, name: str, at: float, *, r
 
 
 def _limits(domain: Parameter, values: Sequence[float]) -> Limits:
-    """Return the smallest and largest value, without room at the ends, so that their labels are as round as the range."""
+    """Return the smallest and largest value as limits without a margin, so that the end labels stay round."""
     ends = [*(v for v in (domain.low, domain.high) if v is not None), *values]
     padded = spanning(ends, domain.scale)
     usable = [v for v in ends if padded.low <= v <= padded.high]
@@ -130,7 +130,7 @@ def _limits(domain: Parameter, values: Sequence[float]) -> Limits:
 
 
 def _objective_axis(frame: Frame, report: ReportData, ranked: Sequence[_Row], at: float, *, raised: bool) -> _Axis:
-    """Draw the axis of the result, better upwards; failed trials end at the bottom."""
+    """Draw the axis of the result, with better results higher. Failed trials end at the bottom."""
     minimize, bottom = report.minimize, frame.height - _BOTTOM
     values = np.array([row.best for _, row in ranked if row.best is not None] or [math.nan])
     limits = objective_limits(values, minimize=minimize)
@@ -141,7 +141,7 @@ def _objective_axis(frame: Frame, report: ReportData, ranked: Sequence[_Row], at
 
 
 def _path(points: Sequence[tuple[float, float | None]]) -> str:
-    """Return a line through the axes, with gaps where the trial has no value."""
+    """Return path data of a trial's line, with a gap at each axis on which the trial has no value."""
     parts: list[str] = []
     last: tuple[float, float] | None = None
     for x, y in points:

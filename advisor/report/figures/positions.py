@@ -1,4 +1,4 @@
-"""Positions of a hyperparameter's values on the horizontal axis: numbers on a scale, choices in columns."""
+"""Horizontal positions of a hyperparameter's values: numbers on a scale, choices in columns."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from advisor.report.plot_data.model import TrialRow
 from advisor.report.plot_data.scale import Limits, Scale, spanning
 
 Position = Callable[[int, Value | None], float | None]
-"""From the index of a trial and its value to a pixel; None without a place on the axis."""
+"""Function from a trial's index and hyperparameter value to a pixel; None if the value has no place on the axis."""
 
 GOLDEN_RATIO = 0.6180339887498949
 
 
 def jitter(index: int) -> float:
-    """Return a number in [0, 1) that differs evenly between neighbours, the same every time."""
+    """Return a deterministic number in [0, 1), evenly distributed over consecutive indices."""
     return (index * GOLDEN_RATIO) % 1
 
 
 def is_numeric(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> bool:
-    """Whether the values are numbers, by the declared domain or else by the trials."""
+    """Return whether a hyperparameter is numeric: by its declared domain, or else by the trials' values."""
     if domain is not None and domain.numeric:
         return True
     if domain is not None and domain.options:
@@ -34,7 +34,7 @@ def is_numeric(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> bo
 
 
 def value_limits(domain: Domain | None, rows: Sequence[TrialRow], name: str, others: Sequence[float]) -> Limits:
-    """Return limits that include the declared range, the trials and `others`."""
+    """Return axis limits that include the declared range, the trials' values and `others`."""
     ends = [as_number(r.params[name]) for r in rows if name in r.params]
     ends += others
     if domain is not None and domain.low is not None and domain.high is not None:
@@ -43,7 +43,7 @@ def value_limits(domain: Domain | None, rows: Sequence[TrialRow], name: str, oth
 
 
 def on_scale(scale: Scale) -> Position:
-    """Return the positions of numbers on a scale."""
+    """Return a function that positions numbers on the scale."""
 
     def position(_: int, value: Value | None) -> float | None:
         number = math.nan if value is None else as_number(value)
@@ -53,7 +53,7 @@ def on_scale(scale: Scale) -> Position:
 
 
 def choice_labels(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> list[str]:
-    """Return the choices in the order of the domain, then the other values of trials."""
+    """Return the choices in the order of the domain, followed by undeclared values that trials used."""
     declared = list(domain.options) if domain is not None else []
     if isinstance(domain, Parameter) and not declared and domain.value is not None:
         declared.append(domain.value)
@@ -62,7 +62,7 @@ def choice_labels(domain: Domain | None, rows: Sequence[TrialRow], name: str) ->
 
 
 def in_columns(frame: Frame, labels: Sequence[str]) -> Position:
-    """Return the positions of choices: a column for each, in which neighbouring trials are spread."""
+    """Return a function that positions each choice in its own column. Trials with adjacent indices are spread within a column."""
     width = frame.column_width(len(labels))
     middle = {label: frame.left + (i + 0.5) * width for i, label in enumerate(labels)}
 

@@ -15,7 +15,7 @@ from advisor.report.plot_data.scale import Scale, spanning
 from advisor.report.text.study_diff import describe
 
 BEST_TRIALS = 5
-"""Number of best trials marked on each range."""
+"""Number of best trials to mark on each range."""
 
 _HEIGHT = 21.0
 _LEFT, _RIGHT = 8.0, WIDTH - 8.0
@@ -24,7 +24,7 @@ MAX_ROWS = 12
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A hyperparameter with its change in words, which stay legible when the bars are narrow."""
+    """A hyperparameter's two ranges, and its change in words for bars too narrow to compare."""
 
     name: str
     change: str
@@ -33,7 +33,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """The rows with their caption."""
+    """The rows of the ranges figure and its caption."""
 
     rows: tuple[Row, ...]
     caption: str
@@ -42,7 +42,7 @@ class Ranges:
 
 
 def range_rows(report: ReportData) -> Ranges | None:
-    """Return the ranges of the numeric hyperparameters, changed ones first; None if none changes or there is no next study."""
+    """Return the ranges of numeric hyperparameters, changed ones first; None without a next study or without a change."""
     if not report.next_studies:
         return None
     old, new = report.spec.parameters, report.next_studies[0].spec.parameters

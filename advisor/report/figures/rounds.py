@@ -1,4 +1,4 @@
-"""The rounds of a lineage: the best of each, the best so far, and the predicted best."""
+"""The rounds of a study: the best value of each round, the best so far, and the predicted best."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, dots, fmt
 from advisor.report.plot_data.scale import Limits, objective_limits
 
 MAX_ROUNDS = 24
-"""Maximum rounds in the figure, the latest ones."""
+"""Maximum number of rounds in the figure; earlier rounds are omitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Forecast:
-    """The predicted best value of a round."""
+    """The predicted best objective value of a round."""
 
     place: int
     bound: float
@@ -27,7 +27,7 @@ class _Forecast:
 
 
 def rounds_figure(history: History) -> Figure | None:
-    """Draw the rounds as points in their order; None if fewer than two have a result."""
+    """Draw one point per round in order. Return None if fewer than two rounds have a result."""
     rounds = history.rounds[-MAX_ROUNDS:]
     results = [r.best for r in rounds if r.best is not None]
     if len(results) < 2:

@@ -1,4 +1,4 @@
-"""The empty axes on which the page's script draws the curves of a selected trial and of the best ones."""
+"""Empty axes for the page's script, which draws the curves of a selected trial and of the best trials on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from advisor.report.plot_data.scale import Limits
 
 
 def selected_trial_figure(curves: CompactCurves) -> Figure:
-    """Draw the axes; the curves are in the page's data."""
+    """Draw axes for one metric; the curves themselves are in the page's data block."""
     frame = Frame(height=220.0)
     frame.fit_y(Limits(curves.low, curves.high, curves.log))
     frame.fit_x(Limits(float(curves.first_step), float(curves.last_step), curves.log_steps))

@@ -1,4 +1,4 @@
-"""SVG elements and the frame that all figures share. The page's policy forbids `style` attributes, so classes carry the style."""
+"""SVG elements, and the frame that all figures share. Classes carry the style: the page's policy forbids `style` attributes."""
 
 from __future__ import annotations
 
@@ -16,54 +16,54 @@ from advisor.report.plot_data.scale import Limits, Scale
 WIDTH = 560
 HEIGHT = 292.0
 TOP, BOTTOM = 22.0, 40.0
-"""Margins in pixels."""
+"""Height in pixels of the margins above and below the plot area."""
 RIGHT = WIDTH - 12.0
 _CHAR_WIDTH = 6.1
-"""Width of a character of a label in pixels, an overestimate."""
+"""Estimated width in pixels of one character of a label; an overestimate, so that labels fit."""
 
 Ticks = Sequence[tuple[float, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """An entry of a legend: the class of its mark in the style sheet, and its label."""
+    """An entry of a figure's legend: the style-sheet class of its mark, and its label."""
 
     mark: str
     label: str
     full: str | None = None
-    """The whole label if `label` is shortened."""
+    """The complete label if `label` is shortened; None otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A picture with its caption and legend."""
+    """A picture with its caption, legend and notes."""
 
     svg: Markup
     caption: Message | str
     legend: tuple[Key, ...] = ()
     notes: tuple[Message | str, ...] = ()
-    """What the picture omits or clips, one sentence each."""
+    """One sentence for each thing that the picture omits or clips."""
 
 
 def escape(text: str) -> str:
-    """Return text for SVG content or a quoted attribute."""
+    """Return the text escaped for SVG content or a quoted attribute."""
     return html.escape(clean(text), quote=True)
 
 
 def fmt(value: float) -> str:
-    """Return a coordinate with one decimal at most."""
+    """Return the coordinate as text with at most one decimal."""
     text = f"{value:.1f}"
     return text[:-2] if text.endswith(".0") else text
 
 
 def text_width(text: str) -> float:
-    """Return the approximate width of a label in pixels."""
+    """Return the approximate width in pixels of a label."""
     return len(text) * _CHAR_WIDTH
 
 
 @dataclass
 class Frame:
-    """A plot area with axes, filled from back to front."""
+    """A plot area with axes. Parts added later cover earlier ones."""
 
     height: float = HEIGHT
     top: float = TOP
@@ -76,12 +76,12 @@ class Frame:
 
     @property
     def bottom(self) -> float:
-        """Pixel of the horizontal axis."""
+        """Vertical pixel position of the horizontal axis."""
         return self.height - BOTTOM
 
     @property
     def x(self) -> Scale:
-        """The horizontal scale, once it is set."""
+        """The horizontal scale; available after `fit_x` has set it."""
         assert self._x is not None
         return self._x
 
@@ -91,23 +91,23 @@ class Frame:
 
     @property
     def y(self) -> Scale:
-        """The vertical scale, once it is set."""
+        """The vertical scale; available after `fit_y` has set it."""
         assert self._y is not None
         return self._y
 
     def fit_y(self, limits: Limits, ticks: Ticks | None = None, min_left: float = 0.0) -> None:
-        """Set the vertical scale, and the left edge so that its labels fit; ticks: round values by default."""
+        """Set the vertical scale, and move the left edge so that the tick labels fit. Ticks are round values by default."""
         self._y = limits.scale(self.bottom, self.top)
         self._y_ticks = self.y.ticks(5) if ticks is None else ticks
         labels = max((text_width(label) for _, label in self._y_ticks), default=0.0) + 14
         self.left = max(labels, min_left)
 
     def fit_x(self, limits: Limits) -> None:
-        """Set the horizontal scale from the left to the right edge."""
+        """Set the horizontal scale from the left edge to the right edge of the plot."""
         self.x = limits.scale(self.left, self.right)
 
     def add(self, tag: str, cls: str, body: str | None = None, **attributes: float | str) -> None:
-        """Add an element; underscores in names of attributes become hyphens, numbers are rounded."""
+        """Add an SVG element. Underscores in attribute names become hyphens, and numbers are rounded."""
         quoted = "".join(
             f' {k.replace("_", "-")}="{fmt(v) if isinstance(v, int | float) else html.escape(v, quote=True)}"'
             for k, v in attributes.items()
@@ -118,17 +118,17 @@ class Frame:
     def text(
         self, x: float, y: float, text: str, cls: str = "", anchor: str = "start", title: str | None = None
     ) -> None:
-        """Add a label to whole pixels; `title` is its tooltip."""
+        """Add a text label at whole-pixel coordinates; `title` is its tooltip."""
         tip = f"<title>{escape(title)}</title>" if title is not None and title != text else ""
         place = "" if anchor == "start" else {"middle": "m", "end": "e"}[anchor]
         self.add("text", " ".join(c for c in (cls, place) if c), tip + escape(text), x=round(x), y=round(y))
 
     def line(self, x1: float, y1: float, x2: float, y2: float, cls: str) -> None:
-        """Add a straight line."""
+        """Add a straight line between two points."""
         self.add("path", cls, d=f"M{fmt(x1)} {fmt(y1)}L{fmt(x2)} {fmt(y2)}")
 
     def y_axis(self, label: str) -> None:
-        """Add horizontal grid lines with their labels, and the name of the axis above them."""
+        """Add horizontal grid lines with tick labels, and the axis name above them."""
         grid = "".join(f"M{fmt(self.left)} {fmt(self.y(v))}H{fmt(self.right)}" for v, _ in self._y_ticks)
         self.add("path", "gridline", d=grid)
         for value, tick in self._y_ticks:
@@ -136,7 +136,7 @@ class Frame:
         self.text(2, 12, shorten(clean(label) + (" (log)" if self.y.log else ""), 70), "name", title=label)
 
     def x_axis(self, label: str, ticks: Ticks | None = None, at: float | None = None) -> None:
-        """Add the horizontal axis with ticks (round values by default), its labels and its name."""
+        """Add the horizontal axis with its ticks, tick labels and name. Ticks are round values by default."""
         bottom = self.bottom if at is None else at
         low, high = sorted((self.x.start, self.x.end))
         ticks = self.x.ticks(6) if ticks is None else ticks
@@ -153,7 +153,7 @@ class Frame:
         self.x_name(label + kind, (low + high) / 2)
 
     def x_columns(self, labels: Sequence[str], name: str) -> None:
-        """Add a horizontal axis with a column for each label; crowded labels are skipped or shortened."""
+        """Add a horizontal axis with a column for each label. Labels that would overlap are skipped or shortened."""
         self.line(self.left, self.bottom, self.right, self.bottom, "axis")
         width = self.column_width(len(labels))
         every = max(1, math.ceil(30 / width))
@@ -164,15 +164,15 @@ class Frame:
         self.x_name(name, (self.left + self.right) / 2)
 
     def column_width(self, columns: int) -> float:
-        """Return the width of each of so many equal columns."""
+        """Return the width in pixels of one of `columns` equal columns."""
         return (self.right - self.left) / max(columns, 1)
 
     def x_name(self, label: str, middle: float) -> None:
-        """Add the name of the horizontal axis."""
+        """Add the name of the horizontal axis, centred at `middle`."""
         self.text(middle, self.height - 5, shorten(label, 60), "name", anchor="middle", title=label)
 
     def vertical_labels(self, marks: Sequence[tuple[float, str]]) -> None:
-        """Add dashed vertical lines at these pixels, with labels that do not overlap."""
+        """Add a dashed vertical line with a label at each of these pixels; the labels do not overlap."""
         rows: list[float] = []
         for at, label in sorted(marks):
             self.line(at, self.top, at, self.bottom, "mark")
@@ -185,15 +185,15 @@ class Frame:
             self.text(x, self.top + 12 + 13 * row, short, "halo", anchor, label)
 
     def group(self, start: int, **attributes: str) -> None:
-        """Put the parts from index `start` into a group."""
+        """Wrap all parts from index `start` in one SVG group."""
         parts, self.parts[start:] = self.parts[start:], []
         self.add("g", "", "".join(parts), **attributes)
 
     def render(self, title: str) -> Markup:
-        """Return the picture with its accessible title."""
+        """Return the picture as markup, with `title` as its accessible title."""
         scales = "".join(f' data-{n}="{_describe(s)}"' for n, s in (("x", self._x), ("y", self._y)) if s is not None)
         head = f'<svg viewBox="0 0 {WIDTH} {fmt(self.height)}" role="img"{scales}><title>{escape(title)}</title>'
-        # Safe: every text above went through `escape`, every attribute through `html.escape`.
+        # Safe: all text above went through `escape`, all attributes through `html.escape`.
         return Markup(head + "".join(self.parts) + "</svg>")  # noqa: S704
 
 
@@ -203,24 +203,24 @@ def _describe(scale: Scale) -> str:
 
 
 def _end(value: float, scale: Scale) -> str:
-    """Return an end of a scale with the digits that a thousandth of a pixel needs."""
+    """Return an end of the scale with enough digits for a precision of 0.001 pixels."""
     span = min(abs(value), 1 - value) if scale.reverse else abs(value) if scale.log else scale.high - scale.low
     digits = 7 if span <= 0 else 7 + max(0, math.ceil(math.log10(max(abs(value), span) / span)))
     return f"{value:.{min(digits, 17)}g}"
 
 
 def dots(points: Iterable[tuple[float, float]]) -> str:
-    """Return path data of marks: empty strokes that the style sheet draws as dots or crosses."""
+    """Return path data of marks at the points: empty strokes that the style sheet turns into dots or crosses."""
     return "".join(f"M{x:.0f} {y:.0f}z" for x, y in points)
 
 
 def bar(x: float, y: float, width: float, height: float) -> str:
-    """Return path data of a rectangle."""
+    """Return SVG path data of a rectangle."""
     return f"M{fmt(x)} {fmt(y)}h{fmt(width)}v{fmt(height)}h{fmt(-width)}z"
 
 
 def indices(trials: Sequence[int]) -> str:
-    """Return indices of trials as an attribute holds them: `3 7-12`."""
+    """Return trial indices as the text of an attribute: `3 7-12`."""
     runs: list[list[int]] = []
     for i in trials:
         if runs and i == runs[-1][1] + 1:

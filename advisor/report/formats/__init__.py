@@ -1,4 +1,4 @@
-"""The formats of a report: each a pure function of its data."""
+"""The formats of a report: each one is a pure function of the report's data."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from advisor.report.model import ReportData
 
 
 class Render(Protocol):
-    """Renders a report as text."""
+    """A function that renders a report as text."""
 
     def __call__(self, report: ReportData, /) -> str:
-        """Return the whole text; also works for a report that was read from JSON."""
+        """Return the report's full text. Must also accept a report that was loaded from JSON."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format of a report."""
+    """A report format and its file name."""
 
     render: Render
     file: str | None = None
-    """File name that `Report.save` writes; None for a format that is only shown."""
+    """File name that `Report.save` writes; None for a format that is only displayed."""
 
 
 FORMATS: Mapping[str, Format] = {

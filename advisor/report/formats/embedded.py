@@ -1,4 +1,4 @@
-"""The page's data block: what its script shows of a selected trial and the page itself does not."""
+"""The page's data block: data on selectable trials that the script shows and the page's HTML lacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from advisor.report.plot_data import compact_curves
 
 
 def embedded(report: ReportData) -> dict[str, Any]:
-    """Return plain values for JSON: names cleaned and shortened, curves as `compact_curves.py` encodes them."""
+    """Return JSON-compatible values: names cleaned and shortened, curves encoded as in `compact_curves.py`."""
     figures, names = report.figures, list(report.spec.searched)
     listed = {index for index, _ in view.table(report)}
     unlisted = {i: t for i, t in enumerate(figures.trials) if i not in listed}
@@ -26,7 +26,7 @@ def embedded(report: ReportData) -> dict[str, Any]:
             ]
             for i, t in unlisted.items()
         },
-        # A table of all trials already holds their order and their links.
+        # If the table lists all trials, it already contains their order and links.
         "order": [i for i, _ in view.ranked(report)] if unlisted else None,
         "runs": report.runs_url,
         "ids": {str(i): t.id for i, t in unlisted.items() if report.runs_url},

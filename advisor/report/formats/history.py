@@ -1,4 +1,4 @@
-"""The output of `advisor history`: the rounds of each lineage, and how often predictions came true."""
+"""The output of `advisor history`: the rounds of each lineage, and the share of predictions that came true."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NONE = "No study of this store continues another one. Run a study of next/ with
 
 
 def render_plain(histories: Sequence[History], rates: Sequence[HitRate], lineages: int) -> Iterator[str]:
-    """Yield the lines for a terminal."""
+    """Yield the output's lines for a terminal."""
     if not histories:
         yield _NONE
     for history in histories:
@@ -33,7 +33,7 @@ def render_plain(histories: Sequence[History], rates: Sequence[HitRate], lineage
 
 
 def render_markdown(histories: Sequence[History], rates: Sequence[HitRate], lineages: int) -> Iterator[str]:
-    """Yield the lines as Markdown."""
+    """Yield the output's lines as Markdown."""
     if not histories:
         yield md(_NONE)
     for history in histories:
@@ -67,7 +67,7 @@ def _remarks(history: History) -> tuple[str, ...]:
 
 
 def _details(round: Round) -> Iterator[tuple[int, str]]:
-    """Yield (indent, line) of what a round changed and why, and of its predictions."""
+    """Yield (indent, line) pairs: the round's changes, the reasons for them, and its predictions."""
     if not round.changed and not round.outcomes:
         return
     yield 0, f"Round {round.number}" + (f", {round.goal}" if round.goal else "")

@@ -1,4 +1,4 @@
-"""The report as one self-contained page: it sends no request, and its policy allows only its own script."""
+"""The report as one self-contained page. The page sends no request, and its policy allows only its own script."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from advisor.report.text import headline, history
 from advisor.system import resources
 
 SCRIPTS = ("page.js", "plots.js", "table.js", "selected_trial.js")
-"""In the order to run them."""
+"""File names of the page's scripts, in execution order."""
 
 
 def render_html(report: ReportData) -> str:
@@ -64,7 +64,7 @@ def render_html(report: ReportData) -> str:
 
 
 def render_index(outcomes: Sequence[Outcome]) -> str:
-    """Return the page that lists experiments with links to their reports; it has no script."""
+    """Return a page without script that lists experiments with links to their reports."""
     environment = _environment()
     css = _asset(environment, "report.css")
     return environment.get_template("index.html.j2").render(
@@ -77,7 +77,7 @@ def render_index(outcomes: Sequence[Outcome]) -> str:
 
 
 def render_live() -> tuple[str, str]:
-    """Return the page that frames a live report, and its Content-Security-Policy."""
+    """Return the page that displays a live report in a frame, and its Content-Security-Policy."""
     environment = _environment()
     css, script = (_asset(environment, name) for name in ("live.css", "live.js"))
     page = environment.get_template("live.html.j2").render(css=Markup(css), script=Markup(script))  # noqa: S704 - our own files
@@ -85,7 +85,7 @@ def render_live() -> tuple[str, str]:
 
 
 def _tally(report: ReportData) -> list[tuple[str, int, str]]:
-    """Return (icon, count, label) of the findings by severity, then of the other checks by status."""
+    """Return (icon, count, label) rows: findings by severity, then checks without a finding by status."""
     rows = [(s, sum(f.severity == s for f in report.heads), label) for s, label in view.SEVERITY_LABELS.items()]
     if below := len(report.findings) - len(report.heads):
         rows.append(("follows", below, "explained by these"))
@@ -96,7 +96,7 @@ def _tally(report: ReportData) -> list[tuple[str, int, str]]:
 
 
 def _rounds(report: ReportData) -> dict[str, Any] | None:
-    """Return what the page shows of the rounds; None for a first round."""
+    """Return the template data on the study's rounds; None for a first round."""
     past = report.history
     if past is None:
         return None
@@ -150,7 +150,7 @@ def _script(environment: jinja2.Environment) -> str:
 
 
 def _policy(css: str, script: str | None = None) -> str:
-    """Return the Content-Security-Policy of a page that allows this style sheet and this script, or no script."""
+    """Return the Content-Security-Policy of a page that allows only this style sheet and this script; None allows no script."""
     allowed = {"style": css} | ({"script": script} if script is not None else {})
     ours = "".join(f"{kind}-src 'sha256-{_digest(text)}'; " for kind, text in allowed.items())
     return f"default-src 'none'; {ours}base-uri 'none'; form-action 'none'"
@@ -161,7 +161,7 @@ def _digest(text: str) -> str:
 
 
 def _name(value: str, length: int = 40) -> Markup:
-    """Return a name from the store, shortened with a tooltip, and isolated unless it is ASCII, which has one direction."""
+    """Return a name from the store, shortened with a tooltip. Names with non-ASCII characters are isolated for text direction."""
     whole = words.clean(value)
     short = words.shorten(whole, length)
     if short != whole:
@@ -170,17 +170,17 @@ def _name(value: str, length: int = 40) -> Markup:
 
 
 def _breakable(value: str) -> Markup:
-    """Return a name that may wrap after slashes and underscores."""
+    """Return the name with line-break opportunities after slashes and underscores."""
     return Markup("<wbr>").join(re.split(r"(?<=[/_])", words.clean(value)))
 
 
 def _setting(value: Any) -> Markup:
-    """Return the value of a hyperparameter; strings are names."""
+    """Return the value of a hyperparameter as markup; strings are treated as names."""
     return _name(value, 32) if isinstance(value, str) else escape(words.setting(value))
 
 
 def _prose(value: Message | str) -> Markup:
-    """Return a sentence with names and `code` marked up."""
+    """Return the sentence as markup, with its names and `code` marked up."""
     if isinstance(value, Message):
         return Markup(value.render(_part))  # noqa: S704 - each part is escaped
     return _literal(value)
@@ -193,13 +193,13 @@ def _part(part: Item) -> str:
 
 
 def _literal(value: str) -> Markup:
-    """Return text of our own with `code` marked up."""
+    """Return our own text as markup, with `code` marked up."""
     parts = re.split(r"`([^`]+)`", _clean_part(value))
     return Markup().join(_code(part) if i % 2 else escape(part) for i, part in enumerate(parts))
 
 
 def _clean_part(value: str) -> str:
-    """Return cleaned text with the spaces that separate it from its neighbours."""
+    """Return the cleaned text with its leading and trailing spaces, which separate it from its neighbours."""
     return " " * value[:1].isspace() + words.clean(value) + " " * (value[-1:].isspace() and bool(value.strip()))
 
 

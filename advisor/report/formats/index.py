@@ -1,4 +1,4 @@
-"""The summary of many experiments, the worst first, for a page and a terminal."""
+"""The summary of many experiments for a page and a terminal, with the worst experiments first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from advisor.report.model import ReportData
 from advisor.report.text import headline
 
 State = Literal["critical", "warning", "note", "passed", "broken", "unknown"]
-"""Severity of the worst finding, or: passed (no finding), broken (not analysed), unknown (nothing to judge)."""
+"""Severity of the worst finding. Others: passed (no finding), broken (analysis failed), unknown (nothing to judge)."""
 
 LABELS: dict[State, str] = {
     **SEVERITY_LABELS,  # type: ignore[dict-item]
@@ -25,7 +25,7 @@ LABELS: dict[State, str] = {
     "broken": "Not analysed",
     "unknown": "Nothing to judge",
 }
-"""Label of each state, the worst first."""
+"""Label of each state, from the worst to the best."""
 
 _SIGNS: dict[State, str] = {
     "critical": "!!",
@@ -40,23 +40,23 @@ _STYLES: dict[State, str] = {"critical": "bold red", "warning": "yellow", "broke
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result for one experiment."""
+    """The result of analysing one experiment."""
 
     experiment: str
     state: State
     verdict: str
-    """Headline of the report, or why there is none."""
+    """Headline of the experiment's report, or the reason that there is no report."""
     folder: str | None = None
-    """Folder of its report, relative to the page."""
+    """Folder of the experiment's report, relative to the summary page; None without a report."""
     trials: int | None = None
     worst: str = ""
-    """Message of the most important finding."""
+    """Message of the experiment's most important finding; empty without a finding."""
     severest: Severity | None = None
-    """Highest severity of all findings, including explained ones."""
+    """Highest severity among all findings, including those explained by another finding."""
 
 
 def outcome(experiment: str, folder: str, report: ReportData) -> Outcome:
-    """Return the outcome of a report."""
+    """Return the summary entry for the report of one experiment."""
     state = _severest(report.heads)
     return Outcome(
         experiment,
@@ -75,18 +75,18 @@ def _severest(findings: Sequence[Finding]) -> Severity | None:
 
 
 def in_order(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Return the outcomes by state, the worst first, then by name."""
+    """Return the outcomes sorted by state, worst first, then by experiment name."""
     return sorted(outcomes, key=lambda o: (list(LABELS).index(o.state), o.experiment))
 
 
 def tally(outcomes: Sequence[Outcome]) -> list[tuple[State, int]]:
-    """Return (state, number of experiments) of each state that occurs."""
+    """Return (state, number of experiments) pairs for the states that occur."""
     counts = [(state, sum(o.state == state for o in outcomes)) for state in LABELS]
     return [(state, n) for state, n in counts if n]
 
 
 def print_index(outcomes: Sequence[Outcome], console: Console) -> None:
-    """Print a line for each experiment, the worst first."""
+    """Print one line per experiment, worst experiments first."""
     out = Printer(console)
     rows = [(o, out.encodable(shorten(o.experiment, 40))) for o in in_order(outcomes)]
     width = max((len(name) for _, name in rows), default=0)

@@ -1,4 +1,4 @@
-"""findings.json: the verdicts for other tools, and its JSON Schema."""
+"""findings.json, the machine-readable verdicts, and the JSON Schema of that file."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from advisor.report.model import Best, Provenance, ReportData, TrialCounts
 
 
 class NextEntry(FrozenModel):
-    """A file of `next/` in findings.json."""
+    """A study file in the folder `next/`, as findings.json lists it."""
 
     file: str
     goal: str
 
 
 class FindingsFile(BaseModel):
-    """The contents of findings.json. Other tools read it: keys may be added, never changed."""
+    """The contents of findings.json. Other tools read the file: keys may be added but never changed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null", populate_by_name=True)
 
@@ -37,19 +37,19 @@ class FindingsFile(BaseModel):
     trials: TrialCounts
     verdicts: tuple[Verdict, ...]
     next: tuple[NextEntry, ...]
-    """In the order to run them; the files are in `next/`."""
+    """The next studies in the order to run them; their files are in the folder `next/`."""
     deferred: tuple[Deferred, ...]
     best: Best | None
     inferred: dict[str, str]
-    """Source of everything that was inferred, not declared."""
+    """Source of each property of the study that was inferred rather than declared."""
     warnings: tuple[str, ...]
     provenance: Provenance
     history: History | None = None
-    """The rounds up to this study with their predictions; None for a first round."""
+    """All rounds up to this study, with their predictions; None for a first round."""
 
 
 def findings_file(report: ReportData) -> FindingsFile:
-    """Return the contents of findings.json for a report."""
+    """Return the contents of findings.json for the report."""
     return FindingsFile(
         study=report.spec.study,
         objective=report.spec.objective,
@@ -66,7 +66,7 @@ def findings_file(report: ReportData) -> FindingsFile:
 
 
 def render_json(report: ReportData) -> str:
-    """Return the report as findings.json: strict JSON, in which numbers that are not finite are null."""
+    """Return findings.json for the report. It is strict JSON: NaN and infinite numbers become null."""
     plain = findings_file(report).model_dump(mode="json", by_alias=True)
     return encodable(json.dumps(_finite(plain), ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
 
@@ -83,7 +83,7 @@ def _finite(value: Any) -> Any:
 
 class _Schema(GenerateJsonSchema):
     def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
-        # An unlimited number may be NaN or infinite, which JSON writes as null.
+        # A float field without bounds can be NaN or infinite, which JSON represents as null.
         plain = super().float_schema(schema)
         return {"anyOf": [plain, {"type": "null"}]} if plain == {"type": "number"} else plain
 

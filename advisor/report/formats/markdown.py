@@ -1,4 +1,4 @@
-"""The report as Markdown, short enough for an issue or a pull request."""
+"""The report as Markdown, short enough for a comment on an issue or a pull request."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _FOLDED = "How we know, later studies, all checks, the study"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
 
 MAX_FINDINGS = 8
-"""Maximum findings above the fold, each on a line."""
+"""Maximum number of findings in the unfolded part, each on one line."""
 
 MAX_CHARACTERS = 60_000
-"""Maximum length; code hosts refuse a comment of 65,536 characters."""
+"""Maximum number of characters of the report: code hosts reject a comment of 65,536 characters."""
 
 
 def render_markdown(report: ReportData) -> str:
-    """Return CommonMark with pipe tables: headline, next study and one line for each finding; the rest is folded."""
+    """Return CommonMark with pipe tables: headline, next study and one line per finding. Details are folded."""
     summary = "\n".join(_summary(report))
     room = MAX_CHARACTERS - len(summary)
     parts = list(_folded(report))
@@ -41,21 +41,21 @@ def render_markdown(report: ReportData) -> str:
     fitting = parts[: sum(end <= room for end in ends)]
     if len(fitting) < len(parts):
         fitting.append("The rest is in `report.html`.\n")
-    # Blank lines around the tags enable Markdown between them.
+    # Markdown inside the HTML tags is only interpreted between blank lines.
     return "\n".join([summary, "", f"<details><summary>{_FOLDED}</summary>", "", *fitting, "</details>"]) + "\n"
 
 
 def md(value: object) -> str:
-    """Return text without markup: a name cannot form emphasis, a link, a tag, a mention or a list."""
+    """Return the text with markup disabled: a name cannot form emphasis, a link, a tag, a mention or a list."""
     text = _SPECIAL.sub(r"\\\1", clean(value))
-    # A zero-width space prevents mentions and automatic links.
+    # A zero-width space after @ prevents mentions and automatic links.
     text = re.sub(r"@(?=\w)", "@\u200b", text)
     text = re.sub(r"(?i)\b(https?|ftp):(?=//)|\bwww(?=\.)", lambda m: m.group() + "\u200b", text)
     return re.sub(r"^([-+=]|\d+(?=[.)](?:\s|$)))", lambda m: f"\\{m[0]}" if m[0] in "-+=" else f"{m[0]}\\", text)
 
 
 def _summary(report: ReportData) -> Iterator[str]:
-    """Yield the headline, the next study and one line for each cause."""
+    """Yield the unfolded lines: the headline, the next study and one line per cause."""
     yield f"## {md(headline.headline(report))}"
     yield ""
     yield f"{md(headline.best_sentence(report))} {md(headline.certainty(report))}".strip()
@@ -92,7 +92,7 @@ def _next(report: ReportData) -> Iterator[str]:
 
 
 def _folded(report: ReportData) -> Iterator[str]:
-    """Yield the folded parts: each finding, the later studies, the checks, the study."""
+    """Yield the lines of the folded parts: all findings, the later studies, the checks, and the study."""
     for i, finding in enumerate(report.findings, 1):
         yield "\n".join(_finding(report, finding, i))
     for i, step in enumerate(steps(report)[1:], 2):
@@ -132,7 +132,7 @@ def _finding(report: ReportData, finding: Finding, i: int) -> Iterator[str]:
 def _diff(rows: tuple[DiffRow, ...]) -> Iterator[str]:
     if not rows:
         return
-    # No run of backticks inside closes a longer fence.
+    # The fence is longer than any run of backticks in the text, so the text cannot close it.
     lines = []
     for row in rows:
         lines += [f"- {clean(row.name)}: {clean(row.before)}"] if row.before is not None else []

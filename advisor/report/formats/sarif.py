@@ -1,4 +1,4 @@
-"""The findings as SARIF 2.1.0, which code hosts and editors read as annotations: `findings.sarif`."""
+"""The findings as SARIF 2.1.0 (`findings.sarif`), which code hosts and editors show as annotations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from advisor.report.model import ReportData, RuleInfo
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 PLAYBOOK = "https://github.com/google-research/tuning_playbook"
 DOCS_URL = "ADVISOR_DOCS_URL"
-"""Environment variable: address of the published documentation, for links from rules; otherwise they link to the playbook."""
+"""Environment variable with the address of the published documentation. If unset, rules link to the playbook instead."""
 
 _LEVELS = {"critical": "error", "warning": "warning", "note": "note"}
 _NOT_CHECKED = {"broken": "error", "not-assessed": "note"}
@@ -32,15 +32,15 @@ _NOT_CHECKED = {"broken": "error", "not-assessed": "note"}
 
 @dataclass(frozen=True)
 class StudyFile:
-    """The study file of the analysis, the target of annotations."""
+    """The study file given to the analysis, to whose lines the annotations refer."""
 
     path: str
-    """URI relative to the root of its repository, absolute outside one."""
+    """URI of the study file: relative to the root of its repository, or absolute outside a repository."""
     text: str
 
     @classmethod
     def read(cls, path: Path) -> StudyFile:
-        """Read the file. Raises AdvisorError if that fails."""
+        """Read the study file. Raises AdvisorError if reading fails."""
         absolute, here = path.resolve(), Path.cwd().resolve()
         root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
         inside = absolute.is_relative_to(root)
@@ -52,10 +52,10 @@ class StudyFile:
 
 
 def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str:
-    """Return the findings, the most important first, as a SARIF log of one run.
+    """Return the findings as a SARIF log with one run, the most important finding first.
 
-    A finding is located on the line of its subject in the study file, or in the study by name. Checks that could not run or broke
-    are notifications of the tool.
+    A finding refers to its subject's line in the study file or, without a study file, to the study by name. Checks that could not
+    run or that broke become tool notifications.
     """
     known = {info.id: i for i, info in enumerate(report.rules)}
     driver = {
@@ -75,7 +75,7 @@ def render_sarif(report: ReportData, study_file: StudyFile | None = None) -> str
 
 
 def plain(text: str) -> str:
-    """Return a message without links and placeholders: a name may contain `[x](…)` or `{0}`."""
+    """Return the message without links and placeholders, since a name may contain `[x](…)` or `{0}`."""
     return re.sub(r"\{(?=\d)|\](?=\()", lambda m: m.group() + "\u200b", clean(text))
 
 
@@ -93,7 +93,7 @@ def _rule(info: RuleInfo) -> dict[str, Any]:
 
 
 def _site() -> str | None:
-    """Return the address of the documentation without a trailing slash. Raises AdvisorError if it is not a web address."""
+    """Return the documentation's address without a trailing slash, or None if unset. Raises AdvisorError for a non-web address."""
     site = os.environ.get(DOCS_URL, "")
     if site and not re.fullmatch(r"https?://[!-;=?-~]+", site):
         raise AdvisorError(f"{DOCS_URL} must be a web address such as https://docs.example.org, not {site!r}")
@@ -103,7 +103,7 @@ def _site() -> str | None:
 def _page(info: RuleInfo) -> str:
     if (site := _site()) is not None:
         return f"{site}/rules/{quote(info.id)}/"
-    # GitHub's anchors of headings.
+    # GitHub derives a heading's anchor this way.
     anchor = re.sub(r"[^\w\- ]", "", info.playbook.lower()).replace(" ", "-")
     return f"{PLAYBOOK}#{quote(anchor)}"
 
@@ -152,7 +152,7 @@ def _location(report: ReportData, finding: Finding, study_file: StudyFile | None
 
 
 def _key(report: ReportData, finding: Finding) -> tuple[str, ...]:
-    """Return the key of the finding's subject in a study file: its hyperparameter, or the first field that it changes."""
+    """Return the study-file key of the finding's subject: its hyperparameter, or the first field that the finding changes."""
     if finding.subject in report.spec.parameters:
         return ("parameters", str(finding.subject))
     if finding.subject == report.spec.objective.metric:

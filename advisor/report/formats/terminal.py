@@ -1,4 +1,4 @@
-"""The report in a terminal: the headline, what to do, and the next studies. Plain text in a pipe."""
+"""The report in a terminal: the headline, what to do, and the next studies. In a pipe it is plain text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from advisor.report.model import ReportData
 from advisor.report.text import headline, history
 
 MAX_FINDINGS = 8
-"""Maximum findings to show, each with the findings that it explains; the page has all."""
+"""Maximum number of findings to show, each with the findings that it explains. The HTML page lists all findings."""
 
 _STYLES = {"critical": "bold red", "warning": "bold yellow", "note": "bold blue"}
 _SIGNS = {"critical": "■", "warning": "▲", "note": "●"}
@@ -24,14 +24,14 @@ _ASCII = str.maketrans({"…": "...", "–": "-", "→": "->", "−": "-", "“"
 
 
 def render_terminal(report: ReportData) -> str:
-    """Return the main points as plain text."""
+    """Return the report's main points as plain text."""
     text = StringIO()
     print_report(report, Console(file=text, force_terminal=False, color_system=None))
     return text.getvalue()
 
 
 def print_report(report: ReportData, console: Console) -> None:
-    """Print the main points. Control sequences and markup in names have no effect."""
+    """Print the report's main points. Control sequences and markup in names have no effect."""
     out = Printer(console)
     out(str(headline.headline(report)), "bold")
     out(f"{headline.best_sentence(report)} {headline.certainty(report)}".strip())
@@ -52,24 +52,24 @@ def print_report(report: ReportData, console: Console) -> None:
 
 
 class Printer:
-    """Prints cleaned text, never markup, in the encoding of the console."""
+    """Prints cleaned text in the console's encoding, without interpreting markup."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.ascii = not (console.encoding or "utf-8").lower().startswith("utf")
 
     def __call__(self, text: str, style: str = "", indent: int = 0) -> None:
-        """Print a line of text."""
+        """Print one line of text."""
         self.line(Text(self.encodable(text), style=style), indent)
 
     def line(self, text: Text, indent: int = 0) -> None:
-        """Print a line that is encodable; only a terminal wraps it."""
+        """Print one line, with unencodable characters replaced. Only a terminal wraps the line."""
         wrap = self.console.is_terminal
         padded = Padding(text, (0, 0, 0, indent)) if wrap else Text(" " * indent) + text
         self.console.print(padded, soft_wrap=not wrap, highlight=False, markup=False, emoji=False)
 
     def encodable(self, text: str) -> str:
-        """Return the text with characters that the console cannot encode replaced."""
+        """Return the text with a replacement for each character that the console cannot encode."""
         text = clean(text)
         return (
             text.translate(_ASCII).encode(self.console.encoding, "replace").decode(self.console.encoding)
@@ -100,7 +100,7 @@ def _print_finding(out: Printer, report: ReportData, finding: Finding) -> None:
 
 
 def _print_explained(out: Printer, finding: Finding) -> None:
-    """Print a finding below its cause."""
+    """Print a finding below the finding that explains it."""
     line = Text(f"{_sign(out, finding)} ", style=_STYLES[finding.severity])
     line.append(out.encodable(sentence(str(finding.message))))
     out.line(line, indent=4)

@@ -1,4 +1,4 @@
-"""The content of the page in its order; the templates only lay it out."""
+"""The content of the HTML page in page order; the templates only arrange it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import DiffRow, advice, describe, diff_changes, diff_specs, reasons
 
 MAX_ROWS = 500
-"""Maximum trials in the table, besides those that findings name."""
+"""Maximum number of trials in the table, not counting trials that findings name."""
 
 MAX_NAMED = 10
-"""Maximum trials that a finding's card names."""
+"""Maximum number of trials that one finding's card names."""
 
 SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
 
 @dataclass(frozen=True)
 class Card:
-    """A finding with everything that the page shows of it."""
+    """A finding with everything that the page shows about it."""
 
     ident: str
     finding: Finding
@@ -43,20 +43,20 @@ class Card:
     rows: tuple[tuple[str, str], ...]
     diff: tuple[DiffRow, ...]
     merged: tuple[Message, ...]
-    """Where the next study differs from `diff` because of other findings, one sentence each."""
+    """One sentence for each place where other findings make the next study differ from `diff`."""
     reasons: tuple[str, ...]
     advice: tuple[str, ...]
     rule: RuleInfo | None
     thresholds: tuple[tuple[str, str], ...]
     deferred: str | None
-    """Why it is left to a later study; None if it is not."""
+    """Reason that the finding is deferred to a later study; None if it is not deferred."""
     head: str | None
-    """`ident` of its cause, below which it is shown; None for a cause."""
+    """`ident` of the finding that explains this one, whose card it is placed under; None for a cause."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A next study and its differences from the one before."""
+    """A next study and its differences from the preceding study."""
 
     ident: str
     study: NextStudy
@@ -64,7 +64,7 @@ class Step:
 
 
 def cards(report: ReportData) -> tuple[Card, ...]:
-    """Return the findings, the most important first, each cause followed by the findings that it explains."""
+    """Return a card per finding, the most important first. Each cause is followed by the findings that it explains."""
     idents = iter(f"finding-{i}" for i in range(1, len(report.findings) + 1))
     made: list[Card] = []
     for head, below in report.headed:
@@ -97,13 +97,13 @@ def _card(report: ReportData, finding: Finding, ident: str, head: str | None) ->
 
 
 def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
-    """Return (label, value) of the numbers behind a finding."""
+    """Return (label, value) rows for the numbers that support a finding."""
     tables = (e.rows for e in finding.evidence if isinstance(e, FigureEvidence))
     return tuple((label, str(value)) for rows in tables for label, value in rows)
 
 
 def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
-    """Return the differences between a finding's changes and the next study, one sentence each; none for a deferred finding."""
+    """Return one sentence for each difference between the finding's changes and the next study; empty for a deferred finding."""
     if report.reason_deferred(finding) is not None:
         return ()
     proposed = {row.name: row.after for row in diff_changes(report.spec, finding.changes)}
@@ -116,14 +116,14 @@ def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
 
 
 def todo(made: tuple[Card, ...]) -> list[Card]:
-    """Return the findings to act on now: not deferred, and not changing only what their cause changes already."""
+    """Return the cards to act on now: deferred findings and those whose changes their cause already makes are left out."""
     now = [c for c in made if c.deferred is None]
     changed = {c.ident: {row.name for row in c.diff} for c in now}
     return [c for c in now if not (c.diff and c.head in changed and changed[c.ident] <= changed[c.head])]
 
 
 def explanation(finding: Finding) -> str | None:
-    """Return why the finding follows from another one; None for a cause."""
+    """Return the reason that the finding follows from another one; None for a cause."""
     cause = finding.explained_by
     return None if cause is None else f"Follows from {cause.rule}: {cause.because[0].lower()}{cause.because[1:]}"
 
@@ -145,19 +145,19 @@ def _evidence_figures(report: ReportData, finding: Finding) -> Iterator[Figure]:
 
 
 def _about_the_end(report: ReportData, finding: Finding, evidence: CurveEvidence) -> bool:
-    """Whether the curves matter at their end, which their start would flatten."""
+    """Return whether the finding concerns the end of the curves, which an axis that fits their start would flatten."""
     objective = evidence.metrics == (report.spec.objective.metric,)
     return objective and not evidence.marks and finding.goal in ("steps", "efficiency")
 
 
 def steps(report: ReportData) -> tuple[Step, ...]:
-    """Return the next studies, each compared to the one before it."""
+    """Return the next studies in run order, each compared with the preceding study."""
     specs = [_as_run(report), *(n.spec for n in report.next_studies)]
     return tuple(Step(f"next-{i}", n, diff_specs(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1))
 
 
 def _as_run(report: ReportData) -> StudySpec:
-    """Return the study's spec with undeclared fields as they were run, so that stating them is no change."""
+    """Return the study's spec with undeclared fields set to the values in use, so that declaring them later shows no difference."""
     spec, counts = report.spec, report.counts
     ended = max(counts.total - counts.running - counts.no_data, 1)
     following = report.next_studies[0].spec if report.next_studies else spec
@@ -169,21 +169,21 @@ def _as_run(report: ReportData) -> StudySpec:
 
 
 def ranked(report: ReportData) -> list[tuple[int, TrialRow]]:
-    """Return (index, trial) of all trials, the best first, those without a result last."""
+    """Return (index, trial) of all trials, the best first and trials without a result last."""
     rows = report.ranked
     known = {i for i, _ in rows}
     return [*rows, *((i, t) for i, t in enumerate(report.figures.trials) if i not in known)]
 
 
 def table(report: ReportData) -> tuple[tuple[int, TrialRow], ...]:
-    """Return (index, trial) of the trials to list, the best first, including all that cards name."""
+    """Return (index, trial) of the trials to list, the best first. Trials that cards name are always included."""
     rows = ranked(report)
     named = {t for f in report.findings for t in f.trials[:MAX_NAMED]}
     return (*rows[:MAX_ROWS], *(r for r in rows[MAX_ROWS:] if r[1].id in named))
 
 
 def selected_trial(report: ReportData) -> dict[str, Any] | None:
-    """Return the axes, legend and notes of the selected trial's curves; None if no trial logged one."""
+    """Return the axes, legend and notes for the selected trial's curves; None if no trial logged a curve."""
     curves = report.figures.compact_curves
     if not curves:
         return None
@@ -199,7 +199,7 @@ def selected_trial(report: ReportData) -> dict[str, Any] | None:
 
 
 def sheet(report: ReportData) -> tuple[tuple[str, str], ...]:
-    """Return (label, value) of the study sheet, without unknown values."""
+    """Return (label, value) rows of the study's description, without unknown values."""
     spec, made = report.spec, report.provenance
     best = report.best
     rows: list[tuple[str, str | None]] = [
@@ -250,7 +250,7 @@ def _period(started: float | None, ended: float | None) -> str | None:
 
 
 def space(report: ReportData) -> tuple[tuple[str, str, str, str, str], ...]:
-    """Return (name, role, domain, best trial's value, source) of every hyperparameter, searched ones first."""
+    """Return (name, role, domain, best trial's value, source) of every hyperparameter, with searched ones first."""
     best = report.best.params if report.best is not None else {}
     items = sorted(report.spec.parameters.items(), key=lambda item: not item[1].searched)
     return tuple(
@@ -260,7 +260,7 @@ def space(report: ReportData) -> tuple[tuple[str, str, str, str, str], ...]:
 
 
 def inferred(report: ReportData) -> tuple[str, ...]:
-    """Return what was inferred about the objective, one sentence each."""
+    """Return one sentence for each inferred property of the objective."""
     known = {
         "objective": f"Objective: {clean(report.spec.objective.metric)}",
         "direction": f"Direction: {report.spec.objective.direction}",
@@ -276,12 +276,12 @@ def _from(reason: str) -> str:
 
 
 def by_status(report: ReportData) -> dict[str, tuple[Verdict, ...]]:
-    """Return the verdicts by status."""
+    """Return the verdicts grouped by status."""
     return {s: tuple(report.with_status(s)) for s in ("fired", "quiet", "not-assessed", "broken")}
 
 
 def checks_summary(report: ReportData) -> str:
-    """Return the counts of checks without a finding: `31 checks passed, 15 could not run.`"""
+    """Return a sentence that counts the checks without a finding: `31 checks passed, 15 could not run.`"""
     statuses = by_status(report)
     parts = [count(len(statuses["quiet"]), "check") + " passed"]
     if missing := len(statuses["not-assessed"]):

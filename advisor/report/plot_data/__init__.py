@@ -1,1 +1,1 @@
-"""The data of the report's figures, and the axis limits that fit it."""
+"""The data of the report's figures, and the axis limits that fit this data."""

@@ -1,4 +1,4 @@
-"""The training and validation curve of every trial, encoded with few characters for the page's script to draw."""
+"""The training and validation curve of every trial, encoded as short text that the page's script draws."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from advisor.report.plot_data.model import CompactCurves, CurveSet
 from advisor.report.plot_data.scale import Limits, curve_limits, padded
 
 LEVELS = "()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
-"""The characters of heights, from the bottom to the top of the axis; neither HTML nor JSON escapes them."""
+"""Characters that encode heights, from the bottom to the top of the axis. Neither HTML nor JSON escapes them."""
 EMPTY, GAP = " ", "!"
-"""The characters of columns without a logged value, and without a finite one."""
+"""Characters that encode a column without any logged value, and a column without a finite value."""
 
 MAX_CHARACTERS = 24_000
-"""Maximum characters of all curves of a study together, unless that leaves a curve fewer than MIN_COLUMNS."""
+"""Maximum total characters of a study's curves, exceeded if a curve would otherwise get fewer than MIN_COLUMNS columns."""
 MIN_COLUMNS, MAX_COLUMNS = 30, 125
 
 MAX_TRIALS = 5_000
-"""Maximum trials with curves, the best ones first."""
+"""Maximum number of trials whose curves are encoded; the best trials come first."""
 
 _MIN_LOG_RATIO = 4
-"""Minimum ratio of the largest to the smallest positive value for a logarithmic axis."""
+"""Minimum ratio of the largest to the smallest positive value at which the axis is logarithmic."""
 
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_loss", "train_eval_loss", "valid_loss")
-"""Signals to show next to the objective: the first one that was logged."""
+"""Training signals to show next to the objective, in order of preference: the first one that was logged is used."""
 
 
 def compact_curves(study: Study, curves: Sequence[CurveSet]) -> tuple[CompactCurves, ...]:
-    """Return the objective of every trial, and its counterpart on the training data; `curves` give the scale of their steps."""
+    """Return the curves of the objective and of its training counterpart for every trial. `curves` define the step axes."""
     trials = _best_trials(study)
     objective = study.spec.objective.metric
     others = [m for s in _TRAINING if (m := study.signals.get(s)) not in (None, objective)]
@@ -44,7 +44,7 @@ def compact_curves(study: Study, curves: Sequence[CurveSet]) -> tuple[CompactCur
 
 
 def _best_trials(study: Study) -> set[int]:
-    """Return the indices of at most MAX_TRIALS trials: the best, then those that failed."""
+    """Return the indices of at most MAX_TRIALS trials: the best trials first, then failed ones."""
     ranked = [t.index for t in study.ranked()]
     return set(list(dict.fromkeys([*ranked, *(t.index for t in study.trials)]))[:MAX_TRIALS])
 
@@ -73,7 +73,7 @@ def _of_metric(study: Study, metric: str, shown: set[int], columns: int, *, log:
 
 
 def _points(study: Study, metric: str) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return (trial, step, value) of every logged point including the extremes of windows, sorted by trial and step."""
+    """Return (trial, step, value) of every logged point and window extreme, sorted by trial and step."""
     blocks = [b for suffix in ("", ".min", ".max") if (b := study.metrics.get(metric + suffix)) is not None]
     trials = np.concatenate([np.repeat(np.arange(len(study.trials)), np.diff(b.offsets)) for b in blocks])
     steps, values = (np.concatenate([getattr(b, name) for b in blocks]) for name in ("steps", "values"))
@@ -84,9 +84,9 @@ def _points(study: Study, metric: str) -> tuple[IntArray, IntArray, FloatArray]:
 
 
 def _limits(study: Study, metric: str) -> Limits:
-    """Return limits that fit the curves of trials with a result, without the first quarter, which would flatten the rest.
+    """Return limits for the trials with a result. The first quarter of each curve is ignored, since it would flatten the rest.
 
-    Values to minimize get a logarithmic axis if the worst would flatten the best.
+    If the metric is minimized and its worst values would flatten the best ones, the axis is logarithmic.
     """
     curves = [(study.feasible[t.index], study.metric(t, metric).values) for t in study.trials]
     steady = [v[len(v) // 4 :] for fine, v in curves if fine]
@@ -100,10 +100,10 @@ def _limits(study: Study, metric: str) -> Limits:
 
 
 def _extremes(key: IntArray, values: FloatArray, limits: Limits, shape: tuple[int, int]) -> IntArray:
-    """Return the levels (trials, columns, 2) of the minimum and maximum of each column, in the order in which they were logged.
+    """Return levels (trials, columns, 2): the minimum and maximum of each column, in the order in which they were logged.
 
-    key: (n,), trial * columns + column of each point, not decreasing; values: (n,). A level of -1 is a column without a point,
-    -2 one without a finite point.
+    key: (n,), trial * columns + column of each point, non-decreasing; values: (n,). A level of -1 marks a column without a point,
+    and -2 a column without a finite point.
     """
     starts = np.flatnonzero(np.diff(key, prepend=-1))
     group = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(key))))
@@ -120,7 +120,7 @@ def _extremes(key: IntArray, values: FloatArray, limits: Limits, shape: tuple[in
 
 
 def _levels(limits: Limits, values: FloatArray) -> IntArray:
-    """Return the level of each value (n,), clipped to the ends of the axis."""
+    """Return the level of each value (n,); values outside the axis are clipped to its ends."""
     low, high, at = (
         to_scale(v, "log" if limits.log else "linear") for v in (np.array(limits.low), np.array(limits.high), values)
     )
@@ -132,7 +132,7 @@ _CODES = np.frombuffer((GAP + EMPTY + LEVELS).encode(), dtype=np.uint8)
 
 
 def _encode(heights: IntArray) -> str:
-    """Return levels (columns, 2) as text: their number per column, then those of each column; empty without a logged value."""
+    """Return levels (columns, 2) as text: the number of levels per column, then the levels. A curve without values becomes ""."""
     one = bool((heights[:, 0] == heights[:, 1]).all())
     text = _CODES[(heights[:, :1] if one else heights).ravel() + 2].tobytes().decode().rstrip(EMPTY)
     return f"{1 if one else 2}{text}" if text else ""

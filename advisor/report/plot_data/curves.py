@@ -1,4 +1,4 @@
-"""Curves reduced to the resolution of a screen without losing spikes, and histograms of their values."""
+"""Curves reduced to screen resolution without losing spikes, and histograms of gradient norms."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from advisor.model.study import Signal, Study, Trial
 from advisor.report.plot_data.model import CurveSet, NormHistogram, TrialCurve
 
 COLUMNS = 400
-"""Number of pixel columns that a curve is reduced to."""
+"""Number of pixel columns to which a curve is reduced."""
 
 _MIN_LOG_RATIO = 1000
-"""Minimum ratio of the last to the first step for a logarithmic step axis."""
+"""Minimum ratio of the last to the first step at which the step axis is logarithmic."""
 
 _MAX_GAP = 0.2
-"""Maximum share of a logarithmic step axis without a logged step."""
+"""Maximum share of a logarithmic step axis that may lie between two consecutive logged steps."""
 
 
 def reduce_curve(
     steps: IntArray, values: FloatArray, columns: IntArray
 ) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
-    """Return the first, minimum, maximum and last point of each column, in order; all arrays have shape (n,).
+    """Return the first, minimum, maximum and last point of each column, in step order. All arrays have shape (n,).
 
-    One value of a column that is not finite is kept as None, so that the gap stays visible.
+    If a column contains non-finite values, one of them is kept as None, so that the gap stays visible.
     """
     if len(steps) == 0:
         return (), ()
@@ -48,7 +48,7 @@ def reduce_curve(
 
 
 def curve_set(study: Study, metric: str, signal: Signal | None, trials: list[Trial]) -> CurveSet | None:
-    """Return the metric of these trials for a plot; None if none of them logged it."""
+    """Return the metric's curves of these trials for a plot; None if none of the trials logged the metric."""
     logged = [(t, *with_extremes(study, t, metric)) for t in trials]
     logged = [(t, steps, values) for t, steps, values in logged if len(steps)]
     if not logged:
@@ -66,13 +66,13 @@ def curve_set(study: Study, metric: str, signal: Signal | None, trials: list[Tri
 
 
 def _largest_gap(steps: IntArray) -> float:
-    """Return the widest gap between positive steps (n,) as a share of a logarithmic axis over them."""
+    """Return the widest gap between consecutive positive steps (n,), as a share of a logarithmic axis over all of them."""
     logs = np.log(steps)
     return float(np.diff(logs).max() / (logs[-1] - logs[0]))
 
 
 def with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, FloatArray]:
-    """Return (steps, values) of a curve, with the extremes of its windows at the steps of their means if windows were logged."""
+    """Return (steps, values) of a curve. If windows were logged, their extremes are added at the steps of their means."""
     curve = study.metric(trial, metric)
     parts = [curve] + [c for suffix in (".min", ".max") if len(c := study.metric(trial, metric + suffix))]
     if len(parts) == 1:
@@ -83,7 +83,7 @@ def with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, Fl
 
 
 def norm_histogram(study: Study, trials: list[Trial], bins: int = 40) -> NormHistogram | None:
-    """Return the histogram of the gradient norms of these trials; None if they logged none."""
+    """Return the histogram of these trials' gradient norms; None if they logged no gradient norm."""
     logged = [c.values for t in trials if len(c := study.curve(t, "grad_norm"))]
     if not logged:
         return None
@@ -110,7 +110,7 @@ def norm_histogram(study: Study, trials: list[Trial], bins: int = 40) -> NormHis
 
 
 def _clip(study: Study, trials: list[Trial]) -> dict[str, float]:
-    """Return the clipping threshold and the share of clipped updates, if known and the same for all trials."""
+    """Return the trials' clipping threshold and mean share of clipped updates; empty if the threshold is unknown or differs."""
     limits = {clipping.threshold(t) for t in trials}
     if len(limits) != 1 or not all(map(math.isfinite, limits)):
         return {}

@@ -1,4 +1,4 @@
-"""The data of the report's figures: computed from the study once, drawn by `figures`."""
+"""The data of the report's figures: computed once from the study, drawn by `figures`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from advisor.model.study import Signal, Status
 
 
 class TrialRow(FrozenModel):
-    """One trial: a row of the table and a point of the plots."""
+    """One trial, as shown in a row of the table and a point of the plots."""
 
     id: str
     name: str
@@ -19,45 +19,45 @@ class TrialRow(FrozenModel):
     feasible: bool
     params: dict[str, Value]
     best: float | None = None
-    """Best value of the objective, in the objective's own direction; None without a finite one."""
+    """The trial's best value of the objective, with the objective's own sign; None if no value was finite."""
     best_step: int | None = None
     last_step: int | None = None
     evaluations: int = 0
-    """Number of logged values of the objective."""
+    """Number of values of the objective that the trial logged."""
     round: int | None = None
-    """Number of the earlier round that ran it; None for a trial of the study itself."""
+    """Number of the earlier round in which the trial ran; None for a trial of the study itself."""
 
     @property
     def failed(self) -> bool:
-        """Whether it ended without a usable result."""
+        """Whether the trial ended without a usable result."""
         return not self.feasible and self.status not in ("running", "no_data")
 
 
 class TrialCurve(FrozenModel):
-    """A metric of a trial, reduced to the first, minimum, maximum and last point of each pixel column."""
+    """One metric of one trial, reduced to the first, minimum, maximum and last point of each pixel column."""
 
     trial: str
     steps: tuple[int, ...]
     values: tuple[float | None, ...]
-    """None if the logged value was not finite."""
+    """Values of the metric; None in place of a value that was not finite."""
 
 
 class CurveSet(FrozenModel):
-    """One metric of the trials to show."""
+    """The curves of one metric for the trials to show."""
 
     metric: str
     signal: Signal | Literal["objective"] | None = None
     scale: Literal["linear", "log"] = "linear"
-    """Scale of the step axis."""
+    """Scale of the step axis: linear or logarithmic."""
     curves: tuple[TrialCurve, ...]
 
 
 class CompactCurves(FrozenModel):
-    """One metric of every trial, to be drawn on one pair of axes by the page's script."""
+    """One metric of every trial, which the page's script draws on shared axes."""
 
     metric: str
     columns: int
-    """Equal parts of the step axis; a curve has its minimum and maximum in each."""
+    """Number of equal parts of the step axis. A curve has a minimum and a maximum in each part."""
     first_step: int
     last_step: int
     log_steps: bool
@@ -65,13 +65,13 @@ class CompactCurves(FrozenModel):
     high: float
     log: bool
     beyond: bool
-    """Whether some values lie outside the vertical axis."""
+    """Whether some values of the metric lie outside the vertical axis."""
     curves: tuple[str | None, ...]
-    """One entry a trial, in the order of the study, as `compact_curves.py` encodes it: empty without a value, None if omitted."""
+    """One curve per trial in study order, encoded as in `compact_curves.py`: "" if nothing was logged, None if left out."""
 
 
 class NormHistogram(FrozenModel):
-    """The gradient norms of the best trials."""
+    """Histogram of the gradient norms of the best trials."""
 
     edges: tuple[float, ...]
     counts: tuple[int, ...]
@@ -79,51 +79,51 @@ class NormHistogram(FrozenModel):
     p90: float
     trials: int
     left_out: int = 0
-    """Number of values that were zero or not finite."""
+    """Number of gradient norms excluded because they were zero or not finite."""
     clip: float | None = None
-    """Norm at which all of these trials clip their gradients; None if unknown or different."""
+    """Gradient-norm threshold at which these trials clip; None if unknown or different between trials."""
     clipped: float | None = None
-    """Share of their updates that was clipped."""
+    """Share of these trials' updates in which the gradient was clipped; None if unknown."""
 
 
 class BestOf(FrozenModel):
-    """Distribution of the best of n trials drawn from this study's."""
+    """Distribution of the best result of n trials, drawn at random from the study's trials, for several n."""
 
     sizes: tuple[int, ...]
     quantiles: tuple[tuple[float | None, ...], ...]
-    """For each size the values that the best reaches in 5, 25, 50, 75 and 95 % of draws; None if it failed there."""
+    """For each n, the 5, 25, 50, 75 and 95 % quantiles of the best objective; None if the best trial at that quantile failed."""
 
 
 class Slice(FrozenModel):
-    """The trials in one part of a hyperparameter's range, or with one choice."""
+    """The trials in one part of a hyperparameter's range, or those with one choice."""
 
     label: str
     low: float | None = None
     high: float | None = None
-    """Smallest and largest value in the slice; None for a choice."""
+    """Smallest (`low`) and largest (`high`) value in the slice; None for a choice."""
     trials: int
-    """Number of trials that ended."""
+    """Number of trials in the slice that ended."""
     best: str | None
-    """Id of the best trial; None if all failed."""
+    """Id of the slice's best trial; None if all its trials failed."""
     value: float | None
-    """Objective of the best trial."""
+    """Objective of the slice's best trial; None if all its trials failed."""
     quantiles: tuple[float | None, float | None, float | None]
-    """Values that the best of n trials reaches in 5, 50 and 95 % of draws, n the size of the smallest slice; None for a failure."""
+    """5, 50 and 95 % quantiles of the best of n trials, where n is the size of the smallest slice; None stands for a failure."""
 
 
 class Isolation(FrozenModel):
-    """The best trial for each value of one hyperparameter, the others tuned."""
+    """The best trial for each value of one hyperparameter; the other hyperparameters are free."""
 
     parameter: str
     drawn: int
-    """Number of trials drawn from each slice, so that all have equal chances."""
+    """Number of trials drawn from each slice; the same for all slices, to give them equal chances."""
     slices: tuple[Slice, ...]
     p: float
-    """p-value: probability that chance alone leaves some slice's best result this far behind, adjusted for all hyperparameters."""
+    """Probability (p-value) that chance alone puts some slice's best result this far behind, adjusted for all hyperparameters."""
 
 
 class Speed(FrozenModel):
-    """The throughput at one batch size, with its 90 % interval (None if unknown)."""
+    """The throughput at one batch size, with a 90 % interval whose ends are None if unknown."""
 
     batch_size: float
     examples_per_s: float
@@ -133,52 +133,52 @@ class Speed(FrozenModel):
 
 
 class Needed(FrozenModel):
-    """Training that one batch size needed to reach the target."""
+    """Amount of training that one batch size needed to reach the target."""
 
     batch_size: float
     typical: float
-    """In the unit of its `ToTarget`."""
+    """Median or minimum over the trials, in the unit of the `ToTarget` that contains it."""
     seconds: float | None
     trials: tuple[str, ...]
 
 
 class ToTarget(FrozenModel):
-    """Training to a target value at each batch size."""
+    """Amount of training to a common target value at each batch size."""
 
     unit: Literal["epochs", "examples"]
     target: float | None
-    """Value of the objective; None if the objective itself is a training time."""
+    """Target value of the objective; None if the objective itself is a training time."""
     repeats: bool
-    """Whether repeats of one setting are compared; otherwise the best of several settings."""
+    """True: repeats of one setting are compared by their median. False: the fastest of several settings counts."""
     sizes: tuple[Needed, ...]
 
 
 class Importance(FrozenModel):
-    """Share of the variation between trials that something explains, with a 90 % interval."""
+    """Share of the variation between trials that a hyperparameter or a pair explains, with a 90 % interval."""
 
     parameters: tuple[str, ...]
-    """One hyperparameter with all its interactions, or two and their interaction alone."""
+    """Name of one hyperparameter, whose interactions count too, or of two, of which only the interaction counts."""
     share: float
     low: float
     high: float
     p: float | None = None
-    """For a pair: probability that additive effects look this much like an interaction, adjusted for all pairs."""
+    """p-value of a pair's interaction if the effects are in fact additive, adjusted for all pairs; None for a hyperparameter."""
 
 
 class Importances(FrozenModel):
-    """Importance of every hyperparameter of the study."""
+    """Importance of every hyperparameter of the study and of interacting pairs."""
 
     settings: int
     p: float
-    """Probability that results unrelated to the hyperparameters look this much related."""
+    """Probability (p-value) of this strong a relation if results do not depend on the hyperparameters."""
     each: tuple[Importance, ...]
-    """Largest share first."""
+    """Importance of each hyperparameter, the largest share first."""
     pairs: tuple[Importance, ...]
-    """Likeliest interaction first."""
+    """Importance of pairs, the most significant interaction first."""
 
 
 class CloseUp(FrozenModel):
-    """Every logged point of a curve around a step that a finding marks."""
+    """Every logged point of a training curve near a step that a finding marks."""
 
     rule: str
     trial: str
@@ -190,25 +190,25 @@ class CloseUp(FrozenModel):
 
 
 class JustAbove(FrozenModel):
-    """The trials with the next higher learning rates than the best trial."""
+    """The trials whose learning rates are the next higher ones above the best trial's."""
 
     parameter: str
     metric: str
     best: float
-    """Learning rate of the best trial."""
+    """Learning rate of the study's best trial."""
     trials: tuple[str, ...]
     rates: tuple[float, ...]
     failed: int
 
 
 class Figures(FrozenModel):
-    """The data of all figures."""
+    """The data of all figures in the report."""
 
     trials: tuple[TrialRow, ...]
-    """In the order of the study."""
+    """One row per trial, in the order of the study."""
     curves: tuple[CurveSet, ...] = ()
     best_trials: tuple[str, ...] = ()
-    """Ids of the trials whose curves are shown, best first."""
+    """Ids of the trials whose curves are shown, best trial first."""
     grad_norm: NormHistogram | None = None
     isolations: tuple[Isolation, ...] = ()
     best_of: BestOf | None = None
@@ -221,10 +221,10 @@ class Figures(FrozenModel):
 
     @cached_property
     def by_id(self) -> dict[str, TrialRow]:
-        """The trials by id."""
+        """The rows of the trials by trial id."""
         return {t.id: t for t in self.trials}
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Position of each trial by id."""
+        """Position of each trial in `trials`, by trial id."""
         return {t.id: i for i, t in enumerate(self.trials)}

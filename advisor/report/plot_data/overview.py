@@ -1,4 +1,4 @@
-"""The data of the figures about a study as a whole."""
+"""The data of figures that describe the study as a whole."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ from advisor.stats import interaction
 from advisor.stats.best_of import chance_of_an_empty_part, quantiles_of_best
 
 MIN_TRIALS = 8
-"""Minimum number of trials for the distribution of the best of n."""
+"""Minimum number of ended trials for the figure of the best of n trials."""
 
 MAX_SLICES = 10
 MIN_TRIALS_IN_SLICE = 4
-"""Minimum trials per slice of a range. A number with few distinct values gets one slice per value."""
+"""Minimum number of trials per slice of a numeric range. If a number has few distinct values, each one gets its own slice."""
 
 TARGET = 0.95
-"""Share of the worst batch size's gain that is the target."""
+"""Share of the worst batch size's improvement that defines the common target of all batch sizes."""
 
 MIN_SHARE = 0.02
-"""Minimum importance of a hyperparameter to look for its interactions."""
+"""Minimum importance of a hyperparameter, as a share of the variation, for its interactions to be examined."""
 MAX_PAIRS = 5
 
 MAX_CLOSE_UPS = 8
 CLOSE_UP_POINTS = 40
-"""Number of logged points before, and after, the step of a close-up."""
+"""Number of logged points in a close-up on each side of the marked step."""
 
 MAX_JUST_ABOVE = 3
-"""Maximum trials with learning rates above the best one's."""
+"""Maximum number of trials shown with learning rates above the best trial's."""
 
 _QUANTILES = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 
@@ -63,12 +63,12 @@ def _values(study: Study, costs: FloatArray) -> tuple[float | None, ...]:
 
 
 def _costs(study: Study) -> FloatArray:
-    """Return costs (number of trials,), NaN for failed trials."""
+    """Return the cost of each trial (number of trials,); NaN for a failed trial."""
     return np.where(study.feasible, study.costs, np.nan)
 
 
 def best_of(study: Study) -> BestOf | None:
-    """Return the distribution of the best of 1, 2, 4, … and all trials; None with too few trials."""
+    """Return the distribution of the best of 1, 2, 4, … and all trials; None with fewer than MIN_TRIALS ended trials."""
     costs = _costs(study)[study.ended]
     if len(costs) < MIN_TRIALS or not np.isfinite(costs).any():
         return None
@@ -81,7 +81,7 @@ def best_of(study: Study) -> BestOf | None:
 
 
 def isolations(study: Study) -> tuple[Isolation, ...]:
-    """Return the isolation of every hyperparameter that enough trials vary, scientific ones first."""
+    """Return the isolation plot's data for every hyperparameter with at least two slices, scientific ones first."""
     names = sorted(study.searched, key=lambda n: study.searched[n].role != "scientific")
     known = [i for n in names if (i := _isolation(study, n, study.searched[n])) is not None]
     return tuple(i.model_copy(update={"p": min(i.p * len(known), 1.0)}) for i in known)
@@ -103,14 +103,14 @@ def _isolation(study: Study, name: str, parameter: Parameter) -> Isolation | Non
 
 
 def _p(costs: FloatArray, groups: Sequence[Sequence[Trial]]) -> float:
-    """Return the probability that chance alone ranks the best result of some slice as low as that of the worst slice."""
+    """Return the probability that by chance the best result of some slice ranks as low as that of the worst slice."""
     parts = [np.nan_to_num(costs[[t.index for t in g]], nan=np.inf) for g in groups]
     worst = max(part.min() for part in parts)
     return chance_of_an_empty_part([len(p) for p in parts], sum(int((p < worst).sum()) for p in parts))
 
 
 def _number_groups(study: Study, name: str, trials: list[Trial]) -> list[list[Trial]]:
-    """Return slices with equally many trials each, or one for each value if there are few."""
+    """Return slices with equally many trials each. If there are few distinct values, each value gets its own slice."""
     positions = study.positions(name, trials)
     known = [i for i in np.argsort(positions, kind="stable").tolist() if math.isfinite(positions[i])]
     values, starts = np.unique(positions[known], return_index=True)
@@ -150,7 +150,7 @@ def _slice(study: Study, costs: FloatArray, name: str, trials: Sequence[Trial], 
 
 
 def speeds(study: Study) -> tuple[Speed, ...]:
-    """Return the throughput at each batch size; empty with fewer than two."""
+    """Return the throughput at each batch size; empty if fewer than two batch sizes have one."""
     rates = throughput.speeds(study)
     return tuple(_speed(r) for r in rates) if len(rates) > 1 else ()
 
@@ -163,7 +163,7 @@ def _speed(speed: throughput.Speed) -> Speed:
 
 
 def to_target(study: Study) -> ToTarget | None:
-    """Return the training of each batch size to a target that all reach; None without one."""
+    """Return the training that each batch size needs to a target that all of them reach; None if there is no such target."""
     try:
         race = targets.race(study, TARGET)
     except MissingData:
@@ -191,7 +191,7 @@ def to_target(study: Study) -> ToTarget | None:
 
 
 def importances(study: Study) -> Importances | None:
-    """Return the importance of each hyperparameter and the likeliest interactions; None with too few trials."""
+    """Return the importance of each hyperparameter and the most significant interactions; None with too few trials."""
     try:
         read = importance.read(study)
     except MissingData:
@@ -221,7 +221,7 @@ def _share(names: tuple[str, ...], draws: FloatArray, p: float | None = None) ->
 
 
 def close_ups(study: Study, verdicts: Sequence[Verdict]) -> tuple[CloseUp, ...]:
-    """Return close-ups of the first steps that findings about stability mark."""
+    """Return close-ups of the first steps marked by findings on stability."""
     return tuple(islice(_close_ups(study, verdicts), MAX_CLOSE_UPS))
 
 
@@ -255,7 +255,7 @@ def _around(steps: IntArray, values: FloatArray, step: int) -> tuple[IntArray, F
 
 
 def just_above(study: Study) -> JustAbove | None:
-    """Return the trials with the next higher learning rates than the best; None without any."""
+    """Return the trials with the next higher learning rates above the best trial's; None if there are none."""
     learning_rates = instability.learning_rates(study)
     best = study.ranked()[:1]
     if learning_rates is None or not best:

@@ -1,4 +1,4 @@
-"""Axis limits that outliers cannot stretch, scales from values to pixels, and their ticks."""
+"""Axis limits that outliers do not stretch, scales from values to pixels, and axis ticks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from advisor.stats.curve import HUGE
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Maps `low`..`high` onto the pixels `start`..`end`."""
+    """Maps the values `low` to `high` onto the pixels `start` to `end`."""
 
     low: float
     high: float
@@ -24,10 +24,10 @@ class Scale:
     end: float
     log: bool = False
     reverse: bool = False
-    """Logarithmic in 1 - value."""
+    """Whether the axis is logarithmic in 1 - value instead of the value."""
 
     def __call__(self, value: float) -> float:
-        """Return the pixel of a value, clipped to the ends. Raises ValueError for a value without a place on the scale."""
+        """Return the pixel of a value, clipped to the ends. Raises ValueError if the scale cannot represent the value."""
         part = (self._turn(value) - self._turn(self.low)) / (self._turn(self.high) - self._turn(self.low))
         return self.start + min(max(part, 0.0), 1.0) * (self.end - self.start)
 
@@ -38,11 +38,11 @@ class Scale:
         return math.isfinite(value) and self.low <= value <= self.high
 
     def takes(self, value: float) -> bool:
-        """Whether the value has a place on the scale, inside its ends or not."""
+        """Return whether the scale can represent the value, inside its ends or outside."""
         return math.isfinite(value) and (value > 0 or not self.log) and (value < 1 or not self.reverse)
 
     def ticks(self, count: int = 6) -> list[tuple[float, str]]:
-        """Return (value, label) of about `count` round values or fewer within the scale."""
+        """Return (value, label) for at most about `count` round values within the scale."""
         if self.reverse:
             below = [round(1 - v, 12) for v in reversed(_log_ticks(1 - self.high, 1 - self.low, count))]
             return [(v, f"{v:.12g}") for v in below]
@@ -87,7 +87,7 @@ def _labels(values: Sequence[float], *, log: bool) -> list[str]:
 
 
 def tick_label(value: float) -> str:
-    """Return the shortest readable form of a round value: 1e-4, 0.003, 20, 1,000, 1e6."""
+    """Return the shortest readable form of a round value: 1e-4, 0.003, 20, 1,000 or 1e6."""
     size = abs(value)
     if value and (size < 0.999e-3 or size >= 1e5):
         mantissa, _, exponent = f"{value:.1e}".partition("e")
@@ -100,7 +100,7 @@ def tick_label(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The ends of an axis and its kind."""
+    """The ends of an axis, and whether it is linear, logarithmic or logarithmic in 1 - value."""
 
     low: float
     high: float
@@ -108,21 +108,21 @@ class Limits:
     reverse: bool = False
 
     def scale(self, start: float, end: float) -> Scale:
-        """Return the scale from these limits to pixels."""
+        """Return the scale that maps these limits to the pixels `start` to `end`."""
         return Scale(self.low, self.high, start, end, self.log, self.reverse)
 
     def beyond(self, values: FloatArray) -> int:
-        """Return the number of finite values outside."""
+        """Return the number of finite values outside the limits."""
         finite = values[np.isfinite(values)]
         return int(((finite < self.low) | (finite > self.high)).sum())
 
 
 LOG_RATIO = 30
-"""Minimum ratio of large to small positive values for a log scale."""
+"""Minimum ratio of large to small positive values at which an axis is logarithmic."""
 
 
 def padded(low: float, high: float, *, log: bool, reverse: bool = False, by: float = 0.04) -> Limits:
-    """Return limits with the share `by` of the span added at both ends; a span of zero is widened."""
+    """Return limits with a margin at both ends of `by` times the span. A span of zero is widened."""
     if reverse and high < 1:
         turned = padded(1 - high, 1 - low, log=True, by=by)
         return Limits(1 - turned.high, 1 - turned.low, log=False, reverse=True)
@@ -135,7 +135,7 @@ def padded(low: float, high: float, *, log: bool, reverse: bool = False, by: flo
 
 
 def spanning(values: Sequence[float], scale: SpaceScale, *, by: float = 0.04) -> Limits:
-    """Return limits that include all values with a place on the scale, and some room at both ends."""
+    """Return limits that include all values that the scale can represent, with a margin at both ends."""
     on = np.array([v for v in values if math.isfinite(v)])
     on = on[np.isfinite(to_scale(on, scale))]
     if not len(on):
@@ -144,9 +144,9 @@ def spanning(values: Sequence[float], scale: SpaceScale, *, by: float = 0.04) ->
 
 
 def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
-    """Return limits for the final values of trials (n,) that always include the best value and exclude bad outliers.
+    """Return limits for the trials' final values (n,). They always include the best value and exclude outliers on the bad side.
 
-    An outlier lies over three interquartile ranges from the quartile on the bad side (ten if there are fewer than 20 trials).
+    An outlier is over 3 interquartile ranges beyond the bad side's quartile; with fewer than 20 trials, over 10.
     """
     finite = values[np.abs(values) < HUGE]
     if len(finite) == 0:
@@ -155,7 +155,7 @@ def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
     turned = np.log10(finite) if log else finite
     turned = turned if minimize else -turned
     best, q1, q3, worst = np.quantile(turned, [0, 0.25, 0.75, 1])
-    # The quartiles of a few trials are rough, so only extreme values count as outliers.
+    # Quartiles of fewer than 20 trials are inaccurate, so only extreme values count as outliers.
     fence = q3 + (3 if len(finite) >= 20 else 10) * max(q3 - q1, (q3 - best) / 4)
     if worst > fence and len(finite) > 4:
         worst = turned[turned <= fence].max()
@@ -171,7 +171,7 @@ def reaching(limits: Limits, values: Sequence[float]) -> Limits:
 
 
 def with_near(limits: Limits, values: Sequence[float]) -> Limits:
-    """Return the limits, widened to include marked values, unless these are so far away that the data would look flat."""
+    """Return the limits, widened to include marked values unless that would make the data look flat."""
     low, high = limits.low, limits.high
     for value in filter(math.isfinite, values):
         span = high - low
@@ -182,21 +182,21 @@ def with_near(limits: Limits, values: Sequence[float]) -> Limits:
 
 
 def curve_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()) -> Limits:
-    """Return limits that include the values of steady curves except outliers; `others` do not count.
+    """Return limits that include the values of steady curves except outliers. The curves in `others` have no influence.
 
-    steady, others: values of each curve (n,). An outlier lies more than 1.5 times the span of the middle 96 % away, or two
-    decades on a log scale. Without a steady curve, the middle 80 % of the others counts, since they may have diverged.
+    steady, others: values of each curve (n,). An outlier is further from the middle 96 % than 1.5 times their span (on a log scale
+    at least two decades). Without a steady curve, the middle 80 % of `others` is used, because those may have diverged.
     """
     chosen, tail = (steady, 0.02) if any((np.abs(v) < HUGE).any() for v in steady) else (others, 0.1)
     finite = np.concatenate([v[np.abs(v) < HUGE] for v in chosen] or [np.empty(0)])
     if len(finite) == 0:
         return Limits(0.0, 1.0, False)
-    # With two values, these quantiles come in reverse order.
+    # with two values, these quantiles are in reverse order
     low, high = sorted((np.quantile(finite, tail, method="higher"), np.quantile(finite, 1 - tail, method="lower")))
     log = bool(finite.min() > 0 and finite.max() >= LOG_RATIO * low)
     turned = np.log10(finite) if log else finite
     low, high = (float(np.log10(v)) if log else float(v) for v in (low, high))
-    # On a log scale, two more decades leave room for spikes without flattening the rest.
+    # On a log scale, a margin of two decades shows spikes without flattening the rest.
     reach = max(1.5 * (high - low), 2.0) if log else 1.5 * (high - low) or np.inf
     shown = turned[(turned >= low - reach) & (turned <= high + reach)]
     bottom, top = float(shown.min()), float(shown.max())

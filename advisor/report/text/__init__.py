@@ -1,1 +1,1 @@
-"""The report's own sentences."""
+"""Sentences of the report that are not a rule's text."""

@@ -1,4 +1,4 @@
-"""The headline of a report, the sentences on its best value, and its key figures."""
+"""The headline of a report, the sentences about its best value, and its key figures."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import describe
 
 _PARAMETERS = 4
-"""Maximum hyperparameters in the sentence on the best trial."""
+"""Maximum number of hyperparameters that the sentence on the best trial mentions."""
 
 
 def headline(report: ReportData) -> Message:
-    """Return what to do first and why, or why there is nothing to do."""
+    """Return the first thing to do and the reason for it, or the reason that nothing needs to be done."""
     counts = report.counts
     if counts.total == 0:
         return say("This study has no trials yet.")
@@ -34,7 +34,7 @@ def headline(report: ReportData) -> Message:
 
 
 def _others(findings: list[Finding]) -> str:
-    """Return how many further findings need action: `Then fix one more problem and act on two more findings.`"""
+    """Return a sentence that counts further findings that need action: `Then fix one more problem and act on two more findings.`"""
     critical = sum(f.severity == "critical" for f in findings)
     warnings = len(findings) - critical
     parts = [f"fix {spelled(critical, 'more problem')}"] if critical else []
@@ -55,7 +55,7 @@ def _quiet(report: ReportData) -> str:
 
 
 def best_sentence(report: ReportData) -> Message:
-    """Return the best value and its hyperparameters, and how many trials failed."""
+    """Return a sentence with the best value, its hyperparameters and the number of failed trials."""
     best, counts = report.best, report.counts
     metric, failed = Name(report.spec.objective.metric), _failed(report)
     if best is None:
@@ -87,7 +87,7 @@ def _settings(report: ReportData) -> Item:
 def _failed(report: ReportData) -> str:
     counts = report.counts
     parts = []
-    # Not "failed": a rule may count a trial as failed that ended with a result but learned nothing.
+    # Not "failed": rules also count a trial as failed if it ended with a result but learned nothing.
     if counts.failed and counts.failed == counts.total:
         parts.append("the only trial failed" if counts.total == 1 else f"all {counts.total:,} trials failed")
     elif counts.failed:
@@ -100,7 +100,7 @@ def _failed(report: ReportData) -> str:
 
 
 def certainty(report: ReportData) -> Message:
-    """Return how certain the best value is, by repeats or by its lead."""
+    """Return a sentence on the uncertainty of the best value, estimated from repeats or from its lead."""
     best, spread = report.best, report.spread
     if best is None:
         return Message(())
@@ -125,7 +125,7 @@ def certainty(report: ReportData) -> Message:
 
 
 def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
-    """Return (label, value, note) of the five figures under the headline."""
+    """Return (label, value, note) of the five key figures under the headline."""
     searched = len(report.spec.searched)
     passed, fired = (sum(v.status == s for v in report.verdicts) for s in ("quiet", "fired"))
     return (
@@ -176,7 +176,7 @@ def _best_step_figure(report: ReportData) -> tuple[str, str, str]:
 
 
 def best_positions(report: ReportData) -> list[float]:
-    """Return the position of each usable trial's best step in its training, 0 to 1, if it has several evaluations."""
+    """Return the best step of each usable trial with several evaluations, as a position between 0 (start) and 1 (end)."""
     return [p for t in report.figures.trials if (p := _best_position(t)) is not None]
 
 

@@ -1,4 +1,4 @@
-"""The rounds of a study in words, for the report and for `advisor history`."""
+"""Sentences and table rows on the rounds of a study, for the report and for `advisor history`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from advisor.model.spec import StudySpec
 from advisor.model.words import count, listed, number
 
 ICONS = {"kept": "passed", "not kept": "broken", "cannot tell": "unknown"}
-"""Icon of each judgement."""
+"""Icon of each judgement of a prediction."""
 
 JUDGEMENTS = {"kept": "came true", "not kept": "did not", "cannot tell": "undecided"}
 
 
 def summary(history: History) -> tuple[str, ...]:
-    """Return sentences on the latest round: its trials and its predictions."""
+    """Return sentences on the latest round's trials and predictions."""
     latest = history.rounds[-1]
     lines = []
     if len(history.rounds) > 1 or history.counted:
@@ -28,12 +28,12 @@ def summary(history: History) -> tuple[str, ...]:
 
 
 def predictions(spec: StudySpec) -> tuple[str, ...]:
-    """Return the predictions for a next study, each once."""
+    """Return the distinct predictions for a next study."""
     return tuple(dict.fromkeys(describe_prediction(p, spec.objective) for p in spec.predictions))
 
 
 def _tally(outcomes: Sequence[Outcome]) -> str:
-    """Return how many predictions came true: `2 of 3 came true (not: RULE), 1 undecided (RULE)`."""
+    """Return a count of the predictions that came true: `2 of 3 came true (not: RULE), 1 undecided (RULE)`."""
     by_judgement = {j: [o.prediction.rule for o in outcomes if o.judged == j] for j in JUDGEMENTS}
     true, false, unknown = by_judgement.values()
     parts = []
@@ -46,7 +46,7 @@ def _tally(outcomes: Sequence[Outcome]) -> str:
 
 
 def hit_rate(rate: HitRate) -> str:
-    """Return `RULE: 3 of 4 came true (75 %, predicted 91 %); 1 undecided`."""
+    """Return a rule's share of correct predictions: `RULE: 3 of 4 came true (75 %, predicted 91 %); 1 undecided`."""
     judged = rate.kept + rate.not_kept
     parts = []
     if judged and rate.rate is not None:
@@ -58,7 +58,7 @@ def hit_rate(rate: HitRate) -> str:
 
 
 def row(round: Round) -> tuple[str, str, str, str, str]:
-    """Return (number, study, trials, best, best so far) of a round."""
+    """Return the table row of a round: (number, study, trials, best, best so far)."""
     failed = f", {round.trials - round.feasible:,} without a result" if round.feasible < round.trials else ""
     counted = f"; {round.counted:,} count in this study" if round.counted else ""
     trials = f"{round.trials:,}{failed}{counted}"

@@ -1,4 +1,4 @@
-"""The differences between two studies, line by line."""
+"""The differences between two studies, one row per changed line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.model.words import capital, clean, setting, trimmed
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """One line of a study file before and after; None if it is missing there."""
+    """A line of the study file in both versions; None where the line is missing."""
 
     name: str
     before: str | None
@@ -26,7 +26,7 @@ _FIELDS = ("trials", "max_train_steps", "final_train_steps", "evaluate_every", "
 
 
 def describe(parameter: Parameter) -> str:
-    """Return a hyperparameter's domain in a few words: `1e-4 … 1, log`."""
+    """Return a short description of a hyperparameter's domain: `1e-4 … 1, log`."""
     if parameter.role == "fixed":
         text = f"fixed at {setting(parameter.value)}"
     elif parameter.formula is not None:
@@ -42,7 +42,7 @@ def describe(parameter: Parameter) -> str:
 
 
 def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
-    """Return the differences in what two studies run: space, steps and schedule, without names and reasons."""
+    """Return the differences in space, steps and schedule between two studies. Names and reasons are ignored."""
     rows = [
         _parameter_row(n, old.parameters.get(n), new.parameters.get(n))
         for n in dict.fromkeys([*old.parameters, *new.parameters])
@@ -68,7 +68,7 @@ def _schedule(spec: StudySpec) -> str | None:
 
 
 def _region(region: Region) -> str:
-    """Return a forbidden region in a few words: `lr ≥ 0.1 and width ≥ 200`."""
+    """Return a short description of a forbidden region: `lr ≥ 0.1 and width ≥ 200`."""
     parts = []
     for name, bounds in region.where.items():
         ends = [f"≥ {trimmed(bounds.low)}"] if bounds.low is not None else []
@@ -79,7 +79,7 @@ def _region(region: Region) -> str:
 
 
 def diff_changes(spec: StudySpec, changes: Iterable[Change]) -> tuple[DiffRow, ...]:
-    """Return the differences after applying changes in order; a change that does not fit the study is shown as proposed."""
+    """Return the differences after applying the changes in order. A change that does not fit the study is shown as proposed."""
     changed, invalid = spec, []
     for change in changes:
         try:
@@ -101,11 +101,11 @@ def _proposed(change: Change) -> DiffRow | None:
 
 
 def reasons(changes: Iterable[Change]) -> tuple[str, ...]:
-    """Return the reasons of the changes, each once."""
+    """Return the distinct reasons of the changes."""
     texts = [c.parameter.why if isinstance(c, AddParameter) else getattr(c, "why", None) for c in changes]
     return tuple(dict.fromkeys(capital(clean(t)) for t in texts if t))
 
 
 def advice(changes: Iterable[Change]) -> tuple[str, ...]:
-    """Return the changes that a study file cannot express."""
+    """Return the text of each change that a study file cannot express."""
     return tuple(dict.fromkeys(c.text for c in changes if isinstance(c, Advise)))
