@@ -1,4 +1,4 @@
-"""The analysis from end to end: read, judge, plan, report. The command line and Python both call `analyze`."""
+"""The complete analysis: read, judge, plan, report. Both the command line and the Python interface call `analyze`."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def analyze(
     command: str | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
-    """Judge an MLflow experiment by the playbook and plan the next study. Writes nothing.
+    """Judge an MLflow experiment by the playbook's rules and plan the next study, without writing anything.
 
-    experiment: name or id of the experiment. tracking_uri: default as MLflow resolves it. objective, direction: the metric to judge
-    by, and "minimize" or "maximize"; default from the study file, else from the adapters' tags, else inferred, which the report
-    mentions. study: the study's spec or file, which declares the search space. filter: an MLflow filter over runs. rules: folders
-    with your own rules. settings: thresholds by rule, `{"many-stopped": {"at_most": 0.5}}`; default from `advisor.toml` or
-    `pyproject.toml` in the working directory or above. only_this_round: ignore trials of earlier rounds. command: the command line
-    to show in the report.
+    experiment: name or id of the experiment. tracking_uri: default is MLflow's own. objective, direction: name of the metric, and
+    "minimize" or "maximize"; taken from the study file by default, else from the adapters' tags, else inferred, and the report
+    mentions that. study: spec or path of a study file that declares the search space. filter: MLflow filter on runs. rules:
+    folders with custom rules. settings: thresholds by rule, `{"many-stopped": {"at_most": 0.5}}`; by default from `advisor.toml` or
+    `pyproject.toml` in the working directory or its parents. only_this_round: ignore the trials of earlier rounds. command: command
+    line that the report shows.
 
-    Raises AdvisorError with one line that says what to do if the input cannot be analysed.
+    If the input cannot be analysed, raises AdvisorError with one line that says what to do.
     """
     report_progress = on_progress or no_progress
     loaded = load_rules(
@@ -82,9 +82,9 @@ def analyze_study(
     command: str | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
-    """Do the same as `analyze` for a study in memory and loaded rules.
+    """Analyse a study that is already in memory with rules that are already loaded; otherwise like `analyze`.
 
-    earlier: the studies that it follows from, the first one first. notes: why some of those could not be read.
+    earlier: the studies of earlier rounds, oldest first. notes: the reasons why some earlier studies could not be read.
     """
     report_progress = on_progress or no_progress
     rules = tuple(rules)
@@ -105,6 +105,6 @@ def analyze_study(
 
 
 def _asks_for_changes(verdicts: Sequence[Verdict]) -> bool:
-    """Whether a finding worth acting on changes the next study."""
+    """Return whether a finding with sufficient confidence recommends a change to the next study."""
     findings = [f for v in verdicts for f in v.findings if f.severity != "note"]
     return any(not isinstance(c, Advise) for f in findings for c in f.changes)

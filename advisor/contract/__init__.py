@@ -1,78 +1,78 @@
-"""The names that adapters write and the analysis reads: the one thing both sides share.
+"""Names of metrics, tags and files that adapters write and the analysis reads. Both sides depend only on these names.
 
-Standard library only, so that a training host pays nothing for importing it. A name here is a promise to every experiment that
-was ever logged with it: add names, never change one.
+Only the standard library is used, so that training jobs can import this module cheaply. Existing experiments use these names, so
+names can be added but never changed.
 """
 
 from __future__ import annotations
 
 SCHEMA = "1"
-"""Version of these names, logged as the tag `TAG_SCHEMA`."""
+"""Version of the names in this module, logged as the tag `TAG_SCHEMA`."""
 
 DENSE_STEPS = 500
-"""Optimizer steps logged one by one at the start of training; afterwards windows are logged, see `window_width`."""
+"""Number of optimizer steps at the start of training that are logged one by one; later steps are logged in windows."""
 
-# Metrics of the training loop. Beyond the first DENSE_STEPS steps, a metric NAME is a window's mean, and NAME.min and NAME.max its
-# extremes; the step of all three is the last step of the window. ("." and not "/": a file store cannot hold "a" and "a/b".)
+# Metrics of the training loop. After the first DENSE_STEPS steps, a metric NAME is the mean of a window, and NAME.min and NAME.max
+# are its extremes, all logged at the window's last step. (A file store cannot hold both "a" and "a/b", hence the dot.)
 TRAIN_LOSS = "train/loss"
 GRAD_NORM = "train/grad_norm"
 """Global L2 norm of the gradient before any clipping."""
 LEARNING_RATE = "train/learning_rate"
-"""Of parameter group 0; group k > 0 is `train/learning_rate.group<k>`."""
+"""Learning rate of parameter group 0; that of group k > 0 is `train/learning_rate.group<k>`."""
 STEP_TIME = "train/step_time_s"
 """Seconds from one optimizer step to the next."""
 DATA_WAIT = "train/data_wait_s"
-"""Seconds of that spent waiting for the loader."""
+"""Seconds per optimizer step spent waiting for the data loader."""
 EXAMPLES_PER_SECOND = "train/examples_per_s"
 CLIPPED = "train/clipped"
-"""1 where the step's gradient was clipped, 0 where not: a window's mean is the clipped share."""
+"""1 if the step's gradient was clipped, else 0; the mean of a window is the share of clipped steps."""
 COMPUTE_TIME = "train/compute_time_s"
-"""Seconds from a batch's arrival to the end of its optimizer step, on the device where that is a GPU."""
+"""Seconds from a batch's arrival to the end of its optimizer step, measured on the GPU if there is one."""
 SKIPPED_STEPS = "train/skipped_steps"
-"""Steps that a gradient scaler left out just before this one, because gradients overflowed; only where there is a scaler."""
+"""Number of steps that the gradient scaler skipped just before this one because gradients overflowed; absent without a scaler."""
 LOSS_SCALE = "train/loss_scale"
-"""The gradient scaler's factor."""
+"""Factor by which the gradient scaler multiplies the loss."""
 SLOWEST_RANK = "train/slowest_rank_s"
 FASTEST_RANK = "train/fastest_rank_s"
-"""Step time of the slowest and of the fastest rank, seconds. Ranks that wait for each other within a step take the same time."""
+"""Step times of the slowest and the fastest rank in seconds. They are equal if ranks wait for each other in each step."""
 OPTIMIZER_SUFFIX = ".optimizer"
-"""`train/grad_norm.optimizer<k>` and `train/learning_rate.optimizer<k>` are of optimizer k > 0 (with `.group<j>` after it);
-`train/grad_norm` is the norm over all optimizers that stepped."""
+"""In `train/grad_norm.optimizer<k>` and `train/learning_rate.optimizer<k>`, k > 0 numbers the optimizer (`.group<j>` may follow);
+`train/grad_norm` is the gradient norm over all optimizers that made a step."""
 
-# Metrics of the device, sampled every few seconds.
+# Metrics of the device, logged at intervals that grow with the length of the run.
 DEVICE_MEMORY_PEAK = "device/memory_peak_bytes"
-"""Most bytes that tensors took at once so far."""
+"""Peak number of bytes that tensors have used on the device so far."""
 DEVICE_MEMORY_USED = "device/memory_used_bytes"
-"""Bytes in use on the device by all processes."""
+"""Number of bytes that all processes together use on the device."""
 DEVICE_UTILISATION = "device/utilisation"
-"""Share of the last seconds in which the device computed, 0 to 1."""
+"""Share of the time since the previous point during which the device was computing, from 0 to 1."""
 
 FULL_SUFFIX = ".full"
-"""Of a metric that is evaluated on a sample of the validation set as training goes on, NAME.full is its value on the whole set."""
+"""If a metric is computed on a sample of the validation set during training, NAME.full is its value on the whole set."""
 STD_SUFFIX = ".std"
-"""Of a metric that is a mean over the validation examples, NAME.std is the standard deviation over them: how sure the mean is."""
+"""If a metric is a mean over validation examples, NAME.std is its standard deviation over the examples."""
 MIN_SUFFIX = ".min"
 MAX_SUFFIX = ".max"
 GROUP_SUFFIX = ".group"
 
-# Tags of a run. Facts are tags and not params, so that whatever a user calls a hyperparameter stays the only thing that is one.
+# Tags of a run. Facts are logged as tags, so that the run's params are exactly the user's hyperparameters, under any name.
 TAG_PREFIX = "advisor."
 TAG_SCHEMA = "advisor.schema"
 TAG_OBJECTIVE = "advisor.objective"
 TAG_DIRECTION = "advisor.direction"
-"""`minimize` or `maximize`."""
+"""Direction of the objective: `minimize` or `maximize`."""
 TAG_STATUS = "advisor.status"
-"""How the trial ended, one of STATUSES; absent while it runs or when it was killed."""
+"""Status of the trial after its end, one of STATUSES; absent while the trial is running and if it was killed."""
 TAG_SEED = "advisor.seed"
 TAG_MAX_TRAIN_STEPS = "advisor.max_train_steps"
 TAG_BATCH_SIZE = "advisor.batch_size"
 TAG_OPTIMIZER = "advisor.optimizer"
-"""Class name; its hyperparameters follow under the playbook's names as `advisor.optimizer.<name>` (group 0), and
-the playbook's name of its rule as `advisor.optimizer.update_rule`."""
+"""Class name of the optimizer. Its hyperparameters (group 0) are `advisor.optimizer.<name>` with the playbook's names, and
+the playbook's name of the update rule is `advisor.optimizer.update_rule`."""
 TAG_MODEL = "advisor.model"
-"""Class name of the model, without the wrappers of distributed or compiled training."""
+"""Class name of the model, without the wrappers for distributed or compiled training."""
 TAG_NORM_LAYERS = "advisor.norm_layers"
-"""JSON: {layer class: how many}."""
+"""JSON: {class of normalisation layer: number of layers}."""
 TAG_PARAMETERS = "advisor.model_parameters"
 """Number of trainable parameters of the model."""
 TAG_GRAD_CLIP = "advisor.grad_clip_norm"
@@ -81,109 +81,109 @@ TAG_CHECKPOINTS = "advisor.checkpoints"
 """JSON: {"policy": "best-3" | "best-3+last" | "last" | "all" | "all+last" | "none",
 "kept": [{"step", "value", "path"}], "chosen": step or null}."""
 TAG_MICRO_BATCHES = "advisor.micro_batches"
-"""Micro-batches whose gradients are accumulated for one optimizer step."""
+"""Number of micro-batches whose gradients are accumulated for one optimizer step."""
 TAG_SCHEDULE = "advisor.schedule"
 """JSON: {"class": scheduler class, "kind": "constant" | "linear" | "cosine" | "exponential" | "step" | "cyclic" | "one-cycle" |
 "polynomial" | "plateau" | "warmup+<kind>" | "other"}."""
 TAG_AVERAGING = "advisor.averaging"
-"""JSON: {"class", "kind": "ema" | "swa" | "other"}: averaging of the model's weights."""
+"""JSON: {"class", "kind": "ema" | "swa" | "other"}: weight averaging of the model."""
 TAG_NORM_ORDER = "advisor.norm_order"
-"""Where residual blocks normalise: "pre-norm" (in the branch: x + f(norm(x)) or x + norm(f(x))), "post-norm" (norm(x + f(x))),
-"mixed", "none", or "no-residuals" for a model without residual blocks; absent where its computation does not show it."""
+"""Position of normalisation in residual blocks: "pre-norm" (x + f(norm(x)) or x + norm(f(x))), "post-norm" (norm(x + f(x))),
+"mixed", "none", or "no-residuals" for a model without residual blocks; absent if the model's computation does not show it."""
 TAG_BATCH_NORM = "advisor.batch_norm"
-"""JSON of a model with batch norm: {"layers", "synced": of them SyncBatchNorm, "without_running_stats", "frozen", "momentum"};
+"""JSON for a model with batch norm: {"layers", "synced" (SyncBatchNorm), "without_running_stats", "frozen", "momentum"};
 the first four are numbers of layers."""
 TAG_REGULARISERS = "advisor.regularisers"
-"""JSON: {"dropout" | "stochastic_depth" | "label_smoothing" | "weight_decay": largest strength}: those that modules and optimizers
-show; one that is a function call in the training code is not seen."""
+"""JSON: {"dropout" | "stochastic_depth" | "label_smoothing" | "weight_decay": largest strength}, as found in modules and
+optimizers; function calls in the training code are not detected."""
 TAG_COMPILED = "advisor.compiled"
 """`true` or `false`: whether `torch.compile` was applied to the model or a part of it."""
 TAG_PRECISION = "advisor.precision"
-"""JSON: {"parameters": type of most of them, "compute": type of most matrix products, absent where not seen}, e.g. "bfloat16"."""
+"""JSON: {"parameters": dtype of most parameters, e.g. "bfloat16", "compute": dtype of most matrix products, absent if unknown}."""
 TAG_BACKENDS = "advisor.backends"
-"""JSON: {"cudnn_benchmark", "cudnn_deterministic", "deterministic_algorithms", "float32_matmul_precision", "threads", "cpus":
-that this process may use}."""
+"""JSON: {"cudnn_benchmark", "cudnn_deterministic", "deterministic_algorithms", "float32_matmul_precision", "threads",
+"cpus": number of CPUs that the process may use}."""
 TAG_CLASSES = "advisor.classes"
-"""Number of classes, where the task is to tell classes apart."""
+"""Number of classes, if the task is classification."""
 TAG_CHANCE = "advisor.chance"
-"""JSON: {metric: its value by guessing}."""
+"""JSON: {metric: its value at chance level, by guessing}."""
 TAG_N_TRAIN = "advisor.n_train"
 TAG_N_VALID = "advisor.n_valid"
-"""Examples in the training and validation sets."""
+"""Number of examples in the training set (TAG_N_TRAIN) and in the validation set (TAG_N_VALID)."""
 TAG_STEPS_PER_EPOCH = "advisor.steps_per_epoch"
 TAG_STEP_UNIT = "advisor.step_unit"
-"""What the steps of the run's metrics count: `step`, an optimizer step, or `epoch`; absent: optimizer steps."""
+"""Unit of the steps of the run's metrics: `step` (optimizer steps) or `epoch`; if absent, optimizer steps."""
 TAG_SHUFFLE = "advisor.shuffle"
-"""`true` or `false`: whether the training loader shuffles."""
+"""`true` or `false`: whether the training loader shuffles the examples."""
 TAG_LOADER = "advisor.loader"
-"""JSON of the training loader: {"workers", "prefetch_factor", "pin_memory", "persistent_workers", "drop_last", "dataset": class,
+"""JSON for the training loader: {"workers", "prefetch_factor", "pin_memory", "persistent_workers", "drop_last", "dataset": class,
 "sampler": class or null}."""
 TAG_EVAL_BATCH_SIZE = "advisor.eval_batch_size"
-"""Examples in a batch of the evaluations, on one rank: to be compared with TAG_BATCH_SIZE / TAG_MICRO_BATCHES / ranks."""
+"""Number of examples per evaluation batch on one rank; comparable to TAG_BATCH_SIZE / TAG_MICRO_BATCHES / number of ranks."""
 TAG_VALID_COUNTS = "advisor.valid_class_counts"
-"""JSON: [examples of each class in the validation set], where it holds its classes in memory."""
+"""JSON: [number of validation examples of each class]; recorded if the validation set holds its class labels in memory."""
 TAG_DEVICE_MEMORY = "advisor.device_memory_bytes"
-"""Memory of one device."""
+"""Memory of one device in bytes."""
 TAG_RANKS = "advisor.ranks"
-"""JSON of a distributed training: {"world_size", "parallel": "ddp" | "fsdp" | "other", "backend", "facts": {fact: {"same": value} |
+"""JSON for distributed training: {"world_size", "parallel": "ddp" | "fsdp" | "other", "backend", "facts": {fact: {"same": value} |
 {"by_rank": [...]}}}; facts are seed, loader_seed, shard_examples, batch_size, device, host, sync_batch_norm, checkpoints, logs.
-A rank that said nothing has null; lists longer than a tag are cut off and end with "..."."""
+A rank that reported nothing has the value null; lists too long for a tag are truncated and end with "..."."""
 TAG_SIDECAR = "advisor.sidecar"
 """JSON: {"parts": [{"path": artifact with the curves at full resolution, "rows", "from_step", "to_step"}]}; see `SIDECAR_PATH`.
 
-From `from_step` to the last step, `to_step`, the artifact has every point of its stretch of the training; what came before is
-only in the store, because the disk space for it was used up, or because it is of an earlier part of the run."""
+The artifact has every point from `from_step` to the last step, `to_step`. Earlier points are only in the tracking store, because
+the disk quota was reached or because they belong to an earlier part of the run."""
 SIDECAR_PATH = "advisor/curves.parquet"
-"""Artifact: a table of metric (text), step (int64), time_ms (int64), value (float64), sorted by metric and step: every point of the
-run as it was recorded, before windows. Metric names with MIN_SUFFIX or MAX_SUFFIX do not occur, unless they were logged as such.
-A run that is continued keeps it and gets another for each further part, `advisor/curves-<spool>.parquet`."""
+"""Artifact with every recorded point of the run, before windowing: a table of metric (text), step (int64), time_ms (int64) and
+value (float64), sorted by metric and step. Metric names end with MIN_SUFFIX or MAX_SUFFIX only if they were logged that way. A
+resumed run keeps this file and adds another one for each further part, `advisor/curves-<spool>.parquet`."""
 TAG_PROBE = "advisor.probe"
-"""What probe the run is part of: "batch-size", "learning-rate", "early-instability", "warmup" or "steps"; absent for trials."""
+"""Kind of probe that the run belongs to: "batch-size", "learning-rate", "early-instability", "warmup" or "steps"; else absent."""
 TAG_REPORT = "advisor.report"
-"""On the run that holds the reports on its experiment, which is no trial: the SHA-256 of what it holds, or "begun"."""
+"""Tag of the run (not a trial) that holds the reports on its experiment: the SHA-256 of the reports, or "begun"."""
 TAG_HEADLINE = "advisor.headline"
-"""Of that run: the verdict on the study, one sentence."""
+"""Tag of the run that holds the reports: the verdict on the study in one sentence."""
 TAG_VERDICT = "advisor.verdict."
-"""Of that run: followed by a rule's id, what became of the rule, "fired: critical: ..." or "not-assessed: why"."""
+"""Tag prefix on the run that holds the reports; a rule's id follows. Its value is "fired: critical: ..." or "not-assessed: why"."""
 TAG_COMMAND = "advisor.command"
 TAG_CONFIG = "advisor.config"
-"""JSON: list of the configuration files that the command line names."""
+"""JSON: list of the configuration files that are named on the command line."""
 TAG_GIT_COMMIT = "advisor.git_commit"
 TAG_GIT_DIRTY = "advisor.git_dirty"
 TAG_DEVICE = "advisor.device"
 TAG_LIBRARIES = "advisor.libraries"
-"""JSON: {distribution: version}."""
+"""JSON: {distribution: version} of the installed libraries."""
 TAG_STUDY = "advisor.study"
 """Name of the study (spec) that the trial belongs to."""
 TAG_TRIAL = "advisor.trial"
-"""Number of the trial in its study's sequence, from 0, where `advisor run` trained it."""
+"""0-based number of the trial in its study's sequence, if `advisor run` started it."""
 TAG_REPEAT = "advisor.repeat"
-"""0 for a trial's first training, 1, 2, ... for its repeats with other seeds."""
+"""0 for a trial's first run; 1, 2, ... for its repeats with other seeds."""
 TAG_LAUNCH = "advisor.launch"
-"""JSON: who trains or trained the run: {"host", "pid", "began", "launcher", "seen"} of the launcher, {"training", "training_began"}
-or {"slurm"} of the training, "until" when it may last, and once that has ended {"state", "best"}."""
+"""JSON: the processes of the run: {"host", "pid", "began", "launcher", "seen"} of the launcher, {"training", "training_began"}
+or {"slurm"} of the training job, "until" (its latest possible end), and after the end {"state", "best"}."""
 TAG_STUDY_FILE = "advisor.study_file"
-"""On an experiment: the study file (YAML) that its trials were drawn from; it declares the space where the user names none.
+"""Tag of an experiment: the study file (YAML) that its trials were drawn from; the default declaration of the search space.
 
-One that is longer than a tag is compressed, and goes on in the tags TAG_STUDY_FILE.part-0, .part-1, ...; of an experiment that
-holds several studies each has its own under TAG_STUDY_FILE.of-<digest of its name>."""
+A file too long for a tag is compressed and continues in the tags TAG_STUDY_FILE.part-0, .part-1, ... If an experiment has
+several studies, the tag of each is TAG_STUDY_FILE.of-<digest of its name>."""
 TAG_LOST_POINTS = "advisor.lost_points"
-"""Number of points that could not be delivered, where any were lost."""
+"""Number of points that could not be delivered; absent if there are none."""
 TAG_ERROR = "advisor.error"
-"""Class and message of the exception that ended an infeasible trial; begins with "out of memory" where that was it."""
+"""Class and message of the exception that ended an infeasible trial; if memory ran out, it starts with "out of memory"."""
 TAG_SPOOL = "advisor.spool"
-"""Identity of the spool that the run was delivered from: by it a delivery that was cut off finds the run it had begun."""
+"""Id of the spool that the run was delivered from; an interrupted delivery uses it to find its unfinished run."""
 
 STATUSES = ("complete", "diverged", "infeasible", "stopped", "no_data", "running")
 """complete: ran to its end · diverged: non-finite objective or loss at its end · infeasible: crash or out of memory ·
-stopped: ended before its target, steps or time · no_data: ended without a value of the objective · running: not ended."""
+stopped: ended before its target, steps or time · no_data: ended without an objective value · running: has not ended."""
 
 
 def window_width(step: int) -> int:
-    """Steps per logged window at optimizer step `step` (0-based).
+    """Return the number of steps per logged window at optimizer step `step` (0-based).
 
-    One for the first `DENSE_STEPS`; then it doubles whenever the training has doubled in length, so that n steps leave about
-    `DENSE_STEPS * (1 + log2(n / DENSE_STEPS) / 2)` windows: 10,000 steps some 1,600, a million steps some 3,300.
+    The width is 1 for the first `DENSE_STEPS` steps and then doubles whenever the number of steps has doubled. A run of n steps has
+    about `DENSE_STEPS * (1 + log2(n / DENSE_STEPS) / 2)` windows: about 1,600 for 10,000 steps, about 3,300 for a million steps.
     """
     width = 1
     while step >= DENSE_STEPS * width:

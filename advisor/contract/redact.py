@@ -1,7 +1,7 @@
-"""Keeps passwords out of messages, tags and files, for the analysis and for what runs inside trainings: standard library only.
+"""Removes passwords from messages, tags and files, in the analysis and in training processes; uses only the standard library.
 
-An address that a user gives is parsed once (`learn`); from then on its password is hidden by value wherever it appears, however it
-was quoted. Patterns only serve text of unknown origin.
+`learn` parses each address that the user provides. After that, the address's password is hidden by value wherever it appears, in
+any quoting. Regular-expression patterns are used only for text of unknown origin.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ _ASSIGNED = re.compile(r"(?P<name>[A-Za-z][\w.-]*)=(?P<value>'[^'\n]*'|\"[^\"\n]
 _ENVIRONMENT = re.compile(
     r"(?i)(token|password|passwd|passphrase|secret|credentials?|apikey|[a-z0-9]_(pwd|pass|key|pat))$"
 )
-"""Names of environment variables whose values are secrets: PGPASSWORD, MLFLOW_TRACKING_TOKEN, SSH_KEY, MYSQL_PWD."""
+"""Pattern of environment variables with secret values: PGPASSWORD, MLFLOW_TRACKING_TOKEN, SSH_KEY, MYSQL_PWD."""
 _MIN_LENGTH = 6
-"""Minimum characters of a value that is hidden wherever it appears; a shorter one is a word of any sentence."""
+"""Minimum characters of an environment value that is hidden wherever it appears; shorter values may be ordinary words."""
 _MIN_LEARNED = 3
-"""The same for the password of an address that the user gave."""
+"""Minimum characters of a password to hide if it belongs to an address that the user provided."""
 HIDDEN = "***"
 _DATABASES = {"postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle", "cockroachdb", "redshift", "snowflake"}
 """Dialects of SQLAlchemy whose addresses have a password; their drivers accept more characters in it than a parser."""
 
 _learned: dict[str, str] = {}
-"""Texts to hide, and what stands in their place: addresses that were given, and their passwords in every quoting."""
+"""Texts to hide, with their replacements: the user's addresses, and their passwords in every form of quoting."""
 
 
 def learn(address: str) -> str:
-    """Hide the secrets of an address wherever they appear from now on, and return the address without them.
+    """Hide the secrets of an address wherever they appear from now on; return the address without its secrets.
 
-    address: one whole address as a user gave it, such as the value of an option. User and password of a web address end as
-    `urllib` parses them; those of a database end at the last @, whatever characters they hold. Anything that is no address is
-    returned as it is.
+    address: one complete address as the user provided it, such as the value of an option. In web addresses, user and password end
+    as `urllib` parses them. In database addresses, they end at the last @, even if they contain special characters. A value that is
+    not an address is returned unchanged.
     """
     scheme, user, host = _parts(address)
     if scheme is None:
@@ -59,16 +59,16 @@ def _learn(secret: str, shortest: int = _MIN_LENGTH) -> None:
 
 
 def redact(text: str) -> str:
-    """Return `text` without secrets.
+    """Return `text` with its secrets hidden.
 
-    Hidden are the passwords of addresses that were learned, the `user:password@` of other addresses, a `password=...` of their
-    queries, and the values of this process's environment variables that are called passwords, tokens or keys.
+    Hidden are passwords of learned addresses, `user:password@` and `password=...` in other addresses, and the values of
+    this process's environment variables whose names denote passwords, tokens or keys.
     """
     return _assigned(_without_values_and_userinfo(text))
 
 
 def redact_value(value: str) -> str:
-    """As `redact`, for a whole value such as a parameter or an argument: if it is an address, its secrets are learned first."""
+    """Redact a whole value, such as a parameter or an argument. If the value is an address, learn its secrets first."""
     return redact(learn(value))
 
 
@@ -91,7 +91,7 @@ def _pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
 
 @lru_cache(maxsize=2)
 def _values(environment: tuple[tuple[str, str], ...]) -> re.Pattern[str] | None:
-    """Match the secrets of the environment, as they are and as addresses quote them, the longest first; None if there are none."""
+    """Return a pattern of the environment's secrets, raw and URL-quoted, longest first; None if there are no secrets."""
     found = {form for value in _environment_secrets(environment) for form in _forms(value)}
     longest = sorted((value for value in found if len(value) >= _MIN_LENGTH), key=lambda value: (-len(value), value))
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest))})(?!\w)") if longest else None
@@ -106,7 +106,7 @@ def _environment_secrets(environment: tuple[tuple[str, str], ...]) -> Iterator[s
 
 
 def _forms(secret: str) -> set[str]:
-    """The secret as it may appear: raw, quoted, unquoted, on one line, in `repr`; of several lines, each of them."""
+    """Return the forms in which a secret may appear: raw, quoted, unquoted, on one line, in `repr`, and line by line."""
     plain = {secret, unquote(secret)}
     lines = {line.strip() for form in plain for line in form.splitlines()} if "\n" in secret else set()
     plain |= {" ".join(form.split()) for form in plain} | lines
@@ -121,7 +121,7 @@ def _json_of_any_script(text: str) -> str:
 
 
 def _parts(address: str) -> tuple[str | None, str, str]:
-    """Return (scheme, user and password, the rest) of an address; the scheme of anything else is None."""
+    """Return (scheme, user and password, rest) of an address; the scheme is None if the text is not an address."""
     scheme, found, rest = address.partition("://")
     if not found or not re.fullmatch(r"\s*[\w.+-]+", scheme):
         return None, "", address
@@ -136,7 +136,7 @@ def _parts(address: str) -> tuple[str | None, str, str]:
 def _query(address: str) -> list[tuple[str, str]]:
     try:
         return parse_qsl(urlsplit(address).query)
-    except ValueError:  # a bracket or port that is none
+    except ValueError:  # an invalid bracket or port
         return []
 
 
@@ -153,7 +153,7 @@ def _text_of(error: BaseException | str) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return `one_line` of an error; of a network error, the operating system's reason without the libraries' wrapping."""
+    """Return an error as `one_line` does; for a network error, only the operating system's reason without libraries' wrappers."""
     innermost = error
     while (deeper := innermost.__cause__ or innermost.__context__) is not None:
         innermost = deeper
@@ -175,7 +175,7 @@ def _names_secret(name: str) -> bool:
 
 
 def is_secret(name: str) -> bool:
-    """Return whether something of this name is a password, a key or a token."""
+    """Return whether the name denotes a password, a key or a token."""
     return _SECRET.search(name) is not None
 
 
@@ -207,14 +207,14 @@ def redact_code(text: str) -> str:
 
 
 def learn_arguments(arguments: Iterable[str]) -> None:
-    """Hide the secrets of addresses on a command line wherever they appear from now on."""
+    """Hide the secrets of all addresses in a command line wherever they appear from now on."""
     for argument in arguments:
         learn(argument)
         learn(argument.partition("=")[2])
 
 
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return a command line in which the values of options and variables called passwords, keys or tokens are hidden."""
+    """Return a command line with the values hidden of options and variables whose names denote passwords, keys or tokens."""
     learn_arguments(arguments)
     safe: list[str] = []
     hide_next = False

@@ -1,1 +1,1 @@
-"""The rule engine. It loads rules, holds a study against them and explains their findings; it knows no rule by name."""
+"""The rule engine: it loads rules, applies them to a study and explains their findings. It does not depend on specific rules."""

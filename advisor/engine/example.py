@@ -1,4 +1,4 @@
-"""The golden example of a rule: its first finding on one study. It is the rule's snapshot test and the example on its page."""
+"""The golden example of a rule: its first finding on one study, used in the rule's snapshot test and on its page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from advisor.model.study import Study
 
 
 class Example(FrozenModel):
-    """A study in one line, the first finding of the rule on it, and the changes of the next study."""
+    """Description of a study in one line, the rule's first finding on it, and the resulting changes to the next study."""
 
     study: str
     message: str
@@ -24,18 +24,18 @@ class Example(FrozenModel):
 
 
 def example_path(rule: type[Rule]) -> Path:
-    """Return the file of a rule's example, beside the rule: `space_shrink.example.yaml`."""
+    """Return the path of a rule's example file in the folder of the rule, such as `space_shrink.example.yaml`."""
     return Path(inspect.getfile(rule)).with_suffix(".example.yaml")
 
 
 def load_example(rule: type[Rule]) -> Example | None:
-    """Return the golden example of a rule; None if it has none."""
+    """Return the golden example of a rule; None if the rule has no example file."""
     path = example_path(rule)
     return Example.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 
 def make_example(study: Study, finding: Finding) -> Example:
-    """Return the example for a finding on a study."""
+    """Create the golden example from a finding on a study."""
     return Example(
         study=_study(study),
         message=str(finding.message),
@@ -45,7 +45,7 @@ def make_example(study: Study, finding: Finding) -> Example:
 
 
 def dump_example(example: Example) -> str:
-    """Return the text of the example's file."""
+    """Return the content of the example file."""
     text: str = yaml.safe_dump(example.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
     return text
 

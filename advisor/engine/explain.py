@@ -1,4 +1,4 @@
-"""Marks findings that follow from others, by the relations that rules declare, so that one cause gives one headline."""
+"""Marks findings that follow from other findings, using the relations that rules declare, so that one cause gives one headline."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from advisor.model.finding import Explanation, Finding, Goal, Verdict
 
 
 def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict, ...]:
-    """Return the verdicts with `explained_by` set on every finding that follows from another one.
+    """Return the verdicts with `explained_by` set on every finding that follows from another finding.
 
-    Of several causes, it prefers one that the effect waits for, then one that planning settles earlier, then one nearer to the head
-    of the causal chain.
+    If there are several causes, those that the effect waits for are preferred, then those that planning handles earlier, then those
+    nearer to the start of the causal chain.
     """
     verdicts = tuple(verdicts)
     findings = [f for v in verdicts for f in v.findings]
@@ -50,7 +50,7 @@ def _explanation(link: Link, cause: Finding) -> Explanation:
 
 
 def cause_of(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
-    """Return the finding among `findings` that explains this one, if there is one."""
+    """Return the finding in `findings` that explains this one; None if there is none."""
     explanation = effect.explained_by
     if explanation is None:
         return None
@@ -59,7 +59,7 @@ def cause_of(effect: Finding, findings: Iterable[Finding]) -> Finding | None:
 
 
 def first_cause(finding: Finding, findings: Sequence[Finding]) -> Finding:
-    """Return the finding at the head of the causal chain; the finding itself if nothing explains it."""
+    """Return the finding at the start of the causal chain; the finding itself if no other finding explains it."""
     while (cause := cause_of(finding, findings)) is not None:
         finding = cause
     return finding

@@ -1,4 +1,4 @@
-"""Judges a study by the rules. Deterministic: same study, same rules, same verdicts."""
+"""Applies the rules to a study. The result is deterministic: the same study and rules yield the same verdicts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from advisor.model.study import Study
 
 
 def judge(study: Study, rules: Iterable[Rule], *, on_rule: Callable[[str], None] | None = None) -> tuple[Verdict, ...]:
-    """Return one verdict per rule, in the order of the rules; call `on_rule` with each rule's id before it runs.
+    """Return one verdict per rule, in the order of the rules. `on_rule` is called with each rule's id before that rule runs.
 
-    A rule that raises anything but MissingData is reported as broken and stops no other rule. Findings that follow from others are
-    marked, see `advisor.engine.explain`.
+    If a rule raises anything except MissingData, it is reported as broken, and the other rules still run. Findings that follow from
+    other findings are marked (see `advisor.engine.explain`).
     """
     rules = tuple(rules)
     verdicts = []

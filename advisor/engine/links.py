@@ -1,4 +1,4 @@
-"""The links that rules declare between each other, as a causal graph without circles."""
+"""The causal links that rules declare, as a directed graph without cycles."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from advisor.model.errors import AdvisorError
 from advisor.model.finding import Finding, Severity
 
 Node: TypeAlias = tuple[str, Place, Severity]
-"""A node of the causal graph: the findings of a rule by place and severity."""
+"""A node of the causal graph: all findings of one rule with the same place and severity."""
 
 
 def node_of(finding: Finding) -> Node:
-    """Return the node that the finding belongs to."""
+    """Return the node of the causal graph that the finding belongs to."""
     return finding.rule, place_of(finding), finding.severity
 
 
 def find_links(rules: Iterable[Rule]) -> tuple[Link, ...]:
-    """Return all links between these rules, whether the cause or the effect declares them."""
+    """Return all causal links between these rules, no matter which of the two rules declares the link."""
     rules = tuple(rules)
     known = {rule.rule_id() for rule in rules}
     return tuple(link for link in _declared(rules) if link.cause in known and link.effect in known)
 
 
 def ranks(links: Sequence[Link]) -> dict[Node, int]:
-    """Return the position of each node in causal order, causes first. Raises CycleError for a circle."""
+    """Return the rank of each node in causal order (causes first). Raises CycleError if the links form a cycle."""
     sorter: TopologicalSorter[Node] = TopologicalSorter()
     for link in links:
         places = product(_places(link.relation.cause_at), _places(link.relation.effect_at))
@@ -40,7 +40,7 @@ def ranks(links: Sequence[Link]) -> dict[Node, int]:
 
 
 def check_relations(rules: Iterable[Rule]) -> None:
-    """Raise AdvisorError for relations that name an unknown rule or form a circle."""
+    """Raise AdvisorError if a relation names an unknown rule or if the relations form a cycle."""
     rules = tuple(rules)
     known = {rule.rule_id() for rule in rules}
     for link in _declared(rules):

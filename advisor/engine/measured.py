@@ -13,38 +13,38 @@ from advisor.engine.registry import BUILT_IN
 
 FILE = "measured.csv"
 SIZES: Sequence[tuple[int, str]] = ((1, "1"), (8, "2 to 8"), (32, "9 to 32"), (10**9, "over 32"))
-"""Study sizes with a count of their own: (maximum number of trials, words)."""
+"""Groups of study sizes that are counted separately: (maximum number of trials, size in words)."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Counts of one rule on studies of one size. Near-identical cases share one count, so counts can be fractions."""
+    """Counts for one rule on studies of one size. Near-identical studies share one count, so counts can be fractional."""
 
     rule: str
     trials: str
-    """Number of trials, in words."""
+    """Size of the studies: the number of trials in words."""
     positives: float
-    """Studies in which the rule must fire."""
+    """Number of studies in which the rule must fire."""
     detected: float
     negatives: float
-    """Studies in which it must not."""
+    """Number of studies in which the rule must not fire."""
     false_alarms: float
     not_assessed: float
-    """Studies of either kind in which the rule lacked data."""
+    """Number of studies, positive or negative, that lack the data that the rule needs."""
 
     def row(self) -> tuple[str, ...]:
-        """Return the row of the file."""
+        """Return the counts as a row of the CSV file."""
         values = [getattr(self, f.name) for f in fields(self)]
         return tuple(v if isinstance(v, str) else f"{v:.4g}" for v in values)
 
 
 def size(trials: int) -> str:
-    """Return the size, in words, of a study with this many trials."""
+    """Return, in words, the size group of a study with this number of trials."""
     return next(words for limit, words in SIZES if trials <= limit)
 
 
 def path_of_table() -> Path:
-    """Return the file of measured rates, which lies beside the built-in rules."""
+    """Return the path of the table of measured rates, which is in the folder of the built-in rules."""
     return Path(importlib.import_module(BUILT_IN).__path__[0]) / FILE
 
 
@@ -62,12 +62,12 @@ def _all() -> dict[str, tuple[Measured, ...]]:
 
 
 def measured(rule: str) -> tuple[Measured, ...]:
-    """Return the counts of a rule, smaller studies first; empty for a rule without labelled cases."""
+    """Return the counts of a rule, smaller studies first; empty if the rule has no labelled studies."""
     return _all().get(rule, ())
 
 
 def in_words(rows: Iterable[Measured]) -> str | None:
-    """Return one sentence about all sizes together; None without counts."""
+    """Return the rates over all study sizes in one sentence; None if there are no counts."""
     rows = list(rows)
     positives, detected = sum(r.positives for r in rows), sum(r.detected for r in rows)
     negatives, alarms = sum(r.negatives for r in rows), sum(r.false_alarms for r in rows)

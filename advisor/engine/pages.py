@@ -1,4 +1,4 @@
-"""Rule pages as Markdown, for `advisor explain`, `rules/README.md` and the documentation site."""
+"""Creates rule pages as Markdown for `advisor explain`, `rules/README.md` and the documentation site."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _example(example: Example | None) -> list[str]:
 
 
 def _measured(rows: Sequence[Measured]) -> list[str]:
-    """A table by number of trials; groups of near-identical cases count as one."""
+    """Return a Markdown table of rates by number of trials; a group of near-identical studies counts as one study."""
     if not rows:
         return ["No labelled study tests this rule; see “How sure” for what is known."]
     head = [
@@ -56,7 +56,7 @@ def chapter(rule: Rule) -> str:
 
 
 def source_file(rule: Rule) -> str:
-    """Return the path of a built-in rule below `rules/`."""
+    """Return the path of a built-in rule's file relative to `rules/`."""
     return f"{type(rule).__module__.replace('.', '/')}.py"
 
 
@@ -67,7 +67,7 @@ def overview(rules: Iterable[Rule]) -> str:
 
 
 def by_chapter(rules: Iterable[Rule], link: Callable[[Rule], str]) -> str:
-    """Return a table for each chapter with one line for each rule. `link` returns the target of a rule's name."""
+    """Return a table for each chapter, with one row per rule. `link` returns the link target for a rule's name."""
     lines: list[str] = []
     last = ""
     for rule in rules:

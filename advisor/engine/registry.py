@@ -1,4 +1,4 @@
-"""Loads the rules: built-in ones, rules in users' folders, and rules of installed distributions."""
+"""Loads rules: built-in rules, rules in users' folders, and rules of installed distributions."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from advisor.engine.rule import Rule
 from advisor.model.errors import AdvisorError
 
 BUILT_IN = "advisor_rules"
-"""The package of the built-in rules."""
+"""Name of the package that contains the built-in rules."""
 ENTRY_POINT_GROUP = "advisor.rules"
 
 Settings: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""Thresholds that a user overrides: {rule id: {threshold: value}}."""
+"""Thresholds that the user has overridden: {rule id: {threshold: value}}."""
 
 
 def load_rules(*, settings: Settings | None = None, directories: Iterable[Path] = ()) -> tuple[Rule, ...]:
-    """Return all rules with their thresholds set, built-in ones first, in the order of the chapters.
+    """Return all rules with their thresholds applied: built-in rules first, in the order of the chapters.
 
-    Raises AdvisorError for a rule file that cannot be loaded, two rules with one id, an unknown rule or threshold in `settings`, an
-    invalid threshold, and relations that name an unknown rule or form a circle.
+    Raises AdvisorError if a rule file cannot be loaded, two rules have the same id, `settings` names an unknown rule or threshold,
+    a threshold is invalid, a relation names an unknown rule, or the relations form a cycle.
     """
     settings = dict(settings or {})
     classes: dict[str, type[Rule]] = {}
@@ -48,7 +48,7 @@ def load_rules(*, settings: Settings | None = None, directories: Iterable[Path] 
 
 
 def chapters() -> tuple[str, ...]:
-    """Return the chapters of the built-in rules: first those with a declared order, then any other folder."""
+    """Return the chapters of the built-in rules: chapters with a declared order come first, followed by all other folders."""
     package = importlib.import_module(BUILT_IN)
     folders = sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.ispkg)
     declared: tuple[str, ...] = package.CHAPTERS
@@ -77,7 +77,7 @@ def _discover(directories: Iterable[Path]) -> Iterator[type[Rule]]:
 
 
 def _load_file(path: Path) -> ModuleType:
-    # `inspect` needs an entry in sys.modules to find the source of a class and the docstrings of its thresholds.
+    # `inspect` finds the source of a class, and so the docstrings of its thresholds, only if its module is in sys.modules.
     name = f"advisor_user_rules.{path.parent.name}.{path.stem}"
     loaded = sys.modules.get(name)
     if loaded is not None and loaded.__file__ == str(path):

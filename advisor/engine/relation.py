@@ -1,4 +1,4 @@
-"""Relations between rules: which findings follow from which. A report shows the cause as the headline and its effects below it."""
+"""Causal relations between the findings of rules. A report shows the cause as the headline and its effects below it."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from advisor.model.finding import Finding, Severity
 from advisor.model.space import is_learning_rate
 
 Shared = Literal["study", "trials", "a trial", "subject", "end", "rates", "low rates", "high rates"]
-"""What cause and effect must have in common:
+"""The property that cause and effect must share:
 
-- study: nothing, the cause concerns the whole study
-- trials: at least half of the effect's trials show the cause; a trial: at least one does
-- subject: the same hyperparameter or metric, or either one of a pair; end: the same subject and side
-- rates: the effect is about a learning rate; low rates, high rates: the cause is about that end of a learning rate
+- study: none, because the cause concerns the whole study
+- trials: at least half of the effect's trials show the cause; a trial: at least one of the effect's trials shows the cause
+- subject: the same hyperparameter or metric, or one of a pair; end: the same subject and the same side of its range
+- rates: the effect concerns a learning rate; low rates, high rates: the cause concerns the low or high end of a learning rate
 """
 
 Place = Literal["somewhere", "everywhere"]
-"""Whether a finding names a place in the search space (it has a subject) or concerns all of it."""
+"""Place of a finding: "somewhere" if it has a subject in the search space, "everywhere" if it concerns the whole space."""
 
 MIN_CONFIDENCE = 0.5
-"""Minimum confidence of a finding that explains others."""
+"""Minimum confidence of a finding that may explain other findings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """Causes and effects that a rule declares in `explains` (its effects) or `explained_by` (its causes)."""
+    """Causes or effects that a rule declares: effects in its attribute `explains`, causes in `explained_by`."""
 
     rules: tuple[str, ...]
-    """Ids of the rules on the other side."""
+    """Ids of the rules at the other end of the relation."""
     shares: Shared
     because: str
-    """How the effect follows from the cause: one sentence, shown below the effect."""
+    """One sentence that says how the effect follows from the cause; it is shown below the effect."""
     waits: bool = True
-    """Whether the effect's changes wait until the cause is settled. False if they are part of its cure or useful in any case."""
+    """If true, the effect's changes wait until the cause is fixed. False if they help to fix it or are useful in any case."""
     cause_at: Place | None = None
-    """Restricts the causes to those with, or without, a place in the space."""
+    """If set, only findings at this place can be the cause."""
     effect_at: Place | None = None
-    """Restricts the effects likewise."""
+    """If set, only findings at this place can be the effect."""
     min_severity: Severity = "note"
     """Minimum severity of the cause."""
     max_severity: Severity = "critical"
@@ -54,7 +54,7 @@ class Link:
     relation: Relation
 
     def applies(self, effect: Finding, cause: Finding) -> bool:
-        """Return whether this effect follows from this cause. A note or a doubtful finding never explains a graver one."""
+        """Return whether the effect follows from the cause. A note or an uncertain finding never explains a more severe one."""
         fits = all(
             place is None or place == place_of(finding)
             for place, finding in ((self.relation.cause_at, cause), (self.relation.effect_at, effect))
@@ -67,14 +67,14 @@ class Link:
         )
 
     def allows(self, cause: Severity, effect: Severity) -> bool:
-        """Return whether a cause of one severity can explain an effect of another."""
-        order = get_args(Severity)  # the gravest first
+        """Return whether a cause of the first severity can explain an effect of the second severity."""
+        order = get_args(Severity)  # most severe first
         explains = max(order.index(cause), order.index(self.relation.max_severity)) <= order.index(effect)
         return explains and order.index(cause) <= order.index(self.relation.min_severity)
 
 
 def place_of(finding: Finding) -> Place:
-    """Return whether the finding names a place in the search space."""
+    """Return the place of the finding; it depends on whether the finding has a subject in the search space."""
     return "everywhere" if finding.subject is None else "somewhere"
 
 

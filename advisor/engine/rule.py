@@ -1,4 +1,4 @@
-"""The base class of rules. The docstring of a rule is its page; its attributes declare how it relates to other rules."""
+"""The base class of rules. A rule's docstring is its page; its class attributes declare its relations to other rules."""
 
 from __future__ import annotations
 
@@ -22,78 +22,78 @@ from advisor.model.study import Study, Trial
 __all__ = ["Count", "Expectation", "Factor", "Relation", "Rule", "Settled", "Share"]
 
 Count = Annotated[int, Field(ge=1)]
-"""A threshold that is a count."""
+"""Type of a threshold that is an integer of at least 1."""
 Share = Annotated[float, Field(gt=0, lt=1)]
-"""A threshold between 0 and 1."""
+"""Type of a threshold between 0 and 1 (exclusive)."""
 Factor = Annotated[float, Field(gt=0)]
-"""A threshold that is a multiple."""
+"""Type of a threshold that is a positive factor."""
 
 
 Expectation = Literal["settled", "best-beyond", "longer-reaches", "no-worse", "fewer-failures", "denser"]
-"""What the advice predicts for the next study:
+"""The result that a rule's advice predicts for the next study:
 
-settled: the rule does not find the same again · best-beyond: the best trial lies beyond the old end of the range ·
-longer-reaches: longer training reaches the forecast value · no-worse: the best value stays · fewer-failures: a smaller share of
-trials fails · denser: a larger share of trials is better than the old median. See `advisor.history.predict`.
+settled: the rule does not find the same problem again · best-beyond: the best trial lies beyond the old end of the range ·
+longer-reaches: longer training reaches the forecast value · no-worse: the best value does not worsen · fewer-failures: a smaller
+share of trials fails · denser: a larger share of trials is better than the old median. See `advisor.history.predict`.
 """
 Settled = Literal["quiet", "not-fired"]
-"""quiet: the rule judged the study and found nothing · not-fired: it found nothing or could not judge."""
+"""quiet: the rule analysed the study and found nothing · not-fired: it found nothing or could not analyse the study."""
 
 
 class Rule(BaseModel):
-    """A rule of the playbook. Its fields are its thresholds: typed, each with a docstring, overridable by the user.
+    """A rule of the playbook. Its fields are its thresholds: each has a type and a docstring, and the user can override it.
 
-    A rule takes a study and yields findings. It draws nothing, logs nothing and reads nothing else. If it lacks data, it raises
-    `MissingData`.
+    A rule takes a study and yields findings. It creates no plots, writes no logs and reads no other data. If the study lacks
+    data that the rule needs, the rule raises `MissingData`.
     """
 
-    # Not `use_attribute_docstrings`: reading each rule's source takes longer than many rules do.
+    # `use_attribute_docstrings` is off: it reads the source of each rule, which takes longer than running many of the rules.
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     playbook: ClassVar[str]
-    """Title of the playbook's section that the rule comes from."""
+    """Title of the playbook section that the rule is based on."""
     goal: ClassVar[Goal]
-    """What its findings are about; decides their priority in planning."""
+    """Topic of the rule's findings; it determines their priority in planning."""
     probes: ClassVar[frozenset[str]] = frozenset()
-    """Kinds of probes that it can judge besides ordinary studies, see `advisor.contract.TAG_PROBE`."""
+    """Kinds of probes that the rule can analyse in addition to normal studies, see `advisor.contract.TAG_PROBE`."""
     explains: ClassVar[tuple[Relation, ...]] = ()
-    """Findings of other rules that follow from findings of this one."""
+    """Relations to findings of other rules that findings of this rule cause."""
     explained_by: ClassVar[tuple[Relation, ...]] = ()
-    """Findings of other rules that findings of this one follow from."""
+    """Relations to findings of other rules that cause findings of this rule."""
     predicts: ClassVar[Expectation] = "settled"
-    """What the rule's advice predicts for the next study."""
+    """The result that the rule's advice predicts for the next study."""
     before_exploitation: ClassVar[Settled | None] = None
-    """Verdict of this rule that the `exploit` design requires; None if the rule does not matter for it."""
+    """Verdict of this rule that the design `exploit` requires; None if `exploit` does not depend on this rule."""
     id: ClassVar[str | None] = None
-    """The id of a rule without a file of its own."""
+    """Id of the rule, if the rule has no file of its own to take the id from."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield what the rule finds in the study, the most important finding first."""
+        """Yield the rule's findings on the study, the most important one first."""
         raise NotImplementedError
 
     @classmethod
     def rule_id(cls) -> str:
-        """Return the rule's stable id: its file's name in kebab-case, `many_stopped.py` is `many-stopped`."""
+        """Return the rule's stable id, its file name in kebab-case: the id of `many_stopped.py` is `many-stopped`."""
         return cls.id or cls.__module__.rpartition(".")[2].replace("_", "-")
 
     @classmethod
     def page(cls) -> str:
-        """Return the rule's documentation: its docstring."""
+        """Return the documentation page of the rule, which is its docstring."""
         return inspect.cleandoc(cls.__doc__ or "")
 
     @classmethod
     def described(cls) -> dict[str, str]:
-        """Return the docstrings of the thresholds by name."""
+        """Return the docstring of each threshold, keyed by the threshold's name."""
         texts: dict[str, str] = {}
         for owner in (c for c in reversed(cls.__mro__) if issubclass(c, Rule) and c is not Rule):
-            with contextlib.suppress(OSError, TypeError):  # a class without a source file
+            with contextlib.suppress(OSError, TypeError):  # the class has no source file
                 (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
                 texts |= _docstrings(tree)
         return {name: texts[name] for name in cls.model_fields if name in texts}
 
     @classmethod
     def summary(cls) -> str:
-        """Return the first paragraph of the page."""
+        """Return the first paragraph of the rule's page."""
         return cls.page().partition("\n\n")[0].replace("\n", " ")
 
     def finding(
@@ -109,7 +109,7 @@ class Rule(BaseModel):
         evidence: Sequence[Evidence] = (),
         changes: Sequence[Change] = (),
     ) -> Finding:
-        """Return a finding of this rule; the confidence is clipped to 0..1."""
+        """Create a finding of this rule; the confidence is clipped to the interval 0 to 1."""
         return Finding(
             rule=self.rule_id(),
             goal=self.goal,
@@ -127,7 +127,7 @@ class Rule(BaseModel):
 
 
 def _docstrings(tree: ast.stmt) -> dict[str, str]:
-    """The strings that follow the fields of a class."""
+    """Return the docstring below each field of a class, keyed by the field's name."""
     texts = {}
     for field, following in pairwise(tree.body if isinstance(tree, ast.ClassDef) else ()):
         match field, following:

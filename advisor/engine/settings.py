@@ -1,4 +1,4 @@
-"""Reads users' settings from `advisor.toml` or the table `[tool.advisor]` of `pyproject.toml`."""
+"""Reads the user's settings from `advisor.toml`, or from the table `[tool.advisor]` in `pyproject.toml`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _KEYS = ("rules",)
 
 
 def find_settings(folder: Path) -> Settings:
-    """Return thresholds by rule from the nearest settings in `folder` or above; empty if there are none.
+    """Return the thresholds by rule from the nearest settings file in `folder` or its parents; empty if there is none.
 
-    Raises AdvisorError for a file that is not TOML or has keys other than `rules`.
+    Raises AdvisorError if the file is not valid TOML or contains any key other than `rules`.
     """
     for home in (folder, *folder.parents):
         own = home / "advisor.toml"
@@ -32,7 +32,7 @@ def find_settings(folder: Path) -> Settings:
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # also raised for thousands of digits or nested brackets
+    except (ValueError, RecursionError) as error:  # also raised for very long numbers or deep nesting
         raise AdvisorError(f"{path}: not readable as TOML: {error}") from None
     except OSError as error:
         raise AdvisorError(f"cannot read the settings {str(path)!r}: {error.strerror or error}") from None

@@ -1,7 +1,7 @@
-"""Rounds: studies that follow from each other, what was predicted of each, and which earlier trials still count.
+"""The history of a study: its earlier rounds, the predictions for each round, and the earlier trials that still count.
 
-`predict` writes predictions into the next study files; `judge` compares them with the results; `rounds` puts both together; `pool`
-finds the earlier trials that lie in the latest space. All of them are pure functions of studies.
+`predict` writes predictions into the next study files, and `judge` compares them with the results. `rounds` combines both. `pool`
+finds the earlier trials that lie in the latest search space. All of these modules are pure functions of studies.
 """
 
 from advisor.history.judge import describe_prediction

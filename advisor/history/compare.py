@@ -1,7 +1,7 @@
-"""Compares a candidate with the incumbent: is the gain larger than trial, study and data variance, and worth its complexity?
+"""Compares a candidate with the incumbent: does its gain exceed trial, study and data variance, and justify its complexity?
 
 Playbook: "Determining whether to adopt a training pipeline change or hyperparameter configuration". Each side is a set of trials:
-one trial with its repeats, the trials of a configuration, or a whole study.
+one trial with its repeats, all trials of a configuration, or a whole study.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from advisor.stats import difference
 from advisor.stats.search_comparison import compare_searches
 
 AGREEMENT = 0.5
-"""Assumed correlation of two models' errors over the same validation examples."""
+"""Assumed correlation between the errors of two models on the same validation examples."""
 FIRST_SEEDS = 5
-"""Seeds to run if the trial variance is unknown; ours: the minimum that shows a spread."""
+"""Number of seeds to run if the trial variance is unknown; our choice: the smallest number that shows variation."""
 
 Decision = Literal["adopt", "do not adopt", "run more seeds"]
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison."""
+    """One side of a comparison: the candidate or the incumbent."""
 
     name: str
     study: Study
@@ -41,55 +41,55 @@ class Side:
 
 
 class Summary(FrozenModel):
-    """The best setting of a side."""
+    """Result of the best setting on one side of the comparison."""
 
     name: str
     value: float
-    """Mean over the runs of its best setting of each run's best evaluation."""
+    """Best objective value of each run of the best setting, averaged over these runs."""
     trial: str
     """Id of one run of the best setting."""
     runs: int
-    """Runs of the best setting with a result, one per seed."""
+    """Number of runs of the best setting that have a result; each run has a different seed."""
     failed: int
-    """Runs of the best setting that failed."""
+    """Number of runs of the best setting that failed."""
     settings: int
-    """Number of settings that the side tried."""
+    """Number of settings that this side of the comparison tried."""
 
 
 class Variance(FrozenModel):
-    """One source of variation."""
+    """One of the three sources of variation: trial, study or data."""
 
     sd: float | None
     """Standard deviation in units of the objective; None if unknown. Trial: between seeds. Study: of the best of half of the
-    settings, the larger of both sides. Data: of the gain, over validation sets of this size."""
+    settings (the larger value of both sides). Data: of the gain, between validation sets of this size."""
     sure: float | None
-    """Probability that the gain exceeds the required one if this is the only source of variation."""
+    """Probability that the true gain exceeds the required gain if this is the only source of variation."""
     note: str
-    """The data behind it, or what is missing."""
+    """Description of the data behind the estimate, or of the data that is missing."""
 
 
 class Comparison(FrozenModel):
-    """Whether to adopt the candidate."""
+    """Result of a comparison: the decision whether to adopt the candidate, and its reasons."""
 
     metric: str
     direction: Literal["minimize", "maximize"]
     candidate: Summary
     incumbent: Summary
     gain: float
-    """Improvement of the candidate in units of the objective; negative if it is worse."""
+    """Improvement of the candidate over the incumbent in units of the objective; negative if the candidate is worse."""
     interval: tuple[float, float] | None
-    """90 % interval of the gain, from the trial variance."""
+    """90 % confidence interval of the gain, computed from the trial variance."""
     complexity: float
-    """Minimum gain that justifies the candidate's complexity."""
+    """Minimum gain that justifies the additional complexity of the candidate."""
     trial_variance: Variance
     study_variance: Variance | None
-    """None if both sides are single settings."""
+    """Variance of the best result between studies; None if both sides are single settings."""
     data_variance: Variance
     decision: Decision
     more_seeds: tuple[int, int]
-    """Further seeds to run of the candidate's and of the incumbent's best setting."""
+    """Number of further seeds to run for the best setting of the candidate and of the incumbent."""
     reason: str
-    """One sentence."""
+    """Reason for the decision in one sentence."""
 
 
 def compare(
@@ -101,11 +101,11 @@ def compare(
     power: float = 0.8,
     max_seeds: int = 20,
 ) -> Comparison:
-    """Return whether to adopt the candidate.
+    """Compare the two sides and decide whether to adopt the candidate.
 
-    complexity: minimum gain, in units of the objective, that justifies what the candidate adds. level: probability of adopting a
-    candidate with less gain. power: probability that the advised seeds show a gain of the observed size. max_seeds: maximum seeds
-    of one setting that the decision is worth. Raises AdvisorError if the sides cannot be compared.
+    complexity: minimum gain, in units of the objective, that justifies the candidate's complexity. level: probability of adopting
+    a candidate whose true gain is smaller. power: probability that the advised seeds show a gain of the observed size. max_seeds:
+    maximum number of seeds per setting to advise. Raises AdvisorError if the sides are not comparable.
     """
     _check(candidate, incumbent)
     tried = [repeats.settings_of(side.study, side.trials) for side in (candidate, incumbent)]
@@ -161,7 +161,7 @@ def _studies(candidate: Side, incumbent: Side) -> list[Study]:
 
 
 def _representative(tried: Sequence[repeats.Setting]) -> repeats.Setting:
-    """The best of the repeated settings, because people repeat what they want to adopt; else the best of all."""
+    """Return the best repeated setting, because users repeat what they want to adopt; without repeats, the best setting."""
     repeated = [s for s in tried if len(s.costs) > 1]
     return min(repeated or tried, key=lambda s: s.mean)
 
@@ -213,7 +213,7 @@ def _data(sides: Sequence[Side], best: Sequence[repeats.Setting], gain: float, c
 
 
 Conclusion = tuple[Decision, tuple[int, int], str]
-"""(decision, further seeds of either side, reason)."""
+"""(decision, further seeds for (candidate, incumbent), reason)."""
 
 
 def _required(complexity: float) -> str:
@@ -221,7 +221,7 @@ def _required(complexity: float) -> str:
 
 
 def _refusal(gain: float, complexity: float, data: Variance, study: Variance | None, level: float) -> str | None:
-    """Why not to adopt the candidate however many seeds are run; None if seeds decide."""
+    """Return the reason to reject the candidate if further seeds could not change that; None if seeds can decide."""
     if gain <= 0:
         return "It is not better on average."
     if gain <= complexity:
@@ -249,7 +249,7 @@ def _decide_by_seeds(
     power: float,
     max_seeds: int,
 ) -> Conclusion:
-    """Adopt the candidate, or run more seeds if they can show the gain."""
+    """Adopt the candidate, or advise more seeds if they can show the gain."""
     if trial.sure is None:
         reason = "The variation between seeds is unknown, and the gain may be within it."
         return "run more seeds", _more(FIRST_SEEDS, best), reason

@@ -1,4 +1,4 @@
-"""Forecasts the next study's results with a Gaussian process over all hyperparameters at once."""
+"""Forecasts the results of the next study with a Gaussian process over all hyperparameters together."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from advisor.stats import surface
 from advisor.stats.importance import evenly_by_rank
 
 MAX_POINTS = 200
-"""Maximum number of the next study's trials to forecast; the cost grows with its cube."""
+"""Maximum number of the next study's trials to forecast; the computing time grows with the cube of this number."""
 
 
 def chance_beyond(study: Study, after: StudySpec, expects: BestBeyond) -> float | None:
-    """Return the probability that the next study's own trials make the prediction come true; None if unknown.
+    """Return the probability that the next study's own trials fulfil the prediction; None if it is unknown.
 
-    The seed determines the next study's points. Far from all trials the model expects average results, so it promises little there.
-    To limit the cost, it uses a sample of many trials, evenly over the ranks of their results, and the first of many points.
+    The seed determines the next study's points. Far from all trials, the model expects average results and so few improvements.
+    Many trials are reduced to a sample, evenly spaced by rank of their results; only the first `MAX_POINTS` points are forecast.
     """
     tried = settings.read(study)
     fine = ~tried.failed
     try:
         points = list(sample(after, min(after.trials or len(tried), MAX_POINTS)))
-    except AdvisorError:  # an adaptive sampler: its points depend on results
+    except AdvisorError:  # the points of an adaptive sampler depend on results
         return None
     names = [*tried.numeric, *tried.choices]
     new = [study.spec.parameters[n].to_unit([p.get(n, "") for p in points]) for n in names]

@@ -1,4 +1,4 @@
-"""Judges the predictions of a study by the trials that it then ran: kept, not kept or cannot tell, with the numbers."""
+"""Judges the predictions of a study by its trials: kept, not kept or cannot tell, with the numbers behind each judgement."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from advisor.model.study import Study, Trial
 MIN_ENDED = 0.5
 """Minimum share of a study's trials that must have ended before its predictions are judged."""
 CONFIDENCE = 0.9
-"""Minimum confidence that a lead is not due to seeds, if the noise of one result is known."""
+"""Minimum confidence that a lead is not due to seeds; applies if the standard deviation of one result is known."""
 
 Judged = tuple[Judgement, str]
 VerdictOf = Callable[[str], Verdict | None]
-"""The verdict of a rule on the study; None if there is no such rule."""
+"""Function that returns the verdict of a rule on the study, or None if there is no such rule."""
 
 
 def outcomes(study: Study, verdict_of: VerdictOf) -> tuple[Outcome, ...]:
-    """Return the outcome of each prediction of a study, judged by its own trials alone."""
+    """Return the outcome of each prediction of a study, judged only by the study's own trials."""
     return tuple(_outcome(study, p, verdict_of) for p in study.spec.predictions)
 
 
@@ -63,7 +63,7 @@ def _answer(kept: bool) -> Judgement:
 
 
 def _beyond(study: Study, expects: BestBeyond) -> Judged:
-    """Whether the best trial beyond the old end is better than the best within it, in this study and before."""
+    """Judge whether the best trial beyond the old range end is better than the best inside, in this study and earlier ones."""
     parameter = study.spec.parameters.get(expects.parameter)
     if parameter is None or not parameter.numeric:
         return "cannot tell", f"the study does not search {expects.parameter}"
@@ -96,7 +96,7 @@ def _reaches(study: Study, expects: BestReaches) -> Judged:
 
 
 def _share(study: Study, expects: ShareOfTrials) -> Judged:
-    """Whether the share is on the right side of its bound; unclear if an unchanged share would often be there, too."""
+    """Judge whether a share is on the predicted side of its bound; unclear if that is also likely for an unchanged share."""
     ended = [t for t in study.trials if study.ended[t.index]]
     if not ended:
         return "cannot tell", "no trial has ended"
@@ -141,7 +141,7 @@ def _value(study: Study, trial: Trial) -> str:
 
 
 def describe_prediction(prediction: Prediction, objective: Objective) -> str:
-    """Return the prediction as one phrase, with its probability."""
+    """Return the prediction as one phrase that includes its probability."""
     likely = "" if prediction.probability is None else f", {share(prediction.probability)} likely"
     return f"{_phrase(prediction, objective)}{likely}"
 

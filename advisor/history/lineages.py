@@ -1,4 +1,4 @@
-"""All lineages of a store: what each round found, and how often each rule's predictions came true."""
+"""All lineages of a tracking store: the result of each round, and how often each rule's predictions came true."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from advisor.tracking.lineage import Place, Reader, lineages
 
 
 class Lineages(FrozenModel):
-    """The histories of a store."""
+    """The lineages of a tracking store with their histories."""
 
     lineages: tuple[History, ...]
-    """The requested one, or all with more than one round."""
+    """The requested lineage; by default, all lineages with more than one round."""
     hit_rates: tuple[HitRate, ...]
-    """Over all lineages of the store."""
+    """Hit rates of predictions over all lineages in the store."""
     judged: int
-    """Number of lineages behind the hit rates."""
+    """Number of lineages that the hit rates are based on."""
 
 
 def read_lineages(
@@ -33,15 +33,15 @@ def read_lineages(
     tracking_uri: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Lineages:
-    """Return the lineage of a study or an experiment, or all of the store, with the hit rates over the whole store.
+    """Return the lineage of a study or experiment, or all lineages in the store, with hit rates over the whole store.
 
-    Raises AdvisorError if there is no such study, or none of its lineage has a trial with a result.
+    Raises AdvisorError if the study does not exist or no trial in its lineage has a result.
     """
     reader = Reader(tracking_uri, on_progress=on_progress)
     groups = lineages(reader.places)
     chosen = [g for g in groups if name is None or any(name in (p.study, p.experiment) for p in g)]
     if name is not None and not chosen:
-        # `name` may be an id; for anything else this raises an error that lists the experiments.
+        # `name` may be an id; if it is neither id nor name, this raises an error that lists the experiments.
         experiment = reader.experiment(name).name
         return read_lineages(experiment, rules, tracking_uri=tracking_uri, on_progress=on_progress)
     shown = [g for g in groups if g in chosen and (name is not None or len(g) > 1)]
@@ -57,7 +57,7 @@ def read_lineages(
 
 
 def _history(group: Sequence[Place], reader: Reader, rules: Sequence[Rule]) -> History | None:
-    """The rounds of one lineage; None if no study of it has a trial."""
+    """Return the rounds of one lineage; None if none of its studies has a trial."""
     objective = next((p.spec.objective for p in reversed(group) if p.spec is not None), None)
     studies: list[Study] = []
     notes: list[str] = []

@@ -1,4 +1,4 @@
-"""Rounds as data: what each study of a lineage changed and found, and which of its predictions came true."""
+"""Data classes for rounds: the changes and results of each study in a lineage, and the outcomes of its predictions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Judgement = Literal["kept", "not kept", "cannot tell"]
 
 
 class Outcome(FrozenModel):
-    """A prediction and its result."""
+    """A prediction with its result."""
 
     prediction: Prediction
     judged: Judgement
     predicted: str
     """The prediction in words."""
     observed: str
-    """The result in words with numbers, or why it is unclear."""
+    """The result in words and numbers, or the reason why it is unclear."""
 
 
 class Round(FrozenModel):
@@ -33,62 +33,62 @@ class Round(FrozenModel):
     feasible: int
     max_train_steps: int | None = None
     best: float | None = None
-    """Best value of its own trials; None without a feasible one."""
+    """Best objective value of the round's own trials; None if no trial is feasible."""
     best_trial: str | None = None
     incumbent: float | None = None
-    """Best value of this round and all before it."""
+    """Best objective value of this round and all earlier rounds."""
     changed: tuple[str, ...] = ()
-    """Differences from the round before, one phrase each."""
+    """Differences from the previous round, one phrase each."""
     why: tuple[str, ...] = ()
-    """The reasons that its study file gives for the changes."""
+    """Reasons for the changes, as stated in the study file."""
     outcomes: tuple[Outcome, ...] = ()
-    """The predictions for this round and their results."""
+    """Predictions for this round and their results."""
     counted: int = 0
-    """Number of its trials that count as data for the latest round; 0 for the latest round itself."""
+    """Number of the round's trials that count as data for the latest round; 0 for the latest round itself."""
 
 
 class HitRate(FrozenModel):
-    """How often the predictions of a rule came true."""
+    """Number and share of a rule's predictions that came true."""
 
     rule: str
     kept: int
     not_kept: int
     cannot_tell: int
     stated: float | None = None
-    """Mean stated probability of the judged predictions; None if none was stated."""
+    """Mean of the probabilities that were stated for the judged predictions; None if none was stated."""
 
     @property
     def rate(self) -> float | None:
-        """Share of the judged predictions that were kept; None without one."""
+        """Share of the judged predictions that came true; None if none was judged."""
         judged = self.kept + self.not_kept
         return self.kept / judged if judged else None
 
 
 class History(FrozenModel):
-    """The rounds of one lineage, the first one first."""
+    """The rounds of one lineage, from the first to the latest."""
 
     objective: Objective
     rounds: tuple[Round, ...]
     said: tuple[str, ...] = ()
-    """Notes on earlier rounds, one sentence each: which of their trials count, which do not and why."""
+    """Notes on earlier rounds, one sentence each: which of their trials count, and why the others do not."""
     hit_rates: tuple[HitRate, ...] = ()
     """How often each rule's predictions came true in these rounds."""
     stop: str | None = None
-    """Why tuning has stopped paying, and what to do instead; None if it has not."""
+    """Reason why further tuning no longer pays and advice on what to do instead; None if tuning still pays."""
 
     @property
     def counted(self) -> int:
-        """Trials of earlier rounds that count as data for the latest one."""
+        """Number of trials in earlier rounds that count as data for the latest round."""
         return sum(r.counted for r in self.rounds)
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """All predictions of all rounds and their results."""
+        """All predictions of all rounds, with their results."""
         return tuple(o for r in self.rounds for o in r.outcomes)
 
 
 def hit_rates(outcomes: Iterable[Outcome]) -> tuple[HitRate, ...]:
-    """Return how often predictions came true, by rule in the order of ids."""
+    """Return how often predictions came true for each rule, sorted by rule id."""
     by_rule: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         by_rule.setdefault(outcome.prediction.rule, []).append(outcome)

@@ -1,7 +1,7 @@
-"""Finds the trials of earlier rounds that count as data for a later one.
+"""Finds the trials of earlier rounds that count as data for a later round.
 
-A trial counts if it lies in the later round's space, trained for as long, and its recorded facts (code, data, training) agree.
-Failed trials count, too.
+A trial counts if it lies in the later round's search space, was trained for the same length, and its recorded facts (code, data,
+training) match. Failed trials can count, too.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ _MUST_AGREE: Mapping[str, str] = {
     "precision": "computed in another precision",
     "norm_order": "trained another model",
 }
-"""Facts that must agree if both rounds recorded them, and what the report says of trials that differ."""
+"""Facts that must be equal if both rounds recorded them, with the report's phrase for trials with another value."""
 _ABSENT_IS_NONE = {
     "grad_clip_norm": "clipped gradients differently",
     "grad_clip_value": "clipped gradients differently",
 }
-"""The same for facts that the hook records only if there is something to record."""
+"""Facts that must be equal, where a missing value means that the feature is off; with the report's phrase."""
 
 
 @dataclass(frozen=True)
 class Pooled:
-    """A study together with the trials of earlier rounds that count as data for it."""
+    """A study combined with the earlier trials that count as data for it."""
 
     study: Study
     counted: tuple[int, ...]
-    """Number of trials that count, for each earlier round."""
+    """Number of counted trials for each earlier round."""
     notes: tuple[str, ...]
-    """One sentence for each earlier round: which trials count, which do not and why."""
+    """One sentence for each earlier round: which of its trials count, and why the others do not."""
 
 
 def pool(own: Study, earlier: Sequence[Study]) -> Pooled:
-    """Return the study with those trials of earlier rounds (the first one first) that count; they come before its own."""
+    """Return the study with the counted trials of earlier rounds (oldest first) placed before its own trials."""
     chosen: list[tuple[Study, Trial]] = []
     counted, notes = [], []
     facts = _common_facts(own)
@@ -72,7 +72,7 @@ def pool(own: Study, earlier: Sequence[Study]) -> Pooled:
 
 
 def numbers(studies: Sequence[Study]) -> list[int]:
-    """Return the round numbers of the study files if they ascend, else 1, 2, 3, …"""
+    """Return the round numbers of the study files if they are ascending; otherwise return 1, 2, 3, …"""
     declared = [s.spec.round for s in studies]
     ascending = all(a < b for a, b in pairwise(declared))
     return declared if ascending else list(range(1, len(studies) + 1))
@@ -94,7 +94,7 @@ def _concatenate(curves: Sequence[Curve], *, fits: bool) -> CurveBlock:
 
 
 def _select(own: Study, study: Study, facts: Mapping[str, str | None]) -> tuple[list[Trial], Counter[str]]:
-    """Return the trials that count, and the number of others by reason."""
+    """Return the trials that count, and the number of the other trials for each reason."""
     ended = [t for t in study.trials if study.ended[t.index]]
     if (why := _incomparable(own, study)) is not None:
         return [], Counter({why: len(ended)})
@@ -104,7 +104,7 @@ def _select(own: Study, study: Study, facts: Mapping[str, str | None]) -> tuple[
 
 
 def _incomparable(own: Study, study: Study) -> str | None:
-    """Why no trial of the study can count; None if some can."""
+    """Return the reason why no trial of the study can count; None if some trials can."""
     if study.spec.objective != own.spec.objective:
         return "were judged by another objective"
     if own.probe is not None or study.probe is not None:
@@ -125,7 +125,7 @@ def _reasons(own: Study, study: Study, trial: Trial, facts: Mapping[str, str | N
 
 
 def _out_of_space(own: Study, study: Study, trial: Trial) -> Iterator[str]:
-    """Why the trial lies outside the space."""
+    """Yield the reasons why the trial lies outside the search space."""
     params = own.spec.completed(trial.params)
     logged = {name for t in own.trials for name in t.params}
     for name, parameter in own.spec.parameters.items():
@@ -142,14 +142,14 @@ def _out_of_space(own: Study, study: Study, trial: Trial) -> Iterator[str]:
 
 
 def lies_in(spec: StudySpec, trial: Mapping[str, Value]) -> bool:
-    """Return whether a setting {parameter: value} lies in the search space; parameters that it lacks do not matter."""
+    """Return whether a setting {parameter: value} lies in the search space; missing parameters are ignored."""
     params = spec.completed(trial)
     known = ((p, params[n]) for n, p in spec.searched.items() if n in params)
     return all(_allows(p, value) for p, value in known) and spec.forbids(params) is None
 
 
 def _common_facts(own: Study) -> dict[str, str | None]:
-    """Facts on which all own trials that recorded them agree; None for a fact that they agree not to have."""
+    """Return the facts that are equal in all own trials that recorded them; None means that the fact is absent in all of them."""
     hooked = [t for t in own.trials if "schema" in t.facts]
     facts: dict[str, str | None] = {}
     for name in _MUST_AGREE:

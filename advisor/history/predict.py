@@ -1,14 +1,14 @@
-"""Predicts what the advice will bring in the next study; `advisor.history.judge` judges it once that study has run.
+"""Predicts the effects of the advice on the next study. `advisor.history.judge` judges the predictions after that study has run.
 
-A prediction belongs to one rule and to a change that the next study makes. Its probability comes from the rule's test or interval;
-without one it states none. Each rule declares what its advice predicts in `predicts`.
+Each prediction belongs to one rule and to one change in the next study. Its probability is computed from the rule's test or
+interval; if neither exists, no probability is stated. The attribute `predicts` of a rule declares what its advice predicts.
 
-Simulated (quadratic responses of 1 to 3 hyperparameters, half of them with a cliff, 12 to 32 trials, 172 first rounds):
+Results in 172 simulated first rounds (quadratic responses of 1 to 3 hyperparameters, half of them with a cliff, 12 to 32 trials):
 
-- widened range: the best trial lay where predicted in 56 % of 84 cases, 65 % stated on average; in 23 % of 26 cases stated below
-  0.5, in 82 % of 40 cases stated at 0.7 or above
-- cut range: as few failures as predicted in 32 of 32 · narrowed range: as good as predicted in 22 of 25
-- longer training: value reached in 8 of 8 · change predicted to cost nothing: true in 14 of 15
+- widened range: the best trial lay where predicted in 56 % of 84 cases (mean stated probability: 65 %); in 23 % of the 26 cases
+  with a stated probability below 0.5, and in 82 % of the 40 cases with one of at least 0.7
+- cut range: as few failures as predicted in 32 of 32 cases · narrowed range: results as good as predicted in 22 of 25 cases
+- longer training: predicted value reached in 8 of 8 cases · change predicted to cost nothing: true in 14 of 15 cases
 """
 
 from __future__ import annotations
@@ -45,34 +45,34 @@ from advisor.planning.designs.catalogue import DESIGNS
 from advisor.stats import trend
 
 COVERAGE = 0.9
-"""Probability of predicted intervals and bounds; the custom of the field."""
+"""Probability of predicted intervals and bounds; a conventional value."""
 MAX_PROBABILITY = 0.99
-"""Maximum probability of a prediction; models of noise are no better than that."""
+"""Maximum stated probability of a prediction; models of noise are not accurate enough for more."""
 MAX_PREDICTIONS = 8
-"""Maximum number of predictions in one study file, so that people still read them."""
+"""Maximum number of predictions in a study file, so that the file stays readable."""
 MIN_TRIALS = 5
-"""Minimum trials that show how good further draws will be; with fewer, the bound would be the worst trial."""
+"""Minimum number of trials for a bound on further results; with fewer, the bound would be the worst trial."""
 
 _ROUNDING = 1e-9
 
 Estimate = tuple[Expected, float | None]
-"""(expected result, its probability or None)."""
+"""(expected result, probability of that result or None)."""
 
 
 @dataclass(frozen=True)
 class _Case:
-    """The basis of a prediction."""
+    """The data that a prediction is based on."""
 
     study: Study
     finding: Finding
     after: StudySpec
-    """The next study."""
+    """Spec of the next study."""
 
 
 def predicted(
     study: Study, verdicts: Sequence[Verdict], specs: Sequence[StudySpec], rules: Iterable[Rule] = ()
 ) -> tuple[StudySpec, ...]:
-    """Return the next studies with the predictions of the advice that each follows. Probes get none."""
+    """Return the next studies with predictions for the advice that each study follows. Probes get no predictions."""
     kinds = {rule.rule_id(): rule.predicts for rule in rules}
     findings = [f for v in verdicts for f in v.findings]
     result, before = [], base(study)
@@ -89,7 +89,7 @@ def predicted(
 
 
 def _follows(study: Study, change: Change, before: StudySpec, after: StudySpec) -> bool:
-    """Whether the later study makes the change, or what the requested design consists of."""
+    """Return whether the later study contains the change or the changes of the requested design."""
     if not isinstance(change, RunPlan):
         return is_made(change, before, after)
     made = DESIGNS[change.plan](change, study, before)
@@ -130,7 +130,7 @@ def _rounded(prediction: Prediction) -> Prediction:
 
 
 def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
-    """Return whether the later study has the change, at least on one side of a range, and the earlier one does not."""
+    """Return whether the later study contains the change (for a range: at least at one end) and the earlier one does not."""
     if isinstance(change, SetRange):
         old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
         if new is None or not new.numeric:
@@ -154,7 +154,7 @@ def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
 
 
 def _beyond(case: _Case) -> Estimate | None:
-    """The best trial of the next study lies beyond the old end of the range and beats the best within."""
+    """Predict that the best trial of the next study is beyond the old range end and better than the best trial inside."""
     study, finding, after = case.study, case.finding, case.after
     name, old = finding.subject, study.spec.parameters.get(finding.subject or "")
     new = after.parameters.get(name or "")
@@ -169,9 +169,9 @@ def _beyond(case: _Case) -> Estimate | None:
 
 
 def _longer(case: _Case) -> Estimate | None:
-    """The forecast of the best curves at the new length, by the lower end of its 90 % interval.
+    """Predict the best value after longer training: the lower end of the 90 % interval of extrapolated curves.
 
-    The next study draws other settings whose best may be worse, so that difference is subtracted, too.
+    The next study draws other settings, and its best one may be worse; this expected loss is also subtracted.
     """
     study, finding, after = case.study, case.finding, case.after
     try:
@@ -191,7 +191,7 @@ def _longer(case: _Case) -> Estimate | None:
 
 
 def _no_worse(case: _Case) -> Estimate | None:
-    """The best value stays, within noise, with fewer steps or without a hyperparameter that did not matter."""
+    """Predict that the best value does not change beyond noise with fewer steps or without an unimportant hyperparameter."""
     study = case.study
     best, sd = _best(study), _noise(study)
     if best is None:
@@ -202,9 +202,9 @@ def _no_worse(case: _Case) -> Estimate | None:
 
 
 def _of_other_draws(study: Study, after: StudySpec, probability: float) -> float:
-    """The cost that the next study reaches with this probability if its trials are drawn like those so far.
+    """Return the cost that the next study reaches with this probability if its trials are drawn like the existing ones.
 
-    Uses the trials that lie in the next space if there are enough of them.
+    If enough existing trials lie in the next search space, only these are used.
     """
     ended = _ended(study)
     inside = [t for t in ended if lies_in(after, t.params)]
@@ -216,7 +216,7 @@ def _of_other_draws(study: Study, after: StudySpec, probability: float) -> float
 
 
 def _fewer_failures(case: _Case) -> Estimate | None:
-    """Upper bound of the share of failures, from the trials that lie in the next space."""
+    """Predict an upper bound on the share of failures from the existing trials that lie in the next search space."""
     study, after = case.study, case.after
     if not _within(study.spec, after):
         return None
@@ -229,7 +229,7 @@ def _fewer_failures(case: _Case) -> Estimate | None:
 
 
 def _denser(case: _Case) -> Estimate | None:
-    """Lower bound of the share of trials that beat the old median, from the trials that lie in the next space."""
+    """Predict a lower bound on the share of trials better than the old median from trials in the next search space."""
     study, after = case.study, case.after
     fine = study.ranked()
     if not fine or not _alike(study.spec, after) or not _within(study.spec, after):
@@ -246,7 +246,7 @@ def _denser(case: _Case) -> Estimate | None:
 
 
 def _spread(study: Study, spec: StudySpec) -> Estimate | None:
-    """The standard deviation of new repeats: by that of earlier repeats (F test), else at least the noise between steps."""
+    """Predict the standard deviation of repeats: from earlier repeats (F test), or else at least the noise between steps."""
     freedom = (spec.seeds or 1) - 1
     variance = repeats.trial_variance(repeats.settings(study))
     tail = (1 - COVERAGE) / 2
@@ -286,18 +286,18 @@ def _best(study: Study) -> float | None:
 
 
 def _noise(study: Study) -> float:
-    """Standard deviation of one result: between seeds if a setting was repeated, else between steps."""
+    """Return the standard deviation of one result: between seeds if a setting was repeated, else between steps."""
     sd, best = noise.of_seeds(study)[0] or noise.of_steps(study), abs(_best(study) or 0.0)
     return sd if sd > _ROUNDING * best else 0.0
 
 
 def _alike(before: StudySpec, after: StudySpec) -> bool:
-    """Whether results of both studies are comparable: same length, same schedule."""
+    """Return whether results of both studies are comparable: same number of steps and same schedule."""
     return (before.max_train_steps, before.schedule) == (after.max_train_steps, after.schedule)
 
 
 def _within(before: StudySpec, after: StudySpec) -> bool:
-    """Whether the later search space is part of the earlier one, so that the earlier trials in it are representative."""
+    """Return whether the later search space is part of the earlier one, so that the earlier trials in it are representative."""
     for name, new in after.searched.items():
         old = before.searched.get(name)
         if old is None or old.numeric != new.numeric:
@@ -309,9 +309,9 @@ def _within(before: StudySpec, after: StudySpec) -> bool:
 
 
 def _bound(count: int, of: int, new: int, was: float) -> tuple[float, float]:
-    """Return (upper bound of the share among `new` trials, its probability) after `count` of `of` trials showed it.
+    """Return (upper bound of the share among `new` trials, its probability), given that `count` of `of` trials had the property.
 
-    The smallest share, below the old one, that new trials exceed in at most 10 % of cases; Beta-binomial with Jeffreys' prior.
+    It is the smallest share below the old one that new trials exceed in at most 10 % of cases: beta-binomial, Jeffreys prior.
     """
     chances = stats.betabinom.cdf(np.arange(new + 1), new, count + 0.5, of - count + 0.5)
     bound = max(min(int(np.searchsorted(chances, COVERAGE)), math.ceil(was * new) - 1), 0)

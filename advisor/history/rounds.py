@@ -1,4 +1,4 @@
-"""The rounds of a lineage: what each changed and found, which predictions came true, and whether tuning still pays."""
+"""The rounds of a lineage: their changes and results, the predictions that came true, and whether tuning still pays."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from advisor.model.spec_yaml import describe
 from advisor.model.study import Study
 
 ROUNDS_WITHOUT_GAIN = 2
-"""Rounds in a row without a gain beyond noise after which tuning has stopped paying; ours."""
+"""Number of consecutive rounds without a gain beyond noise after which tuning no longer pays; our choice."""
 LEVEL = 0.05
-"""Significance level of a gain, given the variation between seeds."""
+"""Significance level for a gain, given the variation between seeds."""
 
 
 def history(
@@ -33,10 +33,10 @@ def history(
     notes: Sequence[str] = (),
     open_findings: bool = False,
 ) -> History:
-    """Return the history of studies that follow from each other, the first one first; all have the last one's objective.
+    """Return the history of successive studies, oldest first; all of them have the objective of the last one.
 
-    pooled: the earlier trials that count for the last study. open_findings: whether a finding asks for a change of the next study,
-    so that tuning has not stopped paying.
+    pooled: the earlier trials that count as data for the last study. open_findings: whether a finding recommends a change to the
+    next study; if so, tuning still pays.
     """
     counted = (*(pooled.counted if pooled is not None else ()), *[0] * len(studies))
     rounds = tuple(_round(studies[: i + 1], number, rules, counted[i]) for i, number in enumerate(numbers(studies)))
@@ -50,7 +50,7 @@ def history(
 
 
 def _round(studies: Sequence[Study], number: int, rules: Sequence[Rule], counted: int) -> Round:
-    """The round of the last of these studies."""
+    """Return the round of the last of these studies."""
     *earlier, study = studies
     best = study.ranked()[:1]
     incumbent = min(map(_best_cost, studies))
@@ -85,7 +85,7 @@ def _best_cost(study: Study) -> float:
 
 
 def changes(before: StudySpec, after: StudySpec) -> tuple[str, ...]:
-    """Return the differences between a study and the one before, one phrase each."""
+    """Return the differences between a study and the previous one, one phrase each."""
     phrases = []
     for name in dict.fromkeys([*before.parameters, *after.parameters]):
         old, new = (
@@ -103,7 +103,7 @@ def changes(before: StudySpec, after: StudySpec) -> tuple[str, ...]:
 
 
 def _reasons(before: StudySpec, after: StudySpec) -> tuple[str, ...]:
-    """The reasons that the study file gives for changed parameters."""
+    """Return the reasons for changed parameters that the study file states."""
     old = before.parameters
     changed = [p for n, p in after.parameters.items() if n not in old or describe(old[n]) != describe(p)]
     return tuple(dict.fromkeys(p.why for p in changed if p.why))
@@ -113,9 +113,9 @@ def _reasons(before: StudySpec, after: StudySpec) -> tuple[str, ...]:
 
 
 def _stop(studies: Sequence[Study]) -> str | None:
-    """Why tuning has stopped paying; None if it has not, or if the variation between seeds is unknown.
+    """Return the reason why tuning no longer pays; None if it still pays or if the variation between seeds is unknown.
 
-    It has if the gain of the last rounds is within the difference between two runs of one setting.
+    Tuning no longer pays if the gain of the last rounds is within the difference between two runs of the same setting.
     """
     if len(studies) <= ROUNDS_WITHOUT_GAIN:
         return None

@@ -1,1 +1,1 @@
-"""Studies from and for other tools."""
+"""Imports studies from other tools and exports studies to them."""

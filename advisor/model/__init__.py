@@ -1,1 +1,1 @@
-"""The nouns: study files, studies, trials, findings and changes as data."""
+"""The data model: study files, studies, trials, findings and changes."""

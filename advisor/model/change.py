@@ -1,4 +1,4 @@
-"""Changes: a recommendation as a typed edit of the next study."""
+"""Changes: each recommendation is a typed edit of the next study."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from advisor.model.spec import Parameter, Region, StudySpec
 
 
 class SetRange(FrozenModel):
-    """Search a different range of a hyperparameter."""
+    """Change that searches a hyperparameter in a different range."""
 
     kind: Literal["set-range"] = "set-range"
     parameter: str
@@ -22,9 +22,9 @@ class SetRange(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the parameter's range replaced, within its declared limits.
+        """Return the spec with the parameter's range replaced, clipped to the parameter's declared limits.
 
-        Type and role stay; a parameter that was not searched becomes a nuisance parameter.
+        The parameter keeps its type and role; if it was not searched before, it becomes a nuisance parameter.
         """
         old = spec.parameters.get(self.parameter)
         role = "nuisance" if old is None or old.role in ("fixed", "derived") else old.role
@@ -37,14 +37,14 @@ class SetRange(FrozenModel):
 
 
 class FixParameter(FrozenModel):
-    """Stop searching a hyperparameter."""
+    """Change that fixes a hyperparameter instead of searching it."""
 
     kind: Literal["fix"] = "fix"
     parameter: str
     value: Value
     why: str
     for_now: bool = False
-    """Whether the final adaptive study searches it again."""
+    """If true, the final adaptive study searches this hyperparameter again."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
         """Return the spec with the parameter fixed at the value."""
@@ -60,14 +60,14 @@ class FixParameter(FrozenModel):
 
 
 class AddParameter(FrozenModel):
-    """Search a new hyperparameter: a regulariser, a warmup, a clipping threshold."""
+    """Change that adds a hyperparameter to the search, such as a regulariser, a warmup or a clipping threshold."""
 
     kind: Literal["add"] = "add"
     name: str
     parameter: Parameter
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the parameter, unchanged if the parameter is already searched."""
+        """Return the spec with the parameter added; return it unchanged if the parameter is already searched."""
         old = spec.parameters.get(self.name)
         if old is not None and old.searched:
             return spec
@@ -75,7 +75,7 @@ class AddParameter(FrozenModel):
 
 
 class SetField(FrozenModel):
-    """Set the number of steps, trials or seeds, or the evaluation interval."""
+    """Change of one study field: the number of steps, trials or seeds, or the evaluation interval."""
 
     kind: Literal["set-field"] = "set-field"
     field: Literal["max_train_steps", "trials", "evaluate_every", "seeds"]
@@ -83,7 +83,7 @@ class SetField(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the field set; fixed numbers of epochs or steps scale with `max_train_steps`."""
+        """Return the spec with the field set. A fixed number of epochs or steps is scaled with `max_train_steps`."""
         changed = spec.model_copy(update={self.field: self.value})
         if self.field != "max_train_steps" or not spec.max_train_steps:
             return changed
@@ -102,28 +102,28 @@ class SetField(FrozenModel):
 
 
 class SetSchedule(FrozenModel):
-    """Set parts of the learning-rate schedule."""
+    """Change that sets some keys of the learning-rate schedule."""
 
     kind: Literal["set-schedule"] = "set-schedule"
     schedule: dict[str, Value]
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with these keys of its schedule set."""
+        """Return the spec with these schedule keys set."""
         return spec.model_copy(update={"schedule": {**(spec.schedule or {}), **self.schedule}})
 
 
 class RepeatTrial(FrozenModel):
-    """Repeat one setting with other seeds to measure the variation between seeds."""
+    """Change that repeats one setting with other seeds to measure the variation between seeds."""
 
     kind: Literal["repeat-trial"] = "repeat-trial"
     parameters: dict[str, Value]
     seeds: Annotated[int, Field(ge=1)]
-    """Number of seeds."""
+    """Number of seeds to train the setting with."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec of this one setting and its repeats, every hyperparameter fixed."""
+        """Return the spec of a study that repeats this setting with every hyperparameter fixed."""
         fixed = {
             n: Parameter(role="fixed", value=v, why="as in the best trial so far") for n, v in self.parameters.items()
         }
@@ -131,35 +131,35 @@ class RepeatTrial(FrozenModel):
 
 
 class Forbid(FrozenModel):
-    """Draw no trial from a region where trials fail."""
+    """Change that stops sampling from a region of the search space in which trials fail."""
 
     kind: Literal["forbid"] = "forbid"
     region: Region
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the region forbidden."""
+        """Return the spec with the region added to its forbidden regions."""
         return spec.model_copy(update={"forbidden": (*spec.forbidden, self.region)})
 
 
 class Reparametrise(FrozenModel):
-    """Search a combination of hyperparameters instead of one of them: lr / (1 - momentum) instead of lr."""
+    """Change that searches a combination of hyperparameters instead of one of them: lr / (1 - momentum) instead of lr."""
 
     kind: Literal["reparametrise"] = "reparametrise"
     parameter: str
-    """The parameter to compute from now on."""
+    """Name of the hyperparameter that is computed instead of searched."""
     by: str
-    """The combination to search instead."""
+    """Name of the combination to search instead."""
     formula: str
-    """The parameter in terms of `by` and others."""
+    """Formula that computes the parameter from `by` and other hyperparameters."""
     equals: str
-    """`by` in terms of the parameter and others, for earlier trials."""
+    """Formula that computes `by` from the parameter and other hyperparameters; used for earlier trials."""
     low: float
     high: float
     scale: Scale
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec that searches `by` and computes the parameter from it; unchanged without the parameter."""
+        """Return the spec that searches `by` and computes the parameter from it; unchanged if the spec lacks the parameter."""
         old = spec.parameters.get(self.parameter)
         if old is None:
             return spec
@@ -178,14 +178,14 @@ class Reparametrise(FrozenModel):
 
 
 class Advise(FrozenModel):
-    """Advice that no search space can hold: keep checkpoints, look for a bug, get more validation data."""
+    """Advice that a search space cannot express: keep checkpoints, look for a bug, get more validation data."""
 
     kind: Literal["advise"] = "advise"
     text: str
-    """One imperative sentence."""
+    """The advice in one imperative sentence."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the sentence among its notes."""
+        """Return the spec with the advice added to its notes."""
         return spec if self.text in spec.notes else spec.model_copy(update={"notes": (*spec.notes, self.text)})
 
 
@@ -193,18 +193,18 @@ PlanName = Literal["probe-early", "warmup", "clip", "steps-initial", "batch-swee
 
 
 class RunPlan(FrozenModel):
-    """Request a study design of the playbook; `advisor.planning.designs` makes it from the whole study."""
+    """Request for one of the playbook's study designs; `advisor.planning.designs` creates it from the whole study."""
 
     kind: Literal["plan"] = "plan"
     plan: PlanName
     parameter: str | None = None
-    """The hyperparameter that the design is about."""
+    """Name of the hyperparameter that the design concerns."""
     numbers: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
-    """The rule's measurements that the design needs; see the module of each design."""
+    """Measurements by the rule that the design needs; the module of each design lists their names."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with the reason among its notes, because a design needs the whole study."""
+        """Return the spec with only the reason added to its notes; the design itself needs the whole study."""
         return Advise(text=f"{self.why}.").apply(spec)
 
 

@@ -1,4 +1,4 @@
-"""Evidence of a finding: data to plot, never a drawn figure."""
+"""Evidence of a finding as data for plots; forms of the report draw the figures."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from advisor.model.message import MessageField
 
 
 class Line(FrozenModel):
-    """A marked value on an axis."""
+    """A value to mark on an axis of a plot."""
 
     value: float
     label: str
 
 
 class Mark(FrozenModel):
-    """A marked point of a trial's curve."""
+    """A point to mark on a trial's curve."""
 
     trial: str
     step: int
@@ -26,54 +26,54 @@ class Mark(FrozenModel):
 
 
 class AxisEvidence(FrozenModel):
-    """The objective against one hyperparameter, for all trials."""
+    """Plot data: the objective against one hyperparameter, for all trials."""
 
     kind: Literal["axis"] = "axis"
     parameter: str
     caption: MessageField
-    """One sentence with the result."""
+    """Caption of the plot: one sentence that states the result."""
     trials: tuple[str, ...] = ()
-    """Ids of the trials to highlight."""
+    """Ids of the trials to highlight in the plot."""
     lines: tuple[Line, ...] = ()
-    """Values of the hyperparameter to mark, such as the border of the infeasible region."""
+    """Values of the hyperparameter to mark in the plot, such as the border of the infeasible region."""
     next_low: float | None = None
-    """The range that the finding recommends (with `next_low`)."""
+    """The recommended range of the hyperparameter runs from `next_low` to `next_high`."""
     next_high: float | None = None
 
 
 class CurveEvidence(FrozenModel):
-    """Curves of trials over the training steps."""
+    """Plot data: curves of trials over the training steps."""
 
     kind: Literal["curves"] = "curves"
     metrics: tuple[str, ...]
-    """Metric names as logged."""
+    """Names of the metrics to plot, as logged."""
     caption: MessageField
     trials: tuple[str, ...]
     marks: tuple[Mark, ...] = ()
     lines: tuple[Line, ...] = ()
-    """Values of the metric to mark, such as a threshold."""
+    """Values of the metric to mark in the plot, such as a threshold."""
 
 
 class HistogramEvidence(FrozenModel):
-    """The distribution of a quantity."""
+    """Plot data: histogram of a quantity."""
 
     kind: Literal["histogram"] = "histogram"
     quantity: str
-    """The quantity with its unit."""
+    """Name of the quantity, with its unit."""
     caption: MessageField
     edges: tuple[float, ...]
-    """Shape (bins + 1,)."""
+    """Bin edges of the histogram, shape (bins + 1,)."""
     counts: tuple[int, ...]
     lines: tuple[Line, ...] = ()
     log: bool = False
 
 
 class FigureEvidence(FrozenModel):
-    """The numbers behind a finding: sample size, interval, threshold, test."""
+    """Table of the numbers behind a finding: sample size, interval, threshold, test."""
 
     kind: Literal["figures"] = "figures"
     rows: tuple[tuple[str, MessageField], ...]
-    """(label, value with its unit)."""
+    """Rows of the table: (label, value with its unit)."""
 
 
 Evidence = Annotated[AxisEvidence | CurveEvidence | HistogramEvidence | FigureEvidence, Field(discriminator="kind")]

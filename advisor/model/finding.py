@@ -25,53 +25,53 @@ Goal = Literal[
     "efficiency",
     "exploitation",
 ]
-"""What a finding is about, in the playbook's order: a goal is worth tuning only after the goals above it."""
+"""Topic of a finding, in the playbook's order: tuning for a goal pays off only after all goals above it are met."""
 
 
 class MissingData(Exception):  # noqa: N818 - not an error: the engine turns it into a verdict
-    """Raised by a rule that lacks data; its message says what is missing and what to log."""
+    """Raised by a rule if the study lacks required data; the message says what is missing and what to log."""
 
 
 class Explanation(FrozenModel):
-    """The cause that a finding follows from, see `advisor.engine.explain`."""
+    """Link from a finding to the finding that caused it, see `advisor.engine.explain`."""
 
     rule: str
     subject: str | None = None
     side: Side | None = None
-    """Rule, subject and side identify the cause."""
+    """Side of the causing finding. Its rule, subject and side together identify it."""
     because: str
-    """Why the finding follows from the cause: one sentence."""
+    """One sentence that explains why the finding follows from its cause."""
     waits: bool = True
-    """Whether the finding's changes wait until the cause is fixed, because the finding may then be gone."""
+    """If true, the finding's changes wait until the cause is fixed, because the fix may resolve the finding."""
 
 
 class Finding(FrozenModel):
-    """One result of a rule: the message, the evidence and what to do."""
+    """One result of a rule: the message, its evidence and the recommended changes."""
 
     rule: str
     goal: Goal
     severity: Severity
     confidence: Annotated[float, Field(ge=0, le=1)]
-    """Probability that the finding is real, from the rule's own test; see the rule's page."""
+    """Probability that the finding is real, from the statistical test that the rule's page describes."""
     subject: str | None = None
-    """The hyperparameter or metric that the finding is about."""
+    """Name of the hyperparameter or metric that the finding concerns."""
     side: Side | None = None
     trials: tuple[str, ...] = ()
-    """Ids of the trials that show it."""
+    """Ids of the trials that support the finding."""
     message: MessageField
-    """One sentence with numbers and units."""
+    """The result in one sentence, with numbers and units."""
     action: MessageField
-    """One imperative sentence."""
+    """The recommended action in one imperative sentence."""
     playbook: str
-    """Title of the playbook section."""
+    """Title of the playbook section that the finding is based on."""
     evidence: tuple[Evidence, ...] = ()
     changes: tuple[Change, ...] = ()
     explained_by: Explanation | None = None
-    """The cause; None if the finding does not follow from another one."""
+    """Cause of the finding; None if it does not follow from another finding."""
 
 
 def by_priority(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings sorted by the playbook's priorities, then severity, then changes before mere advice."""
+    """Return the findings sorted by playbook priority, then by severity; findings with changes precede pure advice."""
     goals, severities = get_args(Goal), get_args(Severity)
 
     def key(finding: Finding) -> tuple[int, int, bool, float, str]:
@@ -88,10 +88,10 @@ def by_priority(findings: Iterable[Finding]) -> list[Finding]:
 
 
 class Verdict(FrozenModel):
-    """The result of one rule on one study."""
+    """The result of one rule for one study."""
 
     rule: str
     status: Literal["fired", "quiet", "not-assessed", "broken"]
     reason: str | None = None
-    """Why the rule was not assessed or is broken; for a quiet rule, optionally what it looked at."""
+    """Why the rule could not be assessed or is broken. If the rule found nothing, optionally the data that it checked."""
     findings: tuple[Finding, ...] = ()

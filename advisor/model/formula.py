@@ -1,7 +1,7 @@
-"""Arithmetic over hyperparameters in a study file: `effective_learning_rate * (1 - momentum)`.
+"""Arithmetic formulas over hyperparameters in a study file, such as `effective_learning_rate * (1 - momentum)`.
 
-A formula is parsed with `ast` and evaluated by walking the tree (numbers, names, `+ - * / **` and brackets); it never runs as
-code.
+A formula may contain numbers, names, `+ - * / **` and parentheses. `ast` parses it, and walking the syntax tree evaluates it; it
+is never executed as code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 _MAX_LENGTH = 300
-"""Maximum characters of a formula: enough for any formula that a person reads, too few to nest deeply."""
+"""Maximum number of characters of a formula: enough for readable formulas, too few for dangerously deep nesting."""
 _BRACED = re.compile(r"\{([^{}]+)\}")
 _WORD = re.compile(r"[^\W\d]\w*")
 _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -24,21 +24,21 @@ _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
-    ast.Pow: math.pow,  # always real: a root of a negative number is an error, not a complex number
+    ast.Pow: math.pow,  # math.pow never returns complex numbers: the root of a negative number is an error
 }
 _UNARY: dict[type[ast.unaryop], Callable[[float], float]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
 
 
 @dataclass(frozen=True)
 class Formula:
-    """A parsed formula; see `parse`."""
+    """A parsed formula; `parse` creates it."""
 
     names: frozenset[str]
-    """The hyperparameters in it."""
+    """Names of the hyperparameters in the formula."""
     tree: ast.expr
 
     def value(self, values: Mapping[str, object]) -> float | None:
-        """Return the value, or None if a hyperparameter is missing or not a number, or if the value is not finite."""
+        """Return the formula's value, or None if a hyperparameter is missing or not a number, or if the result is not finite."""
         try:
             value = _compute(self.tree, {name: float(values[name]) for name in self.names})  # type: ignore[arg-type]
         except (ArithmeticError, KeyError, TypeError, ValueError):
@@ -47,9 +47,9 @@ class Formula:
 
 
 def parse(text: str) -> Formula:
-    """Return the formula in `text`. Names that Python does not accept go into braces, `{optimizer/lr}`.
+    """Parse the formula in `text`. A name that is not a valid Python identifier must be in braces: `{optimizer/lr}`.
 
-    Raises ValueError if the text is not arithmetic.
+    Raises ValueError if the text is not an arithmetic formula.
     """
     if len(text) > _MAX_LENGTH:
         raise ValueError(f"a formula has at most {_MAX_LENGTH} characters")
@@ -67,14 +67,14 @@ def parse(text: str) -> Formula:
 
 
 def _as_written(word: str, braced: dict[str, str]) -> str:
-    """Return a placeholder for a name that Python would spell otherwise, such as `µ`; other words unchanged."""
+    """Return a placeholder for a name that Python would normalise, such as `µ`; return other words unchanged."""
     if not word.isidentifier() or unicodedata.normalize("NFKC", word) == word:
         return word
     return braced.setdefault(word, f"braced_{len(braced)}_")
 
 
 class _Named(ast.NodeTransformer):
-    """Restores the names in braces, and joins dotted names."""
+    """Replaces placeholders in the syntax tree by the names in braces, and joins dotted names."""
 
     def __init__(self, braced: Mapping[str, str]) -> None:
         self._braced = braced

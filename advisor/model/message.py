@@ -1,8 +1,8 @@
-"""Sentences with typed values: a template and the numbers and names in it, formatted once, by the form that shows them.
+"""Sentences as a template with typed values, such as numbers and names; each output format formats the values itself.
 
     say("The best {count} trials lie above {low}.", count=5, low=Number(2e-4))
 
-A form turns each value into text of its own: plain text here, marked-up names in HTML and Markdown. Nothing parses a sentence.
+The formats are plain text (in this module), HTML and Markdown with marked-up names. Finished sentences are never parsed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from advisor.model.words import clean, count, number, sentence, setting, trimmed
 
 @dataclass(frozen=True)
 class Name:
-    """A name from the store: a metric, hyperparameter or trial. It may hold any character."""
+    """Name of a metric, hyperparameter or trial from the tracking store; it may contain any character."""
 
     text: str
 
@@ -32,7 +32,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Code:
-    """Program text: a function, an option, a tag."""
+    """Program text, such as a function, a command-line option or a tag."""
 
     text: str
 
@@ -42,7 +42,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Number:
-    """A number with `digits` significant digits and a unit."""
+    """A number that is shown with `digits` significant digits and a unit."""
 
     value: float
     digits: int = 3
@@ -55,7 +55,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Objective:
-    """A value of the objective, with four significant digits."""
+    """A value of the objective, shown with four significant digits."""
 
     value: float
 
@@ -65,7 +65,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Setting:
-    """A value of a hyperparameter."""
+    """The value of a hyperparameter."""
 
     value: ParameterValue | None
 
@@ -75,7 +75,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Percent:
-    """A share from 0 to 1 as a percentage."""
+    """A share between 0 and 1, shown as a percentage."""
 
     value: float
     decimals: int = 0
@@ -88,7 +88,7 @@ class Percent:
 
 @dataclass(frozen=True)
 class Probability:
-    """A p-value or probability; very small ones appear as a bound."""
+    """A p-value or other probability; very small ones are shown as an upper bound, such as `< 0.001`."""
 
     value: float
 
@@ -98,7 +98,7 @@ class Probability:
 
 @dataclass(frozen=True)
 class Count:
-    """A count with its noun: `1 trial`, `12 trials`."""
+    """A number of things with the noun: `1 trial`, `12 trials`."""
 
     value: int
     noun: str
@@ -109,20 +109,20 @@ class Count:
 
 
 Item: TypeAlias = "str | Name | Code | Number | Objective | Setting | Percent | Probability | Count | Message"
-"""A part of a message; a `str` is literal text."""
+"""One part of a message; a `str` is literal text."""
 
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """A sentence as its parts: literal text and typed values, in order. `say` makes one; `str` returns plain text.
+    """A sentence as a sequence of literal text and typed values. `say` creates a message; `str` converts it to plain text.
 
-    Messages with the same plain text are equal, so that a report equals its copy read back from JSON.
+    Messages with the same plain text are equal. A report therefore equals its copy that is read back from JSON.
     """
 
     parts: tuple[Item, ...]
 
     def render(self, show: Callable[[Item], str]) -> str:
-        """Return the sentence with each part formatted by `show`; nested messages are resolved first."""
+        """Return the sentence with each part formatted by `show`; nested messages are flattened first."""
         return "".join(part.render(show) if isinstance(part, Message) else show(part) for part in self.parts)
 
     def __str__(self) -> str:
@@ -145,9 +145,9 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 
 def say(template: str, **values: Item | float) -> Message:
-    """Return the template with its `{fields}` filled by typed values. A plain float becomes a Number with three digits.
+    """Return a message from the template with typed values in its `{fields}`. A plain float is shown with three digits.
 
-    Raises KeyError for a field without a value and TypeError for a value without a field.
+    Raises KeyError if a field has no value, and TypeError if a value has no field.
     """
     words = _FIELD.split(template)
     if unused := values.keys() - set(words[1::2]):
@@ -157,12 +157,12 @@ def say(template: str, **values: Item | float) -> Message:
 
 
 def limited(value: Item | float, limit: Item | float) -> Message:
-    """A measured value with the threshold that it is compared with."""
+    """Return a measured value together with the threshold for that value."""
     return say("{value} (limit {limit})", value=value, limit=limit)
 
 
 def listed(items: Iterable[Item], limit: int = 3) -> Message:
-    """Return `a`, `a and b` or `a, b and c`; of more than `limit` items, it counts the rest."""
+    """Return the items as `a`, `a and b` or `a, b and c`. If there are more than `limit` items, count the remaining ones."""
     unique = list(dict.fromkeys(items))
     shown = unique if len(unique) <= limit else [*unique[: limit - 1], f"{len(unique) - limit + 1} more"]
     parts: list[Item] = []
@@ -172,19 +172,19 @@ def listed(items: Iterable[Item], limit: int = 3) -> Message:
 
 
 def joined(items: Iterable[Item], separator: str = ", ") -> Message:
-    """All items in order, equal ones too, with the separator between them: one value a trial in a row of figures."""
+    """Return all items in order, including duplicates, with the separator between them."""
     parts = [part for item in items for part in (separator, item)]
     return Message(tuple(parts[1:]))
 
 
 def p_value(p: float) -> str:
-    """Return `p = 0.02`, or `p < 0.001` for smaller ones."""
+    """Return a p-value as text: `p = 0.02`, or `p < 0.001` for any smaller value."""
     text = str(Probability(p))
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def as_sentence(message: Message | str) -> Message:
-    """Return the message with a full stop, unless it ends in punctuation."""
+    """Return the message with a full stop at its end, unless it already ends in punctuation."""
     text = str(message)
     return Message((message, sentence(text)[len(text.rstrip()) :]))
 
@@ -199,7 +199,7 @@ def _typed(value: Any) -> Item:
 
 
 def message_of(value: Any) -> Any:
-    """Text or a single typed value as a message; anything else as it is."""
+    """Convert text or a single typed value to a message; return any other value unchanged."""
     if isinstance(value, str):
         return Message((value,) if value else ())
     single = (Real, Name, Code, Number, Objective, Setting, Percent, Probability, Count)
@@ -212,4 +212,4 @@ MessageField = Annotated[
     PlainSerializer(str, return_type=str),
     WithJsonSchema({"type": "string"}),
 ]
-"""A message in a pydantic model; it reads and writes plain text in JSON."""
+"""Type of a message field in a pydantic model; its JSON form is plain text."""

@@ -1,4 +1,4 @@
-"""The kind of a hyperparameter by its name: optimizer, regularisation, batch size, machine."""
+"""Classifies hyperparameters by their names: optimizer, regularisation, batch size, machine."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _MACHINE = frozenset(
 
 
 def is_batch_size(name: str) -> bool:
-    """Return whether a hyperparameter of this name is the training batch size."""
+    """Return whether the name denotes the training batch size."""
     words = set(words_of(name))
     sized = bool(words & {"bs", "batchsize"}) or {"batch", "size"} <= words
     return sized and not words & (_NOT_TRAINED_ON | _SWITCHES)
 
 
 def is_regulariser(name: str) -> bool:
-    """Return whether this name is the strength of a regulariser: dropout, weight decay, label smoothing."""
+    """Return whether the name denotes the strength of a regulariser: dropout, weight decay, label smoothing."""
     words = set(words_of(name))
-    if {"drop", "last"} <= words:  # an option of loaders
+    if {"drop", "last"} <= words:  # drop_last is an option of data loaders
         return False
     return (
         bool(words & _REGULARISER)
@@ -45,7 +45,7 @@ def is_regulariser(name: str) -> bool:
 
 
 def clips_norm(name: str) -> bool:
-    """Return whether this name is a limit on the gradient norm: max_grad_norm, clip_norm."""
+    """Return whether the name denotes a limit on the gradient norm: max_grad_norm, clip_norm."""
     words = set(words_of(name))
     if words & _NO_NORM_CLIP:
         return False
@@ -54,17 +54,17 @@ def clips_norm(name: str) -> bool:
 
 
 def is_of_optimizer(name: str) -> bool:
-    """Return whether this name belongs to the optimizer or its schedule: learning rate, momentum, betas, warmup."""
+    """Return whether the hyperparameter belongs to the optimizer or its schedule: learning rate, momentum, betas, warmup."""
     return is_learning_rate(name) or (bool(set(words_of(name)) & _OPTIMIZER) and not is_regulariser(name))
 
 
 def is_of_machine(name: str) -> bool:
-    """Return whether this name concerns hardware, loading or logging, which change no result."""
+    """Return whether the parameter concerns hardware, data loading or logging; such parameters do not affect results."""
     return bool(set(words_of(name)) & _MACHINE)
 
 
 def batch_size(trial: Trial) -> float:
-    """Return the training batch size that the trial logged, else that of its hyperparameters; NaN if unknown."""
+    """Return the trial's logged training batch size, or else that among its hyperparameters; NaN if unknown."""
     noted = trial.fact("batch_size")
     if noted > 0:
         return noted
@@ -72,6 +72,6 @@ def batch_size(trial: Trial) -> float:
 
 
 def chooses_optimizer(name: str) -> bool:
-    """Return whether this name selects the optimizer, on which the meaning of other hyperparameters depends."""
+    """Return whether the name denotes the choice of optimizer, which determines what other hyperparameters mean."""
     words = words_of(name)
     return bool(set(words) & {"optimizer", "optimiser", "solver"}) or words[-1:] in (["opt"], ["optim"], ["algorithm"])

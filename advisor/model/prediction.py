@@ -1,6 +1,6 @@
-"""Predictions about the next study. Its file stores them; `advisor.history.judge` judges them once its trials have ended.
+"""Predictions about the next study, stored in its study file. `advisor.history.judge` judges them after its trials have ended.
 
-A prediction holds all numbers to judge it, so the earlier study is not needed. Values are in the objective's own direction.
+Each prediction contains all numbers needed to judge it without the earlier study. Objective values keep their original sign.
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ class _Finite(FrozenModel):
 
 
 class BestBeyond(_Finite):
-    """The best trial lies beyond the old end of a range, and is better than the best inside."""
+    """Prediction that the best trial lies beyond the previous end of a range and is better than the best trial inside it."""
 
     kind: Literal["best-beyond"] = "best-beyond"
     parameter: str
     side: Literal["low", "high"]
     end: float
-    """The old end of the range."""
+    """The end of the range before it was extended."""
     than: float | None = None
-    """Best value so far; None if the study changes more than the space, so only its own trials are compared."""
+    """Best objective value so far; None if more than the space changed, so that only trials of the new study are compared."""
     noise: float = 0.0
-    """Standard deviation of one result between seeds, if known: a smaller lead decides nothing."""
+    """Standard deviation of one result between seeds, if known; an improvement smaller than that is inconclusive."""
 
 
 class BestReaches(_Finite):
-    """The best value is at least as good as `value`."""
+    """Prediction that the best objective value is at least as good as `value`."""
 
     kind: Literal["best-reaches"] = "best-reaches"
     value: float
     expected: float | None = None
-    """The most likely value."""
+    """Most likely best objective value."""
     than: float
-    """Best value so far."""
+    """Best objective value so far."""
 
 
 class ShareOfTrials(_Finite):
-    """The share of ended trials of one kind stays on one side of a bound."""
+    """Prediction that the share of ended trials of one kind stays on one side of a bound."""
 
     kind: Literal["share"] = "share"
     of: Literal["failed", "better"]
-    """failed: diverged, crashed or learned nothing · better: at least as good as `value`."""
+    """Kind of trial: failed (diverged, crashed or learned nothing) or better (at least as good as `value`)."""
     value: float | None = None
     at_most: Part | None = None
     at_least: Part | None = None
     was: Part
-    """The share in the study behind the prediction."""
+    """Share of such trials in the study that the prediction is based on."""
 
 
 class SpreadWithin(_Finite):
-    """The standard deviation between repeats of one setting with other seeds lies between `low` and `high`."""
+    """Prediction that the standard deviation between repeats of one setting with other seeds is in `low` to `high`."""
 
     kind: Literal["spread"] = "spread"
     low: float
@@ -65,12 +65,12 @@ class SpreadWithin(_Finite):
 
 
 class Settled(_Finite):
-    """The rule no longer finds the same problem."""
+    """Prediction that the rule does not report the same problem again."""
 
     kind: Literal["settled"] = "settled"
     side: Literal["low", "high"] | None = None
     was: str
-    """The earlier finding."""
+    """The problem that the rule reported earlier."""
 
 
 Expected = Annotated[
@@ -84,14 +84,14 @@ class Prediction(_Finite):
 
     rule: str
     subject: str | None = None
-    """The hyperparameter or metric that the advice is about."""
+    """Name of the hyperparameter or metric that the advice concerns."""
     expects: Expected
     probability: Part | None = None
-    """Probability that it comes true, if known."""
+    """Probability that the prediction comes true; None if unknown."""
 
 
 def significant(value: float, digits: int = 4) -> float:
-    """Return the value with this many significant digits: a prediction is no more exact than that."""
+    """Round the value to this many significant digits, because predictions are not more precise than that."""
     return float(f"{value:.{digits}g}")
 
 

@@ -1,4 +1,4 @@
-"""How long-running work reports its progress."""
+"""Interfaces for callbacks that report the progress of long-running work."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Receives what is being done, the number of finished items and their total."""
+    """Callback that receives the current activity, the number of finished items and the total number of items."""
 
     def __call__(self, what: str, done: int, total: int, /) -> None:
-        """Report the state."""
+        """Report that `done` of `total` items of the activity `what` are finished."""
 
 
 class ItemProgress(Protocol):
-    """As `Progress`, for work with a single stage, which its caller names."""
+    """Callback like `Progress`, for work that has only one stage; the caller already knows its name."""
 
     def __call__(self, done: int, total: int, /) -> None:
-        """Report the state."""
+        """Report that `done` of `total` items are finished."""
 
 
 def no_progress(*_: object) -> None:
-    """Report nothing: the default for every progress callback."""
+    """Ignore all progress: the default for every progress callback."""

@@ -1,7 +1,7 @@
-"""Domains: the values that one hyperparameter may take, on their own scale.
+"""Domains: the set of values that one hyperparameter may take, and the scale on which they are measured.
 
-All code that asks for the position of a value in its range, or for the value at a position, uses `Domain.to_unit` and
-`Domain.from_unit`. Learning rates are therefore always measured in decades and dropout rates linearly.
+All code that converts values to positions in a range, or positions to values, uses `Domain.to_unit` and `Domain.from_unit`.
+Learning rates are therefore always measured in decades and dropout rates linearly.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
 Value: TypeAlias = bool | int | float | str
-"""A hyperparameter's value as written in a study file."""
+"""Value of a hyperparameter as written in a study file."""
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
 TOLERANCE = 1e-6
-"""Relative tolerance: values pass through 32-bit floats and text before they are logged."""
+"""Relative tolerance for comparing values, because 32-bit floats and text round them before they are logged."""
 
 Kind = Literal["float", "int", "categorical", "bool"]
 Scale = Literal["linear", "log", "reverse-log"]
-"""A reverse-log scale is logarithmic in 1 - value: 0.9 to 0.99 takes as much room as 0.99 to 0.999."""
+"""A reverse-log scale is logarithmic in 1 - value: the ranges 0.9 to 0.99 and 0.99 to 0.999 have equal length on it."""
 
 
 class Domain(BaseModel):
-    """The values that one hyperparameter may take: a numeric range on a scale, or a list of choices."""
+    """The values that one hyperparameter may take: a numeric range with a scale, or a list of choices."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     type: Kind | None = None
     low: float | None = None
-    """Lower end of the range, included."""
+    """Lower end of the range (inclusive)."""
     high: float | None = None
-    """Upper end of the range, included."""
+    """Upper end of the range (inclusive)."""
     scale: Scale = "linear"
-    """The scale on which the range is uniform: linear, logarithmic, or (reverse-log) logarithmic in 1 - value."""
+    """The scale on which the range is sampled uniformly: linear, log, or reverse-log (logarithmic in 1 - value)."""
     choices: tuple[Value, ...] | None = None
-    """The choices, instead of a range."""
+    """Values to choose from, instead of a range."""
     limits: tuple[float | None, float | None] | None = None
-    """[minimum, maximum] for any later range, because of memory, latency or the task; null for no limit."""
+    """[minimum, maximum] for all later ranges, due to memory, latency or the task; null means no limit."""
 
     @model_validator(mode="after")
     def _check_domain(self) -> Self:
@@ -97,32 +97,32 @@ class Domain(BaseModel):
 
     @property
     def numeric(self) -> bool:
-        """Whether the domain is a range of numbers."""
+        """Whether the domain is a numeric range."""
         return self.low is not None
 
     @property
     def reach(self) -> tuple[float, float]:
-        """The declared limits (minimum, maximum); infinite where there is none."""
+        """The declared limits of the range (minimum, maximum), or an infinity if no limit is declared."""
         least, most = self.limits or (None, None)
         return -math.inf if least is None else least, math.inf if most is None else most
 
     @property
     def options(self) -> tuple[Value, ...]:
-        """The choices of a categorical or boolean domain; empty for a range."""
+        """The choices of a categorical or boolean domain; empty if the domain is a range."""
         if self.choices is not None:
             return self.choices
         return (False, True) if self.type == "bool" else ()
 
     @property
     def varied(self) -> bool:
-        """Whether more than one value is allowed."""
+        """Whether the domain contains more than one value."""
         return self.numeric or len(self.options) > 1
 
     def to_unit(self, values: Sequence[Value] | FloatArray) -> FloatArray:
-        """Return the positions of `values` (n,) in the range on its scale: 0 at `low`, 1 at `high`, outside below 0 or above 1.
+        """Return the positions of `values` (n,) on the range's scale: 0 at `low`, 1 at `high`, beyond these outside the range.
 
-        For choices: index / (number of choices - 1). NaN for values that are not among the choices or not on the scale (zero on a
-        log scale, a word in a range).
+        The position of a choice is index / (number of choices - 1). A value that is not among the choices or not on the scale has
+        position NaN (zero on a log scale, a word in a range).
         """
         if not self.numeric:
             options = list(self.options)
@@ -135,9 +135,9 @@ class Domain(BaseModel):
         return np.asarray((to_scale(raw, self.scale) - low) / (high - low), dtype=np.float64)
 
     def from_unit(self, position: float) -> Value:
-        """Return the value at `position`, extrapolated on the scale outside 0..1.
+        """Return the value at `position`; positions outside 0..1 are extrapolated on the scale.
 
-        An int domain rounds; choices split [0, 1) into equal parts.
+        Integer domains round the value; choices divide [0, 1) into equal parts.
         """
         if not self.numeric:
             options = self.options
@@ -156,11 +156,11 @@ class Domain(BaseModel):
         return value
 
     def draw(self, position: float) -> Value:
-        """Return the value for a uniform `position` in [0, 1): like `from_unit`, but with equal shares for the integers of a
-        range.
+        """Return the value for a uniformly distributed `position` in [0, 1). Unlike `from_unit`, all integers in a linear range are
+        equally likely.
 
-        On a log scale an integer's share is the logarithmic length of the interval that rounds to it. Other numbers get 12
-        significant digits, so that they do not depend on the last bit of a platform's logarithm.
+        On a log scale, an integer's probability is the logarithmic length of the interval that rounds to it. Floats get 12
+        significant digits, because logarithms differ between platforms in the last bit.
         """
         if not self.numeric:
             return self.from_unit(position)
@@ -175,25 +175,25 @@ class Domain(BaseModel):
         return min(low + math.floor(position * (high - low + 1)), high)
 
     def contains(self, value: Value) -> bool:
-        """Return whether the domain contains `value`; at its ends within `TOLERANCE` of the range's length."""
+        """Return whether the domain contains `value`. At both ends, `TOLERANCE` times the range's length is allowed."""
         position = float(self.to_unit([value])[0])
         return -TOLERANCE <= position <= 1 + TOLERANCE
 
     def allows(self, value: Value) -> bool:
-        """Return whether the domain contains a logged `value`; choices may be rounded, or differ in case."""
+        """Return whether the domain contains a logged `value`; choices match despite rounding or different case."""
         return self.contains(value) if self.numeric else any(same(value, option) for option in self.options)
 
 
 def same(value: Value, other: Value) -> bool:
-    """Return whether two values are equal except for rounding; if either is a word, equal except for case."""
-    if isinstance(value, str) or isinstance(other, str):  # 1 among words is logged as the word "1"
+    """Return whether two values are equal up to rounding, or equal up to case if either is a word."""
+    if isinstance(value, str) or isinstance(other, str):  # among words, 1 is logged as the word "1"
         return str(value).lower() == str(other).lower()
     return math.isclose(value, other, rel_tol=TOLERANCE)
 
 
 def to_scale(values: FloatArray, scale: Scale) -> FloatArray:
-    """Return `values` (n,) in the unit in which a scale is uniform (natural logarithms for decades), increasing; NaN off the
-    scale.
+    """Transform `values` (n,) to the increasing unit in which the scale is uniform: natural logarithms on a log scale. Values that
+    are not on the scale become NaN.
     """
     if scale == "linear":
         return values
@@ -203,14 +203,14 @@ def to_scale(values: FloatArray, scale: Scale) -> FloatArray:
 
 
 def rounded(value: float, digits: int = 3) -> float:
-    """Return `value` with this many significant digits; just below 1, of its distance from 1: 0.9995, not 1."""
+    """Round `value` to this many significant digits; if it is just below 1, round 1 - value instead: 0.9995, not 1."""
     if 0.99 < value < 1:
         return round(1 - float(f"{1 - value:.{digits}g}"), 15)
     return float(f"{value:.{digits}g}")
 
 
 def as_number(value: object) -> float:
-    """Return `value` as a float, NaN for anything that is not a number; True and False are 1 and 0."""
+    """Return `value` as a float; True is 1, False is 0, and NaN is returned if `value` is not a number."""
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -224,9 +224,9 @@ _NOT_NEGATIVE = frozenset("decay weightdecay wd warmup alpha l1 l2".split())
 
 
 def hard_limits(name: str, kind: Kind | None = None) -> tuple[float, float]:
-    """Return the (low, high) that no range of a hyperparameter with this name may reach; infinite without a limit.
+    """Return the (low, high) limits that every range of a hyperparameter with this name must respect, or infinities.
 
-    Betas, momentum, dropout and smoothing lie between 0 and 1, learning rates, sizes and integers above 0.
+    Betas, momentum, dropout and smoothing are between 0 and 1; learning rates, sizes and integers are above 0.
     """
     words = words_of(name)
     phrases = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, min(i + 3, len(words)) + 1)}
@@ -248,10 +248,10 @@ _COUNTING = {"max", "num", "number", "n", "no", "nb", "of", "global", "budget", 
 
 
 def counts_training(name: str) -> bool:
-    """Return whether a hyperparameter of this name is the length of training: epochs, max_steps, trainer.maxEpochs,
+    """Return whether the name denotes the length of training: epochs, max_steps, trainer.maxEpochs,
     num_iterations.
 
-    Every word of the name must fit; warmup_steps, steps_per_epoch, eval_steps and step_size do not.
+    Every word of the name must match; warmup_steps, steps_per_epoch, eval_steps and step_size therefore do not.
     """
     words = words_of(name)
     units = [w for w in words if w in _LENGTHS]
@@ -264,7 +264,7 @@ def counts_training(name: str) -> bool:
 
 
 def words_of(name: str) -> list[str]:
-    """Return the words of a name in lower case: trainer.maxEpochs gives trainer, max, epochs."""
+    """Split a name into words in lower case: trainer.maxEpochs becomes trainer, max, epochs."""
     return list(_words_of(name))
 
 
@@ -280,6 +280,6 @@ _SHAPE_OF_RATES = frozenset(
 
 
 def is_learning_rate(name: str) -> bool:
-    """Return whether a hyperparameter of this name is a learning rate, not the shape of its schedule."""
+    """Return whether the name denotes a learning rate, as opposed to a parameter of its schedule."""
     words = set(words_of(name))
     return bool({"lr", "lr0", "learningrate"} & words or {"learning", "rate"} <= words) and not words & _SHAPE_OF_RATES

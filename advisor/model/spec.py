@@ -1,4 +1,4 @@
-"""The study spec: the space that a study searches and the reasons for it. `spec_yaml` reads and writes it."""
+"""The study spec: the search space of a study and the reasons for it. `spec_yaml` reads and writes specs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MAX_SEEDS = 10_000
 """Maximum seeds of each trial."""
 Probe = Literal["batch-size", "learning-rate", "early-instability", "warmup", "steps"]
 MAX_NAME = 500
-"""Maximum characters of a name; most trackers allow fewer."""
+"""Maximum number of characters of a name; most experiment trackers allow fewer."""
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 
 class Objective(BaseModel):
-    """The metric to optimise, evaluated on validation data; the best value over a trial's training counts."""
+    """The metric to optimise, evaluated on validation data. A trial is judged by its best value during training."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -33,7 +33,7 @@ class Objective(BaseModel):
 
 
 class MisplacedError(ValueError):
-    """An error in one part of a study, with the keys that lead to it, for its line number."""
+    """A validation error in one part of a study, with the keys that lead to this part; they determine the line number."""
 
     def __init__(self, message: str, *keys: str) -> None:
         super().__init__(message)
@@ -41,25 +41,25 @@ class MisplacedError(ValueError):
 
 
 class Parameter(Domain):
-    """A hyperparameter in a study: its domain or fixed value, its role for this study's goal, and the reasons."""
+    """A hyperparameter of a study: its domain or fixed value, its role in this study and the reasons for both."""
 
     role: Role = "nuisance"
-    """Scientific: to be compared. Nuisance: tuned so that the comparison is fair. Fixed: held constant.
+    """Scientific: values are compared. Nuisance: tuned so that the comparison is fair. Fixed: held constant.
 
-    Derived: computed from others by a formula, so that the study can search another parametrisation.
+    Derived: computed from other hyperparameters by a formula, so that the study can search another parametrisation.
     """
     value: Value | None = None
-    """The value of a fixed parameter."""
+    """Value of a fixed parameter."""
     searched_in: Domain | None = None
-    """The range of a fixed parameter that turned out to matter little; the final, exploiting study searches it again."""
+    """Former range of a fixed parameter that turned out to matter little; the final `exploit` study searches it again."""
     formula: str | None = None
-    """Formula of a derived parameter: `effective_learning_rate * (1 - momentum)`."""
+    """Formula of a derived parameter, such as `effective_learning_rate * (1 - momentum)`."""
     equals: str | None = None
-    """Formula of a searched parameter, for trials that did not log it: `learning_rate / (1 - momentum)`."""
+    """Formula for a searched parameter that trials did not log, such as `learning_rate / (1 - momentum)`."""
     when: Mapping[str, Value] | None = None
-    """Condition for the parameter to exist: {other parameter: its value}."""
+    """Condition under which the parameter exists: {other parameter: its value}."""
     why: str | None = None
-    """The reason for its role and its range."""
+    """Reason for the parameter's role and range."""
 
     @model_validator(mode="after")
     def _check_role(self) -> Self:
@@ -98,17 +98,17 @@ class Parameter(Domain):
 
     @property
     def searched(self) -> bool:
-        """Whether the study varies it."""
+        """Whether the study varies this parameter."""
         return self.role not in ("fixed", "derived") and self.varied
 
     @property
     def domain(self) -> Domain:
-        """Its range or choices without its role."""
+        """The range or choices of the parameter, without its role."""
         return Domain.model_validate({name: getattr(self, name) for name in Domain.model_fields})
 
 
 class Bounds(BaseModel):
-    """Part of a hyperparameter's domain: a range, open if an end is missing, or some of its choices."""
+    """A part of a hyperparameter's domain: some of its choices, or a range; a missing end means that side is unbounded."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -125,7 +125,7 @@ class Bounds(BaseModel):
         return self
 
     def contains(self, value: Value) -> bool:
-        """Return whether `value` lies within the bounds, ends included; a word lies in no range."""
+        """Return whether `value` lies within the bounds (inclusive). A word never lies within a range."""
         if self.choices is not None:
             return value in self.choices
         if isinstance(value, str):
@@ -134,7 +134,7 @@ class Bounds(BaseModel):
 
 
 class Region(BaseModel):
-    """A part of the space without trials: where all its bounds hold."""
+    """A region of the search space in which no trials are drawn. A point is in it if all its bounds hold."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -142,23 +142,23 @@ class Region(BaseModel):
     why: str | None = None
 
     def contains(self, trial: Mapping[str, Value]) -> bool:
-        """Return whether a trial {parameter: value} lies in the region; False if it lacks one of the parameters."""
+        """Return whether a trial {parameter: value} lies in the region; False if the trial lacks a bounded parameter."""
         return all(name in trial and bounds.contains(trial[name]) for name, bounds in self.where.items())
 
 
 class Checkpoints(BaseModel):
-    """The checkpoints to keep of each trial, so that its best step can be chosen afterwards."""
+    """Policy for the checkpoints that each trial keeps, so that its best step can be selected afterwards."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     keep_best: Annotated[int, Field(ge=1)] | None = None
-    """Number of checkpoints with the best objective to keep."""
+    """Number of best checkpoints to keep, by the objective."""
     every: Annotated[int, Field(ge=1)] | None = None
-    """Optimizer steps between two checkpoints."""
+    """Number of optimizer steps between two checkpoints."""
 
 
 class Sampler(BaseModel):
-    """How trials are drawn. Equal kind, seed and space give equal trials on every platform; adaptive ones depend on results."""
+    """How trials are drawn. On every platform, equal kind, seed and space yield equal trials, unless the sampler is adaptive."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -167,7 +167,7 @@ class Sampler(BaseModel):
 
 
 class StudySpec(BaseModel):
-    """One study: one goal, the space to search, and how to run its trials."""
+    """One study: its goal, the space to search, and how its trials are run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -175,7 +175,7 @@ class StudySpec(BaseModel):
     goal: str = ""
     round: Annotated[int, Field(ge=1)] = 1
     parent: str | None = None
-    """The previous study."""
+    """Name of the previous study."""
     objective: Objective
     parameters: Mapping[Name, Parameter] = {}
     forbidden: tuple[Region, ...] = ()
@@ -184,24 +184,24 @@ class StudySpec(BaseModel):
     sampler: Sampler = Sampler()
     max_train_steps: Annotated[int, Field(ge=1)] | None = None
     evaluate_every: Annotated[int, Field(ge=1)] | None = None
-    """Optimizer steps between two evaluations."""
+    """Number of optimizer steps between two evaluations."""
     checkpoints: Checkpoints | None = None
     seeds: Annotated[int, Field(ge=1, le=MAX_SEEDS)] | None = None
     """Number of seeds for each trial."""
     schedule: Mapping[str, Value] | None = None
     """Learning-rate schedule, for example {kind: cosine, warmup_steps: 500}."""
     notes: tuple[str, ...] = ()
-    """Advice that a search space cannot express."""
+    """Advice to the user that a search space cannot express."""
     predictions: tuple[Prediction, ...] = ()
-    """Predictions of the advice behind this study: `advisor analyze` judges them once the trials have ended."""
+    """Predicted effects of the advice behind this study; `advisor analyze` judges them after the trials have ended."""
     final_train_steps: Annotated[int, Field(ge=1)] | None = None
-    """Optimizer steps of the final model if the trials are shorter: the playbook's production length."""
+    """Optimizer steps of the final model, if trials are shorter; the playbook calls this the production length."""
     probe: Probe | None = None
-    """What the study measures instead of comparing settings, see `advisor.contract.TAG_PROBE`; absent from a study of trials."""
+    """Kind of measurement, if the study does not compare settings (see `advisor.contract.TAG_PROBE`); None for normal studies."""
     starts_from: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
-    """Inputs of a probe's settings, by the names on its plan's page: {unstable_learning_rate: 0.1, times: 10}."""
+    """Inputs that a probe's settings are computed from, such as {unstable_learning_rate: 0.1, times: 10}."""
     baseline: StudySpec | None = None
-    """The study that this one prepares; it continues with the results of this one."""
+    """The study that follows this one and uses its results."""
 
     @model_validator(mode="after")
     def _check_parameters(self) -> Self:
@@ -245,10 +245,10 @@ class StudySpec(BaseModel):
                 raise MisplacedError(f"{text!r} refers to {name!r} itself", "parameters", name, key)
 
     def completed(self, trial: Mapping[str, Value]) -> dict[str, Value]:
-        """Return the trial {parameter: value} with the parameters that can be computed from it.
+        """Return the trial {parameter: value} with all parameters added that can be computed from it.
 
-        Derived ones follow from `formula`, searched ones from `equals`. A parameter is left out if its condition does not hold or
-        its value is not finite.
+        Derived parameters use `formula`, searched ones use `equals`. A parameter is left out if its condition is not met
+        or its value is not finite.
         """
         values = dict(trial)
         waiting = {n: t for n, p in self.parameters.items() if n not in trial and (t := p.formula or p.equals)}
@@ -268,16 +268,16 @@ class StudySpec(BaseModel):
         return round(value) if value is not None and parameter.type == "int" else value
 
     def forbids(self, trial: Mapping[str, Value]) -> Region | None:
-        """Return the first forbidden region that contains the trial {parameter: value}, or None."""
+        """Return the first forbidden region that contains the trial {parameter: value}, or None if no region contains it."""
         return next((region for region in self.forbidden if region.contains(trial)), None)
 
     @property
     def searched(self) -> dict[str, Parameter]:
-        """The parameters that the study varies, by name."""
+        """The parameters that the study varies, keyed by name."""
         return {name: p for name, p in self.parameters.items() if p.searched}
 
     def with_parameter(self, name: str, parameter: Parameter) -> StudySpec:
-        """Return a copy with `name` set to `parameter`; a new one goes to the end."""
+        """Return a copy in which `name` is set to `parameter`; a new parameter is added at the end."""
         return self.model_copy(update={"parameters": {**self.parameters, name: parameter}})
 
 
@@ -286,7 +286,7 @@ def _names(text: str | None) -> frozenset[str]:
 
 
 def _reached(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
-    """Return the names on which `name` depends, directly or through others."""
+    """Return all names that `name` depends on, directly or indirectly."""
     names: set[str] = set()
     waiting = list(edges.get(name, ()))
     while waiting:

@@ -1,6 +1,6 @@
-"""Study files: a `StudySpec` as YAML for people, and back again unchanged.
+"""Reads and writes study files: a `StudySpec` as readable YAML that is read back without changes.
 
-Scalars follow YAML 1.2: `1e-3` is a number, `yes` and `on` are words.
+Scalars follow YAML 1.2: `1e-3` is a number, while `yes` and `on` are words.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from advisor.model.space import Value, rounded
 from advisor.model.spec import MisplacedError, Parameter, Region, StudySpec
 
 _MAX_BYTES = 2_000_000
-"""Maximum size of a study file."""
+"""Maximum size of a study file in bytes."""
 
 
 class _Loader(yaml.SafeLoader):
-    """A loader with YAML 1.2 scalars. It refuses aliases (a small file stays small), tags and unpaired surrogates."""
+    """YAML loader with YAML 1.2 scalars. It rejects aliases (which can expand a small file), tags and unpaired surrogates."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -39,7 +39,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """A dumper that quotes text that YAML 1.1 or 1.2 would read as something else."""
+    """YAML dumper that quotes text that YAML 1.1 or 1.2 would not read as text."""
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -61,7 +61,7 @@ for _reader in (_Loader, _Dumper):
 
 
 def load(path: Path) -> StudySpec:
-    """Return the study in the file. Raises AdvisorError with key and line number, in one line."""
+    """Read the study in the file. Raises AdvisorError in one line, with the key and line number of the error."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -78,7 +78,7 @@ def load(path: Path) -> StudySpec:
 
 
 def loads(text: str, *, source: str = "study file") -> StudySpec:
-    """Return the study in the text; `source` names it in errors. Raises AdvisorError as `load` does."""
+    """Parse the study in the text. Raises AdvisorError as `load` does, with `source` as the name of the text."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -107,7 +107,7 @@ def loads(text: str, *, source: str = "study file") -> StudySpec:
 
 
 def line_of(text: str, *keys: str) -> int:
-    """Return the line number, from 1, of the deepest of the `keys` (from the top) that is in the text of a study file."""
+    """Return the 1-based line number of the deepest of the nested `keys` (outermost first) that occurs in a study file."""
     return _line(_Loader(text).get_single_node(), keys)
 
 
@@ -125,7 +125,7 @@ def _reject_duplicates(node: Any, source: str) -> None:
 
 
 def _line(node: Any, location: tuple[str, ...]) -> int:
-    """Return the line number of the deepest key of `location` that is in the file."""
+    """Return the line number of the deepest key in `location` that occurs in the file."""
     line = int(node.start_mark.line) + 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
@@ -142,7 +142,7 @@ def _line(node: Any, location: tuple[str, ...]) -> int:
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of a study file."""
     whole = StudySpec.model_json_schema()
-    # StudySpec refers to itself, so pydantic puts it into $defs; readers expect its keys at the top.
+    # StudySpec refers to itself, so pydantic moves it to $defs; users of the schema expect its keys at the top level.
     top = whole["$defs"]["StudySpec"]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": whole["$defs"]}
 
@@ -151,7 +151,7 @@ def schema() -> dict[str, Any]:
 
 
 def dump(spec: StudySpec, *, parent: StudySpec | None = None) -> str:
-    """Return the study as YAML that `load` reads back unchanged, with a comment on each parameter that differs from `parent`."""
+    """Return the study as YAML that `load` can read back, with a comment on each parameter that differs from `parent`."""
     return "\n".join(_lines(spec, parent)) + "\n"
 
 
@@ -238,7 +238,7 @@ def _difference(parameter: Parameter, before: Parameter | None) -> str | None:
 
 
 def describe(parameter: Parameter) -> str:
-    """Return how the study treated the parameter, in words on one line: `searched 1e-05 to 0.001 (log)`, `fixed it at 64`."""
+    """Describe on one line how the study treated the parameter: `searched 1e-05 to 0.001 (log)`, `fixed it at 64`."""
     if parameter.role == "fixed":
         return f"fixed it at {short(parameter.value)}"
     if parameter.formula is not None:
@@ -249,14 +249,14 @@ def describe(parameter: Parameter) -> str:
 
 
 def short(value: Value | None) -> str:
-    """Return a value for people: four significant digits, no line breaks."""
+    """Return a value as short text: four significant digits, no line breaks."""
     if isinstance(value, float):
         return f"{rounded(value, 4):.12g}" if 0.99 < value < 1 else f"{value:.4g}"
     return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", str(value))[:80]
 
 
 def share(part: float) -> str:
-    """Return a share as a percentage; only exact ones are 0% or 100%."""
+    """Return a share as a percentage; only the exact shares 0 and 1 are shown as 0% and 100%."""
     percent = 100 * part
     if 0 < percent < 1:
         return "under 1%"
@@ -273,7 +273,7 @@ def _entry(key: str, value: Any, *, flow: bool = False) -> str:
 
 
 def _scalar(value: Any) -> str:
-    """Return one scalar on one line, quoted if YAML needs it, with escapes for invisible characters."""
+    """Return one scalar as one line of YAML, quoted if needed, with escape sequences for invisible characters."""
     plain = not isinstance(value, str) or value.isprintable()
     body = yaml.dump(value, Dumper=_Dumper, default_style=None if plain else '"', width=10**6, allow_unicode=plain)
     return body.removesuffix("\n").removesuffix("\n...")

@@ -1,7 +1,7 @@
-"""A study as data: trials, their hyperparameters and their curves, independent of any tracker.
+"""A study as data: its trials with their hyperparameters and curves, independent of any experiment tracker.
 
-Curves live in one columnar block per metric; a `Curve` is a view of it. A cost is the objective with its sign chosen so that lower
-is better; rules compare costs and never ask for the direction.
+Each metric stores its curves in one columnar block; a `Curve` is a view of it. The cost of a trial is its objective, negated if
+higher is better, so lower costs are always better. Rules compare costs and need not know the direction.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from advisor.model.space import BoolArray, FloatArray, IntArray, Value
 from advisor.model.spec import Parameter, StudySpec
 
 Status = Literal["complete", "diverged", "infeasible", "stopped", "no_data", "running"]
-"""The values of `advisor.contract.STATUSES`."""
+"""Status of a trial; `advisor.contract.STATUSES` explains the values."""
 
 Signal = Literal[
-    "train_loss",  # loss on training batches: dense, noisy
+    "train_loss",  # loss on training batches: logged often, noisy
     "train_eval_loss",  # the loss evaluated on (a sample of) the training set
-    "train_objective",  # the objective's twin on the training set: train/accuracy for validation/accuracy
+    "train_objective",  # the objective computed on the training set: train/accuracy for validation/accuracy
     "valid_loss",  # the loss on validation data
     "grad_norm",  # global L2 norm of the gradient before clipping
     "learning_rate",
     "step_time",  # seconds per optimizer step
-    "data_wait",  # seconds of it spent waiting for data
-    "compute_time",  # seconds from a batch's arrival to the end of its step, on the device where that is a GPU
+    "data_wait",  # seconds per step spent waiting for data
+    "compute_time",  # seconds from a batch's arrival to the end of its step, measured on the GPU if there is one
     "examples_per_second",
-    "clipped",  # share of clipped updates
-    "device_utilisation",  # share of the time in which the device computed
-    "device_memory",  # most bytes that tensors took on the device so far
+    "clipped",  # share of updates whose gradient was clipped
+    "device_utilisation",  # share of time during which the device was computing
+    "device_memory",  # peak number of bytes that tensors have used on the device so far
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One metric of one trial: `steps` strictly increasing, `values` may hold NaN and infinities; all of shape (n,)."""
+    """One metric of one trial; all arrays have shape (n,). `steps` strictly increase; `values` may be NaN or infinite."""
 
     steps: IntArray
     values: FloatArray
     times: FloatArray
-    """Seconds since the trial's start; NaN where unknown."""
+    """Time of each point in seconds since the trial's start; NaN if unknown."""
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -54,7 +54,7 @@ class Curve:
 
     @property
     def finite(self) -> Curve:
-        """The part of the curve with finite values."""
+        """The part of the curve whose values are finite."""
         keep = np.isfinite(self.values)
         return self if keep.all() else Curve(self.steps[keep], self.values[keep], self.times[keep])
 
@@ -64,42 +64,42 @@ _EMPTY = Curve(np.empty(0, np.int64), np.empty(0), np.empty(0))
 
 @dataclass(frozen=True, slots=True)
 class CurveBlock:
-    """All curves of one metric, trial after trial, each sorted by step and without duplicate steps."""
+    """All curves of one metric, one trial after another, each sorted by step and without duplicate steps."""
 
     steps: IntArray
     values: FloatArray
     times: FloatArray
     offsets: IntArray
-    """Shape (number of trials + 1,): the points of trial i are offsets[i]:offsets[i + 1]."""
+    """Array of shape (number of trials + 1,); the points of trial i are offsets[i]:offsets[i + 1]."""
 
     def curve(self, trial: int) -> Curve:
-        """Return the curve of the trial at index `trial`, a view; empty if it logged none."""
+        """Return the curve of the trial at index `trial` as a view; empty if the trial did not log the metric."""
         part = slice(int(self.offsets[trial]), int(self.offsets[trial + 1]))
         return Curve(self.steps[part], self.values[part], self.times[part])
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One training run with one setting of the hyperparameters."""
+    """One training run with one hyperparameter setting."""
 
     index: int
-    """Position in `Study.trials`."""
+    """Index of the trial in `Study.trials`."""
     id: str
-    """The tracker's id of the run."""
+    """The experiment tracker's id for the run."""
     name: str
     status: Status
     params: Mapping[str, Value]
     seed: int | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Facts that an adapter or importer recorded, as text: keys are `advisor.contract` tags without `advisor.`."""
+    """Facts that an adapter or importer recorded, as text. Keys are `advisor.contract` tags without the prefix `advisor.`."""
     started: float | None = None
-    """Seconds since the epoch."""
+    """Start time of the trial in seconds since 1970."""
     ended: float | None = None
     round: int | None = None
-    """The earlier round that the trial belongs to; None for a trial of this study."""
+    """Number of the earlier round that the trial comes from; None for a trial of this study."""
 
     def fact(self, name: str) -> float:
-        """Return the fact `name` as a number; NaN if it is missing or not a number."""
+        """Return the fact `name` as a number; NaN if the fact is missing or not a number."""
         try:
             return float(self.facts.get(name, "nan"))
         except ValueError:
@@ -108,25 +108,25 @@ class Trial:
 
 @dataclass(frozen=True)
 class Study:
-    """A set of trials that share an objective and a search space."""
+    """A set of trials with a common objective and search space."""
 
     spec: StudySpec
-    """The declared or inferred space: `spec.parameters` holds every hyperparameter."""
+    """The declared or inferred spec; its `parameters` contain every hyperparameter."""
     trials: tuple[Trial, ...]
     metrics: Mapping[str, CurveBlock]
-    """By metric name as logged."""
+    """Curves of each metric, keyed by the name as logged."""
     signals: Mapping[Signal, str] = field(default_factory=dict)
-    """Metric name of each signal."""
+    """Logged metric name for each signal."""
     inferred: Mapping[str, str] = field(default_factory=dict)
-    """How undeclared properties were inferred: keys "objective", "direction" and names of parameters."""
+    """How undeclared properties were inferred. Keys are "objective", "direction" and names of parameters."""
     warnings: tuple[str, ...] = ()
-    """Warnings about the data, one sentence each."""
+    """Warnings about the study's data, one sentence each."""
     unit: Literal["step", "epoch"] = "step"
-    """Unit of the curves' steps: optimizer steps, or epochs if nothing else was logged."""
+    """Unit of the curves' steps: optimizer steps, or epochs if only epochs were logged."""
 
     @property
     def name(self) -> str:
-        """The study's name."""
+        """Name of the study."""
         return self.spec.study
 
     @property
@@ -135,16 +135,16 @@ class Study:
         return self.spec.objective.direction == "minimize"
 
     def at(self, step: int) -> str:
-        """Return a step in words: `step 1,200`."""
+        """Return a step as text: `step 1,200`."""
         return f"{self.unit} {step:,}"
 
     def length(self, steps: int) -> str:
-        """Return a number of steps in words: `1,200 steps`."""
+        """Return a number of steps as text: `1,200 steps`."""
         return f"{steps:,} {self.unit}{'s' * (steps != 1)}"
 
     @cached_property
     def probe(self) -> str | None:
-        """The probe that the runs are, see `advisor.contract.TAG_PROBE`; None if they are trials."""
+        """Kind of probe that the runs belong to (see `advisor.contract.TAG_PROBE`); None if the runs are trials."""
         kinds = {trial.facts.get("probe", self.spec.probe) for trial in self.trials}
         return kinds.pop() if len(kinds) == 1 else None
 
@@ -154,17 +154,17 @@ class Study:
         return self.spec.searched
 
     def metric(self, trial: Trial, name: str) -> Curve:
-        """Return the trial's curve of the metric with this logged name; empty if it has none."""
+        """Return the trial's curve of the metric with this logged name; empty if the trial did not log it."""
         block = self.metrics.get(name)
         return _EMPTY if block is None else block.curve(trial.index)
 
     def curve(self, trial: Trial, signal: Signal) -> Curve:
-        """Return the trial's curve of a signal, whatever the name of its metric; empty if it has none."""
+        """Return the trial's curve of a signal, under any metric name; empty if the trial did not log it."""
         name = self.signals.get(signal)
         return _EMPTY if name is None else self.metric(trial, name)
 
     def peaks(self, trial: Trial, signal: Signal) -> Curve:
-        """Return the curve of a signal with the maximum of each logged window, where logged, so that no spike is averaged away."""
+        """Return a signal's curve with the maximum of each logged window, if available, so that averaging hides no spikes."""
         name = self.signals.get(signal)
         if name is None:
             return _EMPTY
@@ -176,15 +176,15 @@ class Study:
         return signal in self.signals
 
     def cost_curve(self, trial: Trial) -> Curve:
-        """Return the objective over training with lower values better; non-finite values are included."""
+        """Return the trial's cost over training (lower is better), including non-finite values."""
         curve = self.metric(trial, self.spec.objective.metric)
         return curve if self.minimize else -curve
 
     def train_cost_curve(self, trial: Trial) -> Curve:
-        """Return the fit to the training data over training, lower is better: the objective on training data, else a training
-        loss.
+        """Return the trial's cost on training data at each step (lower is better): the objective on training data, or else a
+        training loss.
 
-        The objective on training data is comparable with `cost_curve`; a loss only in its direction. Empty if neither was logged.
+        Values of `cost_curve` are comparable with the training objective, but not with a loss. Empty if neither was logged.
         """
         twin = self.curve(trial, "train_objective")
         if len(twin):
@@ -193,14 +193,14 @@ class Study:
         return evaluated if len(evaluated) else self.curve(trial, "train_loss")
 
     def planned_steps(self, trial: Trial) -> float:
-        """Return the planned steps of the trial: its own fact, else the study's number; NaN if neither is known."""
+        """Return the trial's planned number of steps, from its own facts or else from the study; NaN if unknown."""
         own = trial.fact("max_train_steps")
         if math.isfinite(own) and own > 0:
             return own
         return float(self.spec.max_train_steps) if self.spec.max_train_steps is not None else math.nan
 
     def cut_short(self, trial: Trial) -> bool:
-        """Return whether evaluations end before 90 % of the trial's recorded plan or, without one, whether it was stopped."""
+        """Return whether the evaluations end before 90 % of the trial's planned steps; without a plan, whether it was stopped."""
         evaluated = self.cost_curve(trial).steps
         own = trial.fact("max_train_steps")
         if math.isfinite(own) and own > 0 and len(evaluated):
@@ -209,12 +209,12 @@ class Study:
 
     @cached_property
     def computed(self) -> dict[Any, Any]:
-        """Results of functions of this study that are decorated with `advisor.computed.computed`."""
+        """Cached results of functions of this study that are decorated with `advisor.computed.computed`."""
         return {}
 
     @cached_property
     def costs(self) -> FloatArray:
-        """Best cost of each trial over its training, shape (number of trials,); NaN if it has no finite value."""
+        """Best cost of each trial during training, shape (number of trials,); NaN if the trial has no finite value."""
         best = np.full(len(self.trials), np.nan)
         for trial in self.trials:
             finite = self.cost_curve(trial).finite
@@ -224,17 +224,17 @@ class Study:
 
     @cached_property
     def ended(self) -> BoolArray:
-        """Whether each trial ended and therefore counts as evidence, shape (number of trials,); False without data."""
+        """Mask of the trials that ended with data and therefore count as evidence, shape (number of trials,)."""
         return np.array([t.status not in ("running", "no_data") for t in self.trials], dtype=np.bool_)
 
     @cached_property
     def feasible(self) -> BoolArray:
-        """Whether each trial ended with a finite objective without diverging or crashing, shape (number of trials,)."""
+        """Mask of the trials that ended with a finite objective and did not diverge or crash, shape (number of trials,)."""
         fine = np.array([t.status in ("complete", "stopped") for t in self.trials], dtype=np.bool_)
         return fine & np.isfinite(self.costs)
 
     def ranked(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
-        """Return the feasible trials (of `trials`, if given), best first."""
+        """Return the feasible trials, best first; if `trials` is given, consider only those."""
         return list(self._ranked) if trials is None else self._sorted(trials)
 
     @cached_property
@@ -246,10 +246,10 @@ class Study:
         return sorted(chosen, key=lambda t: (self.costs[t.index], t.index))
 
     def objective_value(self, cost: float) -> float:
-        """Return a cost as a value of the objective, in the objective's direction."""
+        """Convert a cost back to a value of the objective, with the objective's original sign."""
         return cost if self.minimize else -cost
 
     def positions(self, name: str, trials: Sequence[Trial] | None = None) -> FloatArray:
-        """Return positions of trials in the range of parameter `name`: 0 at its low end, 1 at its high end; NaN without a value."""
+        """Return the trials' positions in the range of parameter `name`: 0 at the low end, 1 at the high end; NaN if missing."""
         chosen = self.trials if trials is None else trials
         return self.spec.parameters[name].to_unit([t.params.get(name, "") for t in chosen])

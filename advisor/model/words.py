@@ -1,4 +1,4 @@
-"""Words and numbers as a reader sees them. Names from the store may be hostile: `clean` every name that is shown."""
+"""Formats words and numbers for display. Names from the tracking store are untrusted, so `clean` every name that is shown."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from advisor.model.space import Value, rounded
 MISSING = "–"
 _REPLACEMENT = "\ufffd"
 _SPACES = re.compile(r"\s+")
-# Marks that change the direction of the following text, even outside their element.
+# Unicode marks that change the direction of the text after them, even outside their own HTML element.
 _DIRECTION = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
 
 
 def clean(text: object) -> str:
-    """Return `text` on one line, with control characters, direction overrides and lone surrogates replaced."""
+    """Return `text` on one line, with control characters, direction marks and lone surrogates replaced."""
     flat = _SPACES.sub(" ", str(text)).strip()
     return "".join(_REPLACEMENT if _unsafe(c) else c for c in flat)
 
 
 def encodable(text: str) -> str:
-    """Return `text` with lone surrogates replaced, so that it can be written as UTF-8."""
+    """Return `text` with lone surrogates replaced, so that it can be encoded as UTF-8."""
     return re.sub("[\ud800-\udfff]", _REPLACEMENT, text)
 
 
@@ -32,7 +32,7 @@ def _unsafe(char: str) -> bool:
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """Return `text`, cleaned, without its middle if it is longer than `length`: names often differ only at one end."""
+    """Clean `text` and cut out its middle if it is longer than `length`; names often differ only at one end."""
     text = clean(text)
     if len(text) <= length:
         return text
@@ -41,7 +41,7 @@ def shorten(text: str, length: int = 40) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Return a number with `digits` significant digits: 0.1919, 12,800, 3.16e-4; a dash for None."""
+    """Return a number as text with `digits` significant digits (0.1919, 12,800, 3.16e-4), or a dash for None."""
     if value is None or math.isnan(value):
         return MISSING
     if math.isinf(value):
@@ -60,7 +60,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def trimmed(value: float | None, digits: int = 4) -> str:
-    """Like `number`, without trailing zeros, which carry no information in hyperparameters."""
+    """Return a number as `number` does, but without trailing zeros, which are meaningless in hyperparameters."""
     if value is not None and 0.99 < value < 1:
         return f"{rounded(value, digits):.12g}"
     text = number(value, digits)
@@ -79,7 +79,7 @@ def setting(value: Value | None, digits: int = 4) -> str:
 
 
 def count(n: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun: `1 trial`, `12 trials`."""
+    """Return a number with its noun, `1 trial` or `12 trials`."""
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
@@ -87,13 +87,13 @@ _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 
 
 def spelled(n: int, noun: str, plural: str | None = None) -> str:
-    """Like `count`, with numbers up to ten in words."""
+    """Return a number with its noun; numbers up to ten are spelled as words."""
     word = _WORDS[n] if n < len(_WORDS) else f"{n:,}"
     return f"{word} {noun if n == 1 else plural or noun + 's'}"
 
 
 def listed(items: Iterable[str], limit: int = 3) -> str:
-    """Return `a`, `a and b` or `a, b and c`; beyond `limit` items the rest is counted."""
+    """Return the items as `a`, `a and b` or `a, b and c`. If there are more than `limit` items, count the remaining ones."""
     unique = list(dict.fromkeys(items))
     shown: Sequence[str] = unique
     if len(unique) > limit:
@@ -107,15 +107,15 @@ def capital(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return `text` with a full stop, unless it ends in punctuation."""
+    """Return `text` with a full stop at its end, unless it already ends in punctuation."""
     stripped = text.rstrip()
     return stripped if not stripped or stripped[-1] in ".!?…:" else stripped + "."
 
 
 CONFIDENCES = ((0.9, "high", "High confidence"), (0.7, "medium", "Medium confidence"), (0.0, "low", "Low confidence"))
-"""(minimum, key, label) of each level."""
+"""Confidence levels as (minimum confidence, key, label)."""
 
 
 def confidence(value: float) -> tuple[str, str]:
-    """Return (key, label) of a confidence between 0 and 1."""
+    """Return the (key, label) of the level for a confidence between 0 and 1."""
     return next((key, label) for minimum, key, label in CONFIDENCES if value >= minimum)

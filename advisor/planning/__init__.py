@@ -1,4 +1,4 @@
-"""Plans the next studies from the findings: `merge` folds changes into studies, `designs` holds the playbook's own studies."""
+"""Plans the next studies: `merge` combines the changes of all findings, `designs` contains the playbook's own study designs."""
 
 from advisor.planning.designs.reseed import REPEAT_GOAL
 from advisor.planning.merge import Deferred, Plan, file_names, plan

@@ -1,4 +1,4 @@
-"""The study that changes are applied to, and what designs share."""
+"""Creates the study that changes are applied to, and provides helpers that several designs share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.planning import roles
 
 
 def base(study: Study) -> StudySpec:
-    """Return the study to change, one round on: this study, or the one that this probe prepared."""
+    """Return the study to change, with the next round number: the analysed study, or the study that the analysed probe prepared."""
     if study.spec.baseline is not None:
         return study.spec.baseline.model_copy(update={"round": study.spec.round + 1, "parent": study.spec.study})
     spec = study.spec
@@ -38,14 +38,14 @@ def base(study: Study) -> StudySpec:
 
 
 def name_of_round(spec: StudySpec, number: int) -> str:
-    """Return the study's name in the round of this number."""
+    """Return the name of the study for the given round number."""
     return re.sub(r"-round-\d+$", "", spec.study) + f"-round-{number}"
 
 
 def best_setting(study: Study, spec: StudySpec) -> dict[str, Value]:
-    """Return the best trial's values of the spec's hyperparameters, or the values that a probe of it fixes.
+    """Return the best trial's values of the spec's hyperparameters; for a probe with a baseline, the values that it fixes.
 
-    Empty if no trial has a result.
+    The result is empty if no trial has a result.
     """
     values: dict[str, Value] = {}
     if study.probe is not None and study.spec.baseline is not None:
@@ -56,7 +56,7 @@ def best_setting(study: Study, spec: StudySpec) -> dict[str, Value]:
 
 
 def fixed_parameters(setting: dict[str, Value], spec: StudySpec) -> dict[str, Parameter]:
-    """Return every hyperparameter of the best trial fixed at its value; those with a formula are still computed."""
+    """Return every hyperparameter fixed at its value in the setting; a hyperparameter with a formula is computed instead."""
     why = "as in the best trial so far"
     return {
         n: computed_parameter(n, setting, spec) or Parameter(role="fixed", value=value, why=why)
@@ -65,7 +65,7 @@ def fixed_parameters(setting: dict[str, Value], spec: StudySpec) -> dict[str, Pa
 
 
 def computed_parameter(name: str, setting: dict[str, Value], spec: StudySpec) -> Parameter | None:
-    """Return the hyperparameter as the spec computes it from others of the setting; None if it does not."""
+    """Return the hyperparameter as a derived one if the spec computes it from others in the setting, else None."""
     parameter = spec.parameters[name]
     if parameter.formula is None or not formula.parse(parameter.formula).names <= setting.keys():
         return None
@@ -73,13 +73,13 @@ def computed_parameter(name: str, setting: dict[str, Value], spec: StudySpec) ->
 
 
 def learning_rate(spec: StudySpec) -> str | None:
-    """Return the name of the study's learning rate, preferably of one that is searched."""
+    """Return the name of the study's learning rate, or None. If there are several, a searched one is preferred."""
     names = [n for n in spec.parameters if is_learning_rate(n)]
     return next((n for n in names if spec.parameters[n].searched), names[0] if names else None)
 
 
 def validate(spec: StudySpec) -> StudySpec:
-    """Return the spec, validated: `model_copy` does not validate. Raises ValidationError if it could not be read back."""
+    """Validate the spec, because `model_copy` does not. Raises ValidationError if the spec is invalid."""
     return StudySpec.model_validate(spec.model_dump())
 
 
@@ -91,7 +91,7 @@ def _unchanged(name: str, parameter: Parameter, inferred: bool) -> Parameter:
 
 
 def _evaluation_interval(study: Study) -> int | None:
-    """Steps between two evaluations in most trials; None if irregular or unknown."""
+    """Return the number of steps between two evaluations in most trials; None if it is irregular or unknown."""
     gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 2]
     if not gaps:
         return None

@@ -1,7 +1,7 @@
-"""The next study when no rule asks for a change.
+"""The next study if no rule recommends a change.
 
-In this order: the study that a probe prepared, more trials of the same space, a last adaptive search, long runs, and finally the
-best trial with other seeds.
+The candidates, in this order: the study that a probe prepared, more trials of the same space, a final adaptive search, long runs,
+and repeats of the best trial with other seeds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from advisor.planning.designs.reseed import reseed
 def closing_study(
     study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], base: StudySpec
 ) -> StudySpec | None:
-    """Return the next study of one that needs no change; None after a probe that prepared none and if nothing is left to do."""
+    """Return the next study if no rule recommends a change. None if nothing is left to do or a probe prepared no study."""
     name = name_of_round(base, base.round)
     if study.spec.baseline is not None:
         return base.model_copy(update={"study": name, "goal": f"Resume the study that {study.name} prepared"})

@@ -1,4 +1,4 @@
-"""The study that changes are applied to. The first rule to set a part of it keeps that part; later rules cannot undo it."""
+"""The study that changes are applied to. Once a rule has set a part of the study, later rules cannot change that part."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ Part: TypeAlias = tuple[str, str]
 
 
 class Conflict(Exception):  # noqa: N818 - the caller reports it as a reason
-    """Raised for a change that cannot be applied; its message is the reason."""
+    """Raised if a change cannot be applied; the message is the reason."""
 
 
 @dataclass
 class Draft:
-    """The next study while findings change it, one after the other."""
+    """The next study while the changes of findings are applied to it one after another."""
 
     start: StudySpec
-    """The study before any change."""
+    """The study before the first change."""
     current: StudySpec
     owners: dict[Part, str] = field(default_factory=dict)
-    """The rule that set each part."""
+    """The rule that has set each part."""
 
     def apply(self, rule: str, change: Change) -> bool:
-        """Apply the change and return whether it altered the study. Raises Conflict."""
+        """Apply the change and return whether it altered the study. Raises Conflict if it cannot be applied."""
         if isinstance(change, RepeatTrial) and self.current != self.start:
             raise Conflict("the changed study may find a better trial; that one should be repeated")
         others = {self.owners[part] for part in _parts(change, self.current) if part in self.owners} - {rule}
@@ -58,19 +58,19 @@ class Draft:
         return True
 
     def _without_parts_of_others(self, rule: str, change: SetRange) -> SetRange:
-        """The change with those ends and that scale of the range that other rules have set."""
+        """Return the change without the range ends and scale that other rules have already set."""
         now = self.current.parameters.get(change.parameter)
         if now is None or not now.numeric:
             return change
         sides = ("low", "high", "scale")
         update = {s: getattr(now, s) for s in sides if self.owners.get((change.parameter, s), rule) != rule}
         if update and now.why and now.why != change.why:
-            # Both rules made the range what it is.
+            # Both rules contributed to the range, so keep both reasons.
             update["why"] = f"{now.why.rstrip('.')}. {change.why}"
         return change.model_copy(update=update)
 
     def _agrees(self, change: Change) -> bool:
-        """Whether an earlier rule already added the same parameter or moved the same field in the same direction."""
+        """Return whether an earlier rule already added the same parameter or moved the same field in the same direction."""
         if isinstance(change, AddParameter):
             return change.name in self.current.searched
         if not isinstance(change, SetField):
@@ -90,7 +90,7 @@ class Draft:
 
 
 def target(change: Change) -> str:
-    """What a change is about: a parameter, a field or the schedule."""
+    """Return the parameter, the field or the schedule that a change concerns."""
     match change:
         case SetRange() | FixParameter() | Reparametrise():
             return change.parameter
@@ -106,7 +106,7 @@ def target(change: Change) -> str:
 
 
 def _parts(change: Change, spec: StudySpec) -> list[Part]:
-    """The parts that a change sets: single ends and the scale of a numeric range, anything else as a whole."""
+    """Return the parts that a change sets: each end and the scale of a numeric range, or anything else as a whole."""
     name = target(change)
     now = spec.parameters.get(name)
     if not isinstance(change, SetRange) or now is None or not now.numeric:

@@ -1,13 +1,13 @@
-"""Folds the changes of all findings into the next studies. Conflicts between findings are settled here and nowhere else.
+"""Combines the changes of all findings into the next studies. Only this module resolves conflicts between findings.
 
-Playbook: "Choosing the goal for the next round of experiments". `stages.in_order` sorts the findings into stages by priority. Each
-stage with something to change becomes one study with one goal, on top of the stages before it:
+Playbook: "Choosing the goal for the next round of experiments". `stages.in_order` assigns the findings to stages by priority. Each
+stage with changes becomes one study with one goal, based on the study of the stages before it:
 
-- Of two changes that contradict each other, the one of higher priority is made; the other is deferred with the reason (`draft`).
-- A finding that another one explains waits until its cause is settled (`advisor.engine.explain`).
-- A finding may ask for a design of the playbook, such as a search for a warmup (`designs`). That study is then the stage's study,
-  and the stage's other changes go into its `baseline`, the study that follows it.
-- A stage that only fixes hyperparameters of little effect saves trials but gains nothing, so the next study includes its changes.
+- If two changes contradict each other, the one with higher priority is applied; the other is deferred with the reason (`draft`).
+- If another finding explains a finding, the effect waits until its cause is fixed (`advisor.engine.explain`).
+- A finding may request a design of the playbook, such as a search for a warmup (`designs`). That design becomes the stage's study,
+  and the stage's other changes go into its `baseline`, which is the study after it.
+- A stage that only fixes hyperparameters of little effect saves trials but yields no gain, so the next study includes its changes.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from advisor.planning.draft import Conflict, Draft, target
 from advisor.planning.stages import Stage, in_order
 
 MIN_CONFIDENCE = 0.5
-"""Minimum confidence of a finding that changes a study; below it, the finding is as likely wrong as right."""
+"""Minimum confidence of a finding whose changes are applied; below this, the finding is more likely wrong than right."""
 
 
 class Deferred(FrozenModel):
-    """A finding that the first study does not act on, and why."""
+    """A finding whose changes are not in the first study, with the reason."""
 
     rule: str
     message: MessageField
@@ -46,26 +46,26 @@ class Deferred(FrozenModel):
 
 
 class Plan(FrozenModel):
-    """The next studies, the one to run first at the head, and the deferred findings."""
+    """The next studies in the order in which to run them, and the deferred findings."""
 
     specs: tuple[StudySpec, ...]
     deferred: tuple[Deferred, ...]
 
 
 def file_names(specs: Sequence[StudySpec]) -> list[str]:
-    """A file name for each spec, in order: `1-search-the-right-space.yaml`."""
+    """Return a file name for each spec, in order, such as `1-search-the-right-space.yaml`."""
     return [f"{i}-{slug(spec.goal.partition(':')[0])}.yaml" for i, spec in enumerate(specs, 1)]
 
 
 def slug(text: str) -> str:
-    """`text` as part of a file name: at most 40 lower-case letters, digits and hyphens."""
+    """Return `text` in a form for file names: at most 40 lower-case letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "study"
 
 
 def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) -> Plan:
-    """Return the next studies for the findings on this one.
+    """Return the next studies, based on the findings on this one.
 
-    rules: the rules behind the verdicts; they declare what must be settled before the study is exploited.
+    rules: the rules that produced the verdicts; they declare what must be settled before the design `exploit`.
     """
     verdicts = tuple(verdicts)
     findings = by_priority(f for v in verdicts for f in v.findings)
@@ -81,7 +81,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
 
 
 def _with_notes(specs: Sequence[StudySpec], notes: Sequence[Advise]) -> list[StudySpec]:
-    """The specs, the first one with the advice that no search space can hold."""
+    """Return the specs, with the advice that search spaces cannot express added to the notes of the first one."""
     if not specs:
         return []
     first = specs[0]
@@ -92,14 +92,14 @@ def _with_notes(specs: Sequence[StudySpec], notes: Sequence[Advise]) -> list[Stu
 
 @dataclass
 class _StageEdits:
-    """What the findings of one stage changed."""
+    """Changes that the findings of one stage made."""
 
     goal: str
     findings: Sequence[Finding]
     changes: list[Change] = field(default_factory=list)
-    """The changes that altered the draft."""
+    """Changes that altered the draft."""
     request: RunPlan | None = None
-    """The design that makes the stage's study."""
+    """The requested design that creates the stage's study."""
 
     @property
     def subjects(self) -> list[str]:
@@ -107,31 +107,31 @@ class _StageEdits:
 
     @property
     def only_saves(self) -> bool:
-        """Whether the stage only fixed hyperparameters of little effect: that saves trials but gains nothing."""
+        """Whether the stage only fixed hyperparameters of little effect, which saves trials but yields no gain."""
         return all(isinstance(change, FixParameter) and change.for_now for change in self.changes)
 
 
 @dataclass
 class _Merger:
-    """The studies so far."""
+    """Applies the findings stage by stage and collects the next studies."""
 
     study: Study
-    """The study that was analysed."""
+    """The analysed study."""
     findings: Sequence[Finding]
-    """All findings, the most important first."""
+    """All findings on the study, the most important first."""
     draft: Draft
     specs: list[StudySpec] = field(default_factory=list)
     deferred: list[Deferred] = field(default_factory=list)
     notes: list[Advise] = field(default_factory=list)
     settled: list[Finding] = field(default_factory=list)
-    """Findings whose changes or advice are in the studies so far, and findings that wait for one of those."""
+    """Findings whose changes or advice are in the studies so far, and findings that wait for one of them."""
     savings: list[_StageEdits] = field(default_factory=list)
-    """Stages that only save trials and have no study yet."""
+    """Stages that only save trials and are not part of a study yet."""
 
     # --- stages -----------------------------------------------------------------------------------------------------------------
 
     def add_stage(self, stage: Stage) -> None:
-        """Apply the changes of the stage's findings; add a study if they call for one."""
+        """Apply the changes of the stage's findings; add a study if there are enough changes for one."""
         before = self.draft.current
         edits = _StageEdits(stage.title, [f for f in self.findings if f.goal in stage.goals])
         for finding in sorted(edits.findings, key=lambda f: (_repeats_trial(f), self._depth(f))):
@@ -148,12 +148,12 @@ class _Merger:
             self.savings.append(edits)
 
     def add_savings(self) -> None:
-        """Add a study for the stages that only save trials, unless a later study includes them."""
+        """Add a study for the stages that only save trials, unless a later study already includes their changes."""
         if self.savings:
             self._add_study(_StageEdits(self.savings[-1].goal, ()))
 
     def _add_study(self, edits: _StageEdits) -> None:
-        """Add the stage's study: the requested design, or the draft itself."""
+        """Add the stage's study: the requested design, or else the draft."""
         request, current = edits.request, self.draft.current
         designed = DESIGNS[request.plan](request, self.study, current) if request is not None else ()
         spec = designed if isinstance(designed, StudySpec) else current.model_copy(update={"goal": edits.goal})
@@ -166,14 +166,14 @@ class _Merger:
             self.draft.current = self.specs[-1]
 
     def _in_its_round(self, spec: StudySpec) -> StudySpec:
-        """The study with its name, parent and round, and a seed of its own."""
+        """Return the study with its name, parent, round number and seed."""
         start, last = self.draft.start, self.specs[-1] if self.specs else None
         number = start.round if last is None else last.round + 1
         update = {
             "study": name_of_round(self.draft.current, number),
             "parent": start.parent if last is None else last.study,
             "round": number,
-            # A probe trains each of its choices once, so random and adaptive samplers do not suit it.
+            # A probe trains each of its choices once; random and adaptive samplers cannot guarantee that.
             "sampler": Sampler(kind="halton" if spec.probe else spec.sampler.kind, seed=number),
             "baseline": self.draft.current if spec.probe else None,
         }
@@ -182,7 +182,7 @@ class _Merger:
     # --- findings ---------------------------------------------------------------------------------------------------------------
 
     def _add_finding(self, finding: Finding, edits: _StageEdits) -> None:
-        """Apply the finding's changes to the draft, or defer it."""
+        """Apply the finding's changes to the draft, or defer the finding."""
         if finding.confidence < MIN_CONFIDENCE:
             self._defer(finding, f"its confidence of {finding.confidence:.0%} is too low to change a study")
             return
@@ -190,7 +190,7 @@ class _Merger:
             self._defer(finding, f"it follows from the finding of {cause.rule}; fix that first, this may then be gone")
             self.settled.append(finding)
             return
-        # Designs see the draft as it was before this finding, so all changes are made before the first is applied.
+        # Designs need the draft without this finding's changes, so create all changes before applying the first.
         changes = [made for change in finding.changes for made in self._designed(finding, change, edits)]
         changed = [change for change in changes if self._apply(finding, change)]
         edits.changes += changed
@@ -198,7 +198,7 @@ class _Merger:
             self.settled.append(finding)
 
     def _designed(self, finding: Finding, change: Change, edits: _StageEdits) -> tuple[Change, ...]:
-        """The change itself, or the changes of the design that it requests; a design with a study of its own gives none."""
+        """Return the change, or the changes of the design that it requests; empty if the design creates a study of its own."""
         if not isinstance(change, RunPlan):
             return (change,)
         try:
@@ -216,7 +216,7 @@ class _Merger:
         return ()
 
     def _apply(self, finding: Finding, change: Change) -> bool:
-        """Apply one change and return whether it altered the draft."""
+        """Apply one change; return whether it altered the draft."""
         if isinstance(change, Advise):
             if change not in self.notes:
                 self.notes.append(change)
@@ -234,18 +234,18 @@ class _Merger:
     # --- causes -----------------------------------------------------------------------------------------------------------------
 
     def _waits_for(self, finding: Finding) -> Finding | None:
-        """The cause to settle before this finding's changes are made; None if there is none."""
+        """Return the cause that must be fixed before this finding's changes are applied; None if there is none."""
         cause = cause_of(finding, self.findings)
         waits = finding.explained_by is not None and finding.explained_by.waits
         return cause if waits and cause in self.settled else None
 
     def _depth(self, finding: Finding) -> int:
-        """Number of causes in the chain that ends at this finding."""
+        """Return the number of findings before this one in its causal chain."""
         cause = cause_of(finding, self.findings)
         return 0 if cause is None else 1 + self._depth(cause)
 
     def _needs_manual_fix(self, finding: Finding) -> bool:
-        """Whether its advice deserves a study of its own, so that no study with a lesser goal comes first."""
+        """Return whether the advice of the finding needs a separate study, so that no study with a lesser goal precedes it."""
         if self._waits_for(finding) is not None or not any(isinstance(c, Advise) for c in finding.changes):
             return False
         blocks = finding.goal == "pipeline" and any(self._waits_for(f) == finding for f in self.findings)
@@ -253,12 +253,12 @@ class _Merger:
 
 
 def _repeats_trial(finding: Finding) -> bool:
-    """Whether the finding asks to repeat a trial, which is done after all changes and only if there are none."""
+    """Return whether the finding asks to repeat a trial. Repeats come last and only if there are no changes."""
     return any(isinstance(c, RepeatTrial) for c in finding.changes)
 
 
 def _reason_to_wait(spec: StudySpec) -> str:
-    """Why a finding waits for the first study."""
+    """Return the reason why a finding waits until the first study has been run."""
     goal = spec.goal.partition(":")[0]
     if goal == "Search the right space":
         return "change the range first, so the effect of each change stays visible"

@@ -1,10 +1,10 @@
-"""The role of each hyperparameter in a study, and why.
+"""Assigns each hyperparameter of a study its default role, and states why.
 
 Playbook: "Identifying scientific, nuisance, and fixed hyperparameters".
 
-A study's goal decides what is scientific (measured), nuisance (tuned so that the comparison is fair) and fixed. Unless the user
-says otherwise: the optimizer's hyperparameters and the strength of regularisers are nuisance; the choice of optimizer, the
-architecture, the batch size and the training length are fixed.
+The goal of a study decides which hyperparameters are scientific (compared), nuisance (tuned so that the comparison is fair) and
+fixed. By default, the optimizer's hyperparameters and regularisation strengths are nuisance parameters; the choice of optimizer,
+the architecture, the batch size and the training length are fixed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from advisor.model.spec import Role
 
 
 def role_of(name: str) -> tuple[Role, str]:
-    """Return the default role of a hyperparameter of this name, and the reason."""
+    """Return the default role of a hyperparameter with this name, and the reason for the role."""
     if counts_training(name):
         return "fixed", "training length is not tuned within a study; set it from the best steps of the last one"
     if parameter_kinds.is_batch_size(name):
@@ -30,7 +30,7 @@ def role_of(name: str) -> tuple[Role, str]:
 
 
 def why(name: str, role: Role, more: str) -> str:
-    """Return the reason for a role, then `more`; without the default reason if the study sets another role."""
+    """Return the default reason for the role, followed by `more`. For any other role, the default reason is left out."""
     default, reason = role_of(name)
     if role == "scientific":
         return f"compared in this study; {more}"

@@ -1,7 +1,7 @@
-"""The stages of planning: the goals that a study can have, in the playbook's order of priority.
+"""The stages of planning: the possible goals of a study, in the playbook's order of priority.
 
-Playbook: "Choosing the goal for the next round of experiments". Every study has one goal, and a stage is worth tuning only after
-the stages above it.
+Playbook: "Choosing the goal for the next round of experiments". Every study has one goal. Tuning for a goal pays off only after
+the goals of all earlier stages are met.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from advisor.model.space import as_number, is_learning_rate
 from advisor.model.study import Study
 
 NEAR_BEST = 2.0
-"""Maximum learning rate, in multiples of the best, at which instability limits training; the playbook probes at twice the best."""
+"""Maximum ratio of an unstable learning rate to the best one for the instability to limit training, as in the playbook's probe."""
 
 MIN_FEASIBLE = 5
-"""With fewer feasible trials than this, the best one is weak evidence of where good settings lie."""
+"""Minimum number of feasible trials for the best one to be strong evidence of where good settings lie."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A goal that a study can have, and the kinds of findings that call for it."""
+    """A possible goal of a study, and the kinds of findings that require it."""
 
     goals: tuple[Goal, ...]
     title: str
-    """The start of the study's goal."""
+    """Title of the stage, with which the study's goal starts."""
 
 
 _STABILITY = Stage(("stability",), "Make training stable")
@@ -45,11 +45,11 @@ STAGES = (
 
 
 def in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
-    """Return the stages by priority. The space comes before stability if the instability limits nothing.
+    """Return the stages by priority. If instability does not limit training, the search space comes before stability.
 
-    Instability matters only if it forces the learning rate too low (playbook: "Identifying unstable workloads"). It does not if the
-    best trials lie at the low end of the learning rates, or if only trials far above the best learning rate are unstable. With very
-    few feasible trials there is no reliable best one, so a space with more of them comes first.
+    Instability matters only if it forces the learning rate too low (playbook: "Identifying unstable workloads"). It does not if
+    the best trials are at the low end of the learning rates, or if only trials far above the best learning rate are unstable. With
+    fewer than `MIN_FEASIBLE` feasible trials, the best trial is unreliable, so finding a space with more of them comes first.
     """
     wants_lower = any(f.goal == "boundary" and f.side == "low" and is_learning_rate(f.subject or "") for f in findings)
     infeasible = any(f.goal == "infeasible" and not (f.explained_by and only_advice(f)) for f in findings)
@@ -61,7 +61,7 @@ def in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
 
 
 def _limits_training(study: Study, finding: Finding) -> bool:
-    """Whether an unstable trial is near or below the best learning rate; True if the learning rates are unknown."""
+    """Return whether an unstable trial is near or below the best learning rate; True if learning rates are unknown."""
     best = study.ranked()[:1]
     rate = next((name for name in study.searched if is_learning_rate(name) and best and name in best[0].params), None)
     if rate is None:
@@ -72,5 +72,5 @@ def _limits_training(study: Study, finding: Finding) -> bool:
 
 
 def only_advice(finding: Finding) -> bool:
-    """Whether no study can hold what the finding asks for."""
+    """Return whether the finding recommends only advice, which a study cannot express."""
     return all(isinstance(c, Advise) for c in finding.changes)

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from advisor.model.spec import StudySpec
 
 KINDS = ("optuna", "ray", "wandb", "hydra", "algoperf")
-"""Tools to export to. Each is a module."""
+"""Names of the tools to export to. Each name is also a module in this package."""
 
 
 def export(kind: str, spec: StudySpec, *, points: Trials | None = None, past: Sequence[PastTrial] = ()) -> str:
-    """Return the study in the format of a tool, one of `KINDS`.
+    """Return the study in the file format of the tool `kind`, one of `KINDS`.
 
-    points: trials {parameter: value} to run instead of the space (Optuna: before it draws from the space). past: trials so far,
-    which only Optuna accepts. Raises AdvisorError for what the tool cannot express.
+    points: trials {parameter: value} to run instead of searching the space; Optuna runs them first, then searches the space.
+    past: trials that have ended; only Optuna accepts them. Raises AdvisorError if the tool's format cannot express the study.
     """
     if kind not in KINDS:
         raise AdvisorError(f"there is no export {kind!r}; choose one of {', '.join(KINDS)}")
@@ -28,7 +28,7 @@ def export(kind: str, spec: StudySpec, *, points: Trials | None = None, past: Se
         raise AdvisorError(f"{kind} does not accept results of past trials; only optuna does")
     if points is not None and not points:
         raise AdvisorError("there is no trial to export; ask for at least one with -n")
-    from advisor.interop.exports.exporter import Export  # slow: loads the model
+    from advisor.interop.exports.exporter import Export  # this import is slow: it loads the model
 
     exporter: Exporter = import_module(f"advisor.interop.exports.{kind}")
     return exporter.render(Export(spec, points, past))

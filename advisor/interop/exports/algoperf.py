@@ -1,4 +1,4 @@
-"""Writes AlgoPerf's tuning_search_space.json, a JSON file without comments."""
+"""Writes the search space as tuning_search_space.json, the file that AlgoPerf reads. JSON allows no comments."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter
 
 _MAX_INTEGERS = 1000
-"""Maximum size of a range of integers, which AlgoPerf lists one by one."""
+"""Maximum number of integers in a range; AlgoPerf lists each integer of a range separately."""
 
 
 def render(export: Export) -> str:
-    """Return the search space, or the list of trials if the export has points."""
+    """Return the JSON text of the search space, or of the list of trials if the export has points."""
     for name in export.spec.parameters:
         if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
             raise AdvisorError(f"AlgoPerf cannot use the name {name!r} as an attribute; use letters, digits and _")

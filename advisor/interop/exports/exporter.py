@@ -1,4 +1,4 @@
-"""The contract of an export, and what all exports share: refusing spaces that a tool cannot express, and comments."""
+"""The interface of an exporter, and shared helpers that reject inexpressible search spaces and write comments."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ _TRAINING_KEYS = (
     "probe",
     "notes",
 )
-"""What a study file says of the training, and the files of other tools cannot."""
+"""Keys of a study file that describe the training; the search formats of other tools have no place for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastTrial:
-    """A trial that has ended."""
+    """An earlier trial of the study that has ended."""
 
     params: Mapping[str, Value]
     value: float | None
-    """Its best value of the objective; None if it failed."""
+    """Best value of the objective that the trial reached; None if the trial failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What to export."""
+    """The study to export, with optional lists of trials."""
 
     spec: StudySpec
     points: Trials | None = None
-    """Trials to run instead of the space. Optuna runs them before it draws from the space."""
+    """Trials to run instead of searching the space; Optuna runs them first, then searches the space."""
     past: Sequence[PastTrial] = ()
-    """Trials so far. Only Optuna accepts them."""
+    """Trials of the study that have ended. Only Optuna accepts them."""
 
 
 class Exporter(Protocol):
-    """Writes a study in the format of one tool; each module of a tool is one."""
+    """Interface of the export modules: each module writes a study in the format of one tool."""
 
     def render(self, export: Export, /) -> str:
-        """Return the text of the file; raise AdvisorError for what the tool cannot express."""
+        """Return the text of the exported file; raise AdvisorError if the tool's format cannot express the study."""
 
 
 def require_plain(spec: StudySpec, tool: str) -> None:
-    """Raise AdvisorError unless the space has only linear and log ranges, choices and fixed values."""
+    """Raise AdvisorError unless the space consists only of linear ranges, log ranges, choices and fixed values."""
     for name, parameter in spec.parameters.items():
         if parameter.role == "derived":
             raise _inexpressible(tool, f"compute {name!r} from other hyperparameters")
@@ -72,7 +72,7 @@ def _inexpressible(tool: str, what: str) -> AdvisorError:
 
 
 def comments(spec: StudySpec) -> Iterator[str]:
-    """Yield comment lines with the study's goal and the settings that the training must apply itself."""
+    """Yield comment lines with the study's goal and the settings that the training script must apply itself."""
     yield f"# {one_line(f'{spec.study}: {spec.goal}' if spec.goal else spec.study)}"
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in _TRAINING_KEYS:
@@ -89,36 +89,36 @@ def _short_yaml(value: object) -> str:
 
 
 def why_comment(parameter: Parameter) -> str:
-    """Return the reason for the parameter's range as a comment at the end of a line of code, or ""."""
+    """Return the reason for the parameter's range as an end-of-line comment, or "" if no reason is stated."""
     return f"  # {one_line(parameter.why)}" if parameter.why else ""
 
 
 def why_comments(spec: StudySpec) -> Iterator[str]:
-    """Yield the reasons for the parameters' ranges as comment lines."""
+    """Yield one comment line for each parameter that states a reason for its range."""
     for name, parameter in spec.parameters.items():
         if parameter.why:
             yield f"# {one_line(name)}: {one_line(parameter.why)}"
 
 
 def one_line(text: str) -> str:
-    """Return the text on one line without control characters, so that it is safe in a comment."""
+    """Return the text on one line and without control characters, so that it can be used in a comment."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def with_comments(lines: Sequence[str], content: object) -> str:
-    """Return a YAML file with comment lines at its top."""
+    """Return `content` as a YAML file that starts with the comment `lines`."""
     return "\n".join(lines) + "\n" + yaml.safe_dump(content, sort_keys=False, width=10**6)
 
 
 def single_value(parameter: Parameter) -> Value | None:
-    """Return the only value of the parameter, or None if it has several."""
+    """Return the value of a parameter that can take only one value, or None if it can take several."""
     if parameter.role == "fixed":
         return parameter.value
     return parameter.options[0] if len(parameter.options) == 1 else None
 
 
 def bounds(parameter: Parameter) -> tuple[float, float] | tuple[int, int]:
-    """Return (low, high) of a range, as integers for integer parameters."""
+    """Return the range of the parameter as (low, high), with integers for an integer parameter."""
     assert parameter.low is not None
     assert parameter.high is not None
     if parameter.type == "int":

@@ -23,7 +23,7 @@ _KEY = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
 
 
 def render(export: Export) -> str:
-    """Return the configuration, for `--config-name` or to merge into another one; with points, the key `trial` holds a trial."""
+    """Return the YAML configuration for `--config-name`. If the export has points, the key `trial` holds one trial."""
     spec = export.spec
     for name in spec.parameters:
         if not _KEY.fullmatch(name):
@@ -59,7 +59,7 @@ def _domain(parameter: Parameter) -> str:
         return _value(value)
     if not parameter.numeric:
         for option in parameter.options:
-            if isinstance(option, str) and not _WORD.fullmatch(option):  # the plugin strips its quotes
+            if isinstance(option, str) and not _WORD.fullmatch(option):  # the plugin strips the option's quotes
                 raise AdvisorError(
                     f"hydra-optuna-sweeper cannot choose {option!r}; make it a plain word, or use --points"
                 )
@@ -75,7 +75,7 @@ def _mapping(trial: dict[str, Value]) -> str:
 
 
 def _value(value: Value) -> str:
-    """Return a value in Hydra's grammar. In quoted text, a backslash before a quote or at the end is doubled."""
+    """Return a value in Hydra's grammar. In quoted text, a backslash before a quote or at the end of the text is doubled."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Writes a script that creates an Optuna study. Its define-by-run space expresses everything that a study file can."""
+"""Writes a script that creates an Optuna study. The script's define-by-run space can express every study file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if __name__ == "__main__":
 
 
 def render(export: Export) -> str:
-    """Return the script. It enters the past trials into a new study, then runs the points first."""
+    """Return the script. It adds the past trials to a new Optuna study, then runs the given points first."""
     return "\n".join(_lines(export)) + "\n"
 
 
@@ -93,7 +93,7 @@ def _list(name: str, values: Sequence[Any]) -> Iterator[str]:
 
 
 def _parents_first(spec: StudySpec) -> list[str]:
-    """Return the names so that each comes after those that it depends on."""
+    """Return the parameter names sorted so that each parameter comes after the parameters that it depends on."""
     waiting, order = list(spec.parameters), list[str]()
     while waiting:
         name = next(name for name in waiting if _parents(spec.parameters[name]) <= set(order))
@@ -136,12 +136,12 @@ def _expression(name: str, parameter: Parameter) -> str:
 
 
 def _complement(name: str) -> str:
-    """Return the name of what Optuna draws for a hyperparameter on a reverse-log scale: its difference to one."""
+    """Return the name of the value that Optuna draws for a hyperparameter on a reverse-log scale: one minus the hyperparameter."""
     return f"1 - {name}"
 
 
 def _python(text: str) -> str:
-    """Return the formula as Python code, with its names looked up in `params`."""
+    """Return the formula as Python code that looks up hyperparameters in the dictionary `params`."""
 
     class _Lookup(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.expr:
@@ -166,7 +166,7 @@ def _is_within(value: str, limits: Bounds) -> str:
 
 
 def _drawn_params(spec: StudySpec, params: Any) -> dict[str, Any]:
-    """Return what Optuna would draw for a trial with these hyperparameters."""
+    """Return the values that Optuna would have drawn for a trial with these hyperparameters."""
     drawn = {}
     for name, parameter in spec.searched.items():
         if name in params:

@@ -7,7 +7,7 @@ from advisor.model.spec import Parameter
 
 
 def render(export: Export) -> str:
-    """Return a module with `space`, `METRIC`, `MODE` and `NUM_SAMPLES`; with points, `config["trial"]` holds a trial."""
+    """Return a module that defines `space`, `METRIC`, `MODE` and `NUM_SAMPLES`; with points, `config["trial"]` holds a trial."""
     spec = export.spec
     lines = [
         *comments(spec),

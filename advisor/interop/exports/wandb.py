@@ -19,7 +19,7 @@ from advisor.model.spec import Parameter
 
 
 def render(export: Export) -> str:
-    """Return the sweep; with points it is a grid over `trial`, whose values are JSON objects of hyperparameters."""
+    """Return the sweep. With points, it is a grid over the key `trial`, whose values are JSON objects of hyperparameters."""
     spec = export.spec
     sweep: dict[str, Any] = {
         "name": spec.study,

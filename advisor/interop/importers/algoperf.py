@@ -1,8 +1,8 @@
-"""Imports logs of AlgoPerf submissions: folders STUDY/WORKLOAD/trial_N with `hparams.json`, `measurements.csv` and, in most
-versions, `eval_measurements.csv`.
+"""Imports logs of AlgoPerf submissions: folders STUDY/WORKLOAD/trial_N with `hparams.json` and `measurements.csv`. Most
+AlgoPerf versions also write `eval_measurements.csv`.
 
-`loss` and `grad_norm` of training batches become `train_batch/loss` and `train_batch/grad_norm`; evaluations keep their names.
-Times exclude evaluation: the benchmark judges by this submission time.
+The training-batch metrics `loss` and `grad_norm` are renamed to `train_batch/loss` and `train_batch/grad_norm`; evaluation
+metrics keep their names. Times exclude evaluation, because the benchmark scores this submission time.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _OBJECTIVES: Mapping[str, tuple[str, Direction]] = {
     "mnist": ("validation/accuracy", "maximize"),
     "cifar": ("validation/accuracy", "maximize"),
 }
-"""The benchmark's objective for each workload, by the first word of its name."""
+"""Objective metric and direction of each AlgoPerf workload, keyed by the first word of the workload's name."""
 _LOG_DATE = re.compile(r"(\d\d)-(\d\d)-(\d{4})-(\d\d)-(\d\d)-(\d\d)\.log$")
 
 
 def find(source: str | Path) -> RunList:
-    """List the trials at or below a folder, one experiment per study and workload; raise AdvisorError if there are none."""
+    """List the trials in a folder and its subfolders, one experiment per study and workload; raise AdvisorError without trials."""
     path = files.require(source, "a folder with AlgoPerf's logs")
     trials = [folder for folder, _ in files.folders(path, {_BATCHES, _EVALUATIONS}.__contains__) if path.is_dir()]
     if not trials:
@@ -102,7 +102,7 @@ def _layout(path: Path, *, evaluations: bool) -> Layout:
 
 
 def _started_ms(folder: Path) -> int:
-    """Return the start time in the name of the workload's log, or `START_MS` if there is none."""
+    """Return the start time in the file name of the workload's log, or `START_MS` if there is no such file."""
     for log in sorted(folder.absolute().parent.glob("*.log")):
         if match := _LOG_DATE.search(log.name):
             month, day, year, hour, minute, second = (int(part) for part in match.groups())

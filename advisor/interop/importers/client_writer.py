@@ -20,17 +20,17 @@ _PARAMS_PER_CALL = 100
 _THREADS = 4
 
 Point = tuple[int, int, float | None]
-"""Step, timestamp and value; None stands for NaN."""
+"""Step, timestamp and value of a metric point; the value None stands for NaN."""
 
 
 class ClientWriter(Writer):
-    """Writes over `MlflowClient`. A run is marked as unfinished until it is complete; the next import deletes unfinished runs."""
+    """Writes runs with `MlflowClient`. A run is tagged unfinished until it is complete; the next import deletes unfinished runs."""
 
     def __init__(self, location: Location) -> None:
         with quiet_mlflow(IMPATIENT):
             self._client = open_client(location)
             if location.kind == "files" and location.path is not None:
-                (location.path / ".trash").mkdir(exist_ok=True)  # without this folder MLflow writes nothing
+                (location.path / ".trash").mkdir(exist_ok=True)  # MLflow refuses to write if this folder is missing
             self._client.search_experiments(max_results=1)
         self._threads = 1 if location.kind == "files" else _THREADS
 
@@ -63,7 +63,7 @@ class ClientWriter(Writer):
                 self._client.delete_run(run_id)
 
     def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: OnWritten) -> None:
-        """Write some runs at a time, so that only those are in memory."""
+        """Write the runs in small groups, so that only one group is in memory at a time."""
         remaining = iter(runs)
         with ThreadPoolExecutor(self._threads, thread_name_prefix="advisor-write") as pool:
 
@@ -78,7 +78,7 @@ class ClientWriter(Writer):
                 active |= submit(len(done))
 
     def _write(self, experiment_id: str, run: NewRun) -> tuple[NewRun, int]:
-        """Write the run, or what its stored version lacks; return it and the number of points sent."""
+        """Write a new run, or add missing data to a stored run; return the run and the number of points sent."""
         if run.continues is not None:
             return run, self._complete(run.continues, run)
         source = source_text(run.source)
@@ -108,7 +108,7 @@ class ClientWriter(Writer):
         return {_point(m.step, m.timestamp, m.value) for m in self._client.get_metric_history(run_id, metric)}
 
     def _send(self, run_id: str, params: Mapping[str, str], points: Iterable[tuple[str, Points, set[Point]]]) -> int:
-        """Send the parameters and, of (metric, points, stored points), those not stored yet; return how many points."""
+        """Send parameters, and of (metric, points, stored points) those not stored yet; return the number of points sent."""
         from mlflow.entities import Metric, Param
 
         for chunk in _chunks([Param(k, v) for k, v in params.items()], _PARAMS_PER_CALL):

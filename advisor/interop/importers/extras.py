@@ -1,4 +1,4 @@
-"""Imports other tools' libraries only when an importer needs them."""
+"""Imports the libraries of other tools only when an importer needs them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from advisor.model.errors import AdvisorError
 
 
 def load(module: str, tool: str) -> Any:
-    """Return the module; raise AdvisorError that names the extra to install if it is missing."""
+    """Return the imported module; if it is missing, raise AdvisorError with the name of the extra to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -19,6 +19,6 @@ def load(module: str, tool: str) -> Any:
 
 
 def decode_error() -> type[Exception]:
-    """Return protobuf's exception for bytes that are not a valid message."""
+    """Return the class of the exception that protobuf raises if bytes are not a valid message."""
     error: type[Exception] = load("google.protobuf.message", "protobuf").DecodeError
     return error

@@ -1,4 +1,4 @@
-"""Reads untrusted files: within limits of size and depth, without executing anything, and with a one-line error each."""
+"""Reads untrusted files with limits on size and nesting depth, without executing their content, and with one-line errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_DEPTH = 12
 
 
 def require(path: str | Path, expected: str) -> Path:
-    """Return the path if it exists; raise AdvisorError that says what was `expected` if it does not."""
+    """Return the path if it exists; otherwise raise AdvisorError with the description of the `expected` file."""
     path = Path(path)
     try:
         path.stat()
@@ -33,12 +33,12 @@ def require(path: str | Path, expected: str) -> Path:
 
 
 def printable(path: Path | str) -> str:
-    """Return a path or name as text that every store accepts: bytes that are not UTF-8 are escaped."""
+    """Return a path or name as text that every store accepts; bytes that are not valid UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def folder_name(path: Path) -> str:
-    """Return the name of a folder or file, also of "."."""
+    """Return the name of a folder or file; "." is resolved to the name of the working directory."""
     return printable(path.absolute().resolve().name) or "imported"
 
 
@@ -49,9 +49,9 @@ def run_name(folder: Path, root: Path) -> str:
 
 
 def folders(root: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[Path, list[Path]]]:
-    """Yield each folder at or below `root` that holds files with `wanted` names, with those files sorted by name.
+    """Yield the folder `root` and its subfolders that hold files with `wanted` names, each with those files sorted by name.
 
-    Links to folders are not followed, so no folder appears twice. Unreadable folders are skipped.
+    Links to folders are not followed, so each folder appears only once. Unreadable folders are skipped.
     """
     for folder, below, names in os.walk(root):
         below.sort()
@@ -61,12 +61,12 @@ def folders(root: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[Path, l
 
 
 def find_all(root: Path, wanted: Callable[[str], bool]) -> list[Path]:
-    """Return all files with `wanted` names at or below `root`, in the order of `folders`."""
+    """Return all files with `wanted` names in `root` and its subfolders, in the order of `folders`."""
     return [path for _, paths in folders(root, wanted) for path in paths]
 
 
 def state_of(paths: Iterable[Path]) -> str:
-    """Return a digest that changes when one of the files grows or is rewritten."""
+    """Return a digest of the files that changes if one of them grows or is rewritten."""
     digest = hashlib.sha256()
     for path in paths:
         try:
@@ -78,17 +78,17 @@ def state_of(paths: Iterable[Path]) -> str:
 
 
 def digest_of(value: Any) -> str:
-    """Return a short text that is equal for equal values."""
+    """Return a short digest of the value; equal values have equal digests."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def modified_ms(path: Path) -> int:
-    """Return the time of the file's last change, in milliseconds since 1970."""
+    """Return the modification time of the file in milliseconds since 1970."""
     return path.stat().st_mtime_ns // 1_000_000
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """Return the file's content; raise AdvisorError if it is unreadable or larger than `limit` bytes."""
+    """Return the content of the file; raise AdvisorError if it is unreadable or larger than `limit` bytes."""
     try:
         with path.open("rb") as file:
             content = file.read(limit + 1)
@@ -100,17 +100,17 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def unreadable(path: Path, error: OSError) -> AdvisorError:
-    """Return the error for a file that cannot be read."""
+    """Return the AdvisorError that reports a file that cannot be read."""
     return AdvisorError(f"cannot read {printable(path)}: {error.strerror or error}")
 
 
 def read_json(path: Path) -> Any:
-    """Return the file's JSON, in which NaN and Infinity are allowed; raise AdvisorError if it is not JSON."""
+    """Return the parsed JSON file; NaN and Infinity are allowed. Raise AdvisorError if the content is not JSON."""
     return parse_json(read_bytes(path, MAX_JSON_BYTES), printable(path))
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """Return the JSON in `text`; raise AdvisorError, prefixed with `where`, if it is not JSON."""
+    """Return the parsed JSON `text`; if it is not JSON, raise AdvisorError with the prefix `where`."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -118,24 +118,24 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the file's YAML. Values with a tag of their own become None: no object is ever constructed."""
+    """Return the parsed YAML file. Values with a custom YAML tag become None, so no Python object is ever constructed."""
     try:
         return yaml.load(read_bytes(path, MAX_YAML_BYTES), Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        # PyYAML raises all of these: `!!bool x` is a KeyError.
+        # PyYAML raises all these exception types: for example, `!!bool x` raises KeyError.
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise AdvisorError(f"{printable(path)} is not YAML: {first[:120]}") from None
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """A `SafeLoader` that reads values with an unknown tag as None instead of refusing the whole file."""
+    """A YAML loader that reads a value with an unknown tag as None instead of rejecting the whole file."""
 
 
 _PlainLoader.add_multi_constructor("", lambda *_: None)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON or YAML file, chosen by its suffix; raise AdvisorError if it holds anything else."""
+    """Return the mapping in a JSON or YAML file; the suffix decides the format. Raise AdvisorError if it is not a mapping."""
     content = read_json(path) if path.suffix == ".json" else read_yaml(path)
     if content is None:
         return {}
@@ -145,14 +145,14 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def _is_huge(key: Any) -> bool:
-    """Whether a key is a number with too many digits for `str`; a hexadecimal number in YAML may be one."""
+    """Return whether the key is an integer with too many digits for `str`; YAML allows such hexadecimal integers."""
     return isinstance(key, int) and abs(key) >= 10**4000
 
 
 def read_objects(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file with one JSON object per line, without a truncated last line.
+    """Yield the objects of a file with one JSON object per line. A truncated last line is skipped.
 
-    Raises AdvisorError for a line that is longer than `MAX_LINE_BYTES` or holds anything else.
+    Raises AdvisorError if a line is longer than `MAX_LINE_BYTES` or is not a JSON object.
     """
     for number, line in _lines(path):
         where = f"{printable(path)}, line {number}"
@@ -180,9 +180,9 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def flatten(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any]:
-    """Return nested mappings as one mapping, with names joined by `separator`.
+    """Flatten nested mappings into one mapping whose names are joined by `separator`.
 
-    Raises AdvisorError for more names or levels than real parameters have: a small YAML file can expand to a huge mapping.
+    Raises AdvisorError if the mapping has too many names or levels, because a small YAML file can expand to a huge mapping.
     """
     flat: dict[str, Any] = {}
     waiting = [("", mapping, 1)]

@@ -1,4 +1,4 @@
-"""Recognises by file names, and by the first bytes of some files, which tool wrote them."""
+"""Detects which tool wrote a folder, from its file names and from the first bytes of some files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from advisor.interop.importers import files, table_files
 from advisor.model.errors import AdvisorError
 
 _MAX_FILES = 200_000
-"""Maximum files of a folder to look at."""
+"""Maximum number of files in a folder to examine."""
 
 
 def find_kinds(source: str) -> list[str]:
-    """Return the KIND of `advisor import KIND`, followed by further kinds with runs in the same folder.
+    """Return KIND for `advisor import KIND`, followed by the other kinds of runs that the folder contains.
 
-    Raises AdvisorError if no kind is recognised, or the files are MLflow's own.
+    Raises AdvisorError if no kind is recognised or if MLflow itself wrote the files.
     """
     if "://" in source:
         return ["optuna"]
@@ -30,7 +30,7 @@ def find_kinds(source: str) -> list[str]:
         kinds = _by_names(names) or _by_content(path)
     if kinds[:1] not in ([], ["csv"], ["jsonl"], ["optuna"]):
         return kinds
-    if "mlflow.db" in names or path.name == "mlruns":  # tables in there are artifacts of MLflow's runs
+    if "mlflow.db" in names or path.name == "mlruns":  # tables in such a folder are artifacts of MLflow runs
         raise AdvisorError(
             f"{shown} is MLflow's own, which needs no import: advisor analyze EXPERIMENT --tracking-uri URI"
         )
@@ -42,7 +42,7 @@ def find_kinds(source: str) -> list[str]:
 
 
 def _by_names(names: set[str]) -> list[str]:
-    """Test rare names first: Ray Tune, Trainer and Lightning write event files and tables beside their own."""
+    """Return the kinds that match the file names. Rare names come first: other tools also write event files and tables."""
     kinds = []
     if "params.json" in names and names & {"result.json", "progress.csv"}:
         kinds.append("ray")

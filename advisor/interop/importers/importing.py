@@ -1,4 +1,4 @@
-"""Writes the runs of a source into MLflow: one in memory at a time, each completely or not at all, and none twice."""
+"""Writes the runs of a source into MLflow. Only one run is in memory at a time; partial and duplicate runs are never kept."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _MAX_WARNINGS = 20
 
 @dataclass(frozen=True, slots=True)
 class ImportSummary:
-    """Result of an import."""
+    """Counts and messages of one import."""
 
     experiments: tuple[str, ...]
     written: int
-    """New runs."""
+    """Number of runs that this import created."""
     skipped: int
-    """Runs of an earlier import that have not changed."""
+    """Number of runs that an earlier import wrote and that have not changed since."""
     points: int
-    """Points of new runs, and points added to others."""
+    """Number of points written, both to new runs and to existing ones."""
     warnings: tuple[str, ...] = ()
     completed: int = 0
-    """Runs of an earlier import that have grown."""
+    """Number of runs from an earlier import that have grown and were completed."""
     unreadable: tuple[str, ...] = ()
-    """For each run that was left out, the reason in one sentence."""
+    """One sentence for each run that was left out, with the reason."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class _Tally:
     notes: list[str] = field(default_factory=list)
 
     def add(self, run: NewRun, points: int) -> None:
-        """Count a stored run, which got `points` new points."""
+        """Count a stored run and the `points` new points that were written to it."""
         self.points += points if run.continues else sum(len(p.steps) for p in run.points.values())
         if run.continues is None:
             self.written += 1
@@ -69,7 +69,7 @@ class _Tally:
     def summary(
         self, experiments: Sequence[str], source_notes: Sequence[str], warnings: Sequence[str]
     ) -> ImportSummary:
-        """Return the result; raise AdvisorError if no run could be read."""
+        """Return the summary of the import; raise AdvisorError if no run could be read."""
         unreadable = self.unreadable
         if unreadable and not (self.written or self.completed or self.skipped):
             others = f" ({len(unreadable) - 1:,} more runs are unreadable, too)" if len(unreadable) > 1 else ""
@@ -97,15 +97,15 @@ def import_runs(
     direction: Direction | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> ImportSummary:
-    """Import runs into MLflow.
+    """Import the runs of a source into MLflow.
 
-    tracking_uri: default as MLflow resolves it; a missing SQLite file is created. experiment: where all runs go; default is one
-    experiment for each that the source names. objective, direction: stored with the runs, and override what the source says.
-    on_progress: called with (runs done, runs in total).
+    tracking_uri: default is MLflow's own; a missing SQLite file is created. experiment: name of the experiment for all runs; by
+    default, each experiment that the source names is created. objective, direction: override those in the source and are stored
+    with the runs. on_progress: called with (finished runs, total runs).
 
-    Runs of an earlier import are skipped, or completed if they have grown: missing points and parameters are added, status and
-    facts are renewed, nothing is deleted. Unreadable runs are left out and listed in the summary. Raises AdvisorError if all runs
-    are unreadable, or the store cannot be written.
+    A run from an earlier import is skipped if it is unchanged. If it has grown, the import adds missing points and parameters and
+    updates status and facts; it deletes nothing. Unreadable runs are left out and listed in the summary. Raises AdvisorError if all
+    runs are unreadable or the store is not writable.
     """
     groups: dict[str, list[SourceRun]] = {}
     for run in source.runs:
@@ -121,7 +121,7 @@ def import_runs(
             tally.skipped += sum(_is_unchanged(run, stored) for run in runs)
             tally.report()
             new = _readable(runs, stored, chosen, names, tally)
-            for first in new:  # an experiment is created only if there is a run for it
+            for first in new:  # an experiment is created only if it gets a run
                 tags = {**_shared_tags(runs, names), **chosen}
                 writer.write(name, tags, chain([first], new), tally.add)
     return tally.summary(list(groups), source.notes, names.warnings)
@@ -129,7 +129,7 @@ def import_runs(
 
 @contextmanager
 def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
-    """Yield the fastest writer for the store; raise AdvisorError if the store cannot be written."""
+    """Yield the fastest writer for the tracking store; raise AdvisorError if the store is not writable."""
     location = locate(tracking_uri) if tracking_uri else default_for_writing()
     with quiet_mlflow():
         from mlflow.exceptions import MlflowException
@@ -155,9 +155,9 @@ def _is_unchanged(run: SourceRun, stored: Mapping[str, Imported]) -> bool:
 def _readable(
     runs: Sequence[SourceRun], stored: Mapping[str, Imported], chosen: Mapping[str, str], names: Names, tally: _Tally
 ) -> Iterator[NewRun]:
-    """Read the new and changed runs one by one, and note those that are unreadable."""
+    """Yield the new and changed runs after reading them one by one; count unreadable runs in `tally`."""
     same_name = Counter(run.name for run in runs)
-    for number, run in enumerate(runs):  # numbers count all runs, so that an interrupted import continues as it began
+    for number, run in enumerate(runs):  # count all runs, so that an interrupted import resumes with the same numbers
         if _is_unchanged(run, stored):
             continue
         known = _stored_run(run, stored)
@@ -174,6 +174,6 @@ def _readable(
 
 
 def _shared_tags(runs: Sequence[SourceRun], names: Names) -> dict[str, str]:
-    """Return the experiment tags on which all runs agree."""
+    """Return the experiment tags that have the same value in all runs."""
     tags = runs[0].experiment_tags
     return names.in_tags({t: v for t, v in tags.items() if all(run.experiment_tags.get(t) == v for run in runs)})

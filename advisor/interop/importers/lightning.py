@@ -1,4 +1,4 @@
-"""Imports what Lightning's `CSVLogger` writes: folders with `metrics.csv` and `hparams.yaml`."""
+"""Imports the output folders of Lightning's `CSVLogger`, which hold `metrics.csv` and `hparams.yaml`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LAYOUT = Layout(step="step")
 
 
 def find(source: str | Path) -> RunList:
-    """List the runs at or below a folder, one per `metrics.csv`; raise AdvisorError if there are none."""
+    """List the runs in a folder and its subfolders, one per `metrics.csv`; raise AdvisorError if there are none."""
     path = files.require(source, "a folder that Lightning's CSVLogger wrote, such as lightning_logs")
     if path.is_dir():
         root, folders = path, [file.parent for file in files.find_all(path, _METRICS.__eq__)]
@@ -40,11 +40,11 @@ def _run(folder: Path, root: Path) -> SourceRun:
     try:
         first = files.digest_of(table_files.first_row(metrics))
     except AdvisorError:
-        first = ""  # reading the run reports the error
+        first = ""  # the error is reported later, when the run is read
     identity = ("lightning", name, first)
     return SourceRun(name, identity, files.folder_name(root), read, files.state_of([metrics, params]))
 
 
 def hyperparameters(path: Path) -> dict[str, object]:
-    """Return the content of `hparams.yaml`, or nothing if there is no such file."""
+    """Return the parsed `hparams.yaml`, or an empty mapping if the file does not exist."""
     return files.read_mapping(path) if path.is_file() else {}

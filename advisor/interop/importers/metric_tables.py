@@ -1,6 +1,6 @@
-"""Reads files with one row per step and one column per metric: CSV, JSON lines or Parquet.
+"""Reads metric files in CSV, JSON lines or Parquet format, with one row per step and one column per metric.
 
-An empty cell is no value, `nan` is one, and other text is ignored. A column whose text is the same in all rows is a parameter.
+An empty cell is a missing value, `nan` is a logged NaN, and other text is ignored. A text column with equal cells is a parameter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEPS = (
     *("step", "global_step", "trainer/global_step", "training_iteration", "iteration", "iterations", "iter", "steps"),
     *("train_step", "training_step", "update", "updates", "batch", "epoch", "epochs"),
 )
-"""Usual names of the column of steps."""
+"""Usual names of the column that holds the step."""
 TIMES = ("timestamp", "wall_time", "time", "runtime", "time_s", "time_total_s", "elapsed", "elapsed_s", "seconds")
 RUNS = ("run", "run_id", "run_name", "trial", "trial_id", "trial_name", "trial_number")
 _DIGITS = re.compile(r"[0-9]{1,20}(\.[0-9]{0,20})?")
@@ -34,24 +34,24 @@ _DIGITS = re.compile(r"[0-9]{1,20}(\.[0-9]{0,20})?")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Meaning of a file's columns."""
+    """The role of each column in a file."""
 
     step: str | None = None
-    """Holds the step. None: the row number is the step."""
+    """Name of the column with the step. If None, the row number is the step."""
     time: str | None = None
-    """Holds seconds or milliseconds since 1970, or seconds since the start."""
+    """Name of the column with the time: seconds or milliseconds since 1970, or seconds since the start of the run."""
     run: str | None = None
-    """Holds the name of the row's run. None: the file is one run."""
+    """Name of the column with the run's name. If None, the whole file is one run."""
     params: frozenset[str] = frozenset()
-    """Hold parameters. The first value counts."""
+    """Names of the columns that hold parameters; the first value of each column is used."""
     metric: Callable[[str], str | None] = field(default=lambda name: name)
-    """Returns the name of the metric in any other column, or None if it holds none."""
+    """Function from the name of any other column to its metric name, or to None if the column is not a metric."""
     blank_is_nan: bool = False
-    """Whether an empty cell of a metric is a logged NaN instead of no value."""
+    """If true, an empty cell of a metric is a logged NaN; otherwise it is a missing value."""
 
 
 class RunRows:
-    """Points and parameters from the rows of one run."""
+    """Points and parameters of one run, collected from its rows."""
 
     def __init__(self) -> None:
         self.curves = Curves()
@@ -60,27 +60,27 @@ class RunRows:
         self._texts: dict[str, str | None] = {}
 
     def add_text(self, column: str, text: str) -> None:
-        """Add a cell of text. The column is a parameter as long as its text stays the same."""
+        """Add a text cell. The column is read as a parameter if all its cells are equal."""
         if self._texts.setdefault(column, text) != text:
             self._texts[column] = None
 
     @property
     def all_params(self) -> dict[str, Any]:
-        """The parameters, including columns of constant text."""
+        """All parameters of the run, including text columns with a constant value."""
         metrics = self.curves.metrics
         return {**{c: t for c, t in self._texts.items() if t is not None and c not in metrics}, **self.params}
 
 
 def find_column(columns: list[str], usual: tuple[str, ...]) -> str | None:
-    """Return the column with the first of the `usual` names, ignoring case and leading underscores."""
+    """Return the column that matches the earliest of the `usual` names, ignoring case and leading underscores."""
     known = {column.strip().lower().lstrip("_").replace(" ", "_"): column for column in reversed(columns)}
     return next((known[name] for name in usual if name in known), None)
 
 
 def read_runs(path: Path, layout: Layout) -> dict[str | None, RunRows]:
-    """Return the rows of each run by its name, or by None if the layout names no column of runs.
+    """Return the rows of each run, keyed by run name; the only key is None if the layout has no run column.
 
-    Raises AdvisorError that names the file, and the row and column if known.
+    Raises AdvisorError with the file name and, if known, the row and column.
     """
     runs: dict[str | None, RunRows] = {}
     added = _add_objects(runs, path, layout) if table_files.is_lines(path) else _add_batches(runs, path, layout)
@@ -93,7 +93,7 @@ def read_runs(path: Path, layout: Layout) -> dict[str | None, RunRows]:
 
 
 def read_run(path: Path, layout: Layout) -> RunRows:
-    """Return the rows of a file that is one run."""
+    """Return the rows of a file that contains a single run."""
     return read_runs(path, layout).get(None) or RunRows()
 
 
@@ -101,7 +101,7 @@ def read_run(path: Path, layout: Layout) -> RunRows:
 
 
 def _add_objects(runs: dict[str | None, RunRows], path: Path, layout: Layout) -> Iterator[int]:
-    """Add the rows of a file of JSON lines; yield the maximum number of points of each."""
+    """Add the rows of a JSON lines file to `runs`; yield an upper bound on the number of points after each row."""
     name = files.printable(path)
     for number, row in enumerate(files.read_objects(path), 1):
         cells = files.flatten(row, "/")
@@ -141,7 +141,7 @@ def _unquoted(cell: Any) -> Any:
 
 
 def _add_batches(runs: dict[str | None, RunRows], path: Path, layout: Layout) -> Iterator[int]:
-    """Add the rows of a table; yield the number of points of each batch and run."""
+    """Add the rows of a table to `runs`; yield the number of points that each batch adds to each run."""
     name = files.printable(path)
     for batch in table_files.read_batches(path, layout.params):
         for run, of_run in _by_run(batch, layout.run, name):
@@ -172,7 +172,7 @@ def _column(batch: Any, column: str, name: str) -> Any:
 
 
 def _add_batch(rows: RunRows, batch: Any, layout: Layout, name: str) -> int:
-    """Add the rows of one run; return the number of points."""
+    """Add a batch with rows of one run; return the number of points added."""
     steps, has_step = _steps(rows, batch, layout, name)
     times = np.full(len(steps), NO_TIME, dtype=np.int64)
     if layout.time is not None:
@@ -206,16 +206,16 @@ def _is_text(kind: Any) -> bool:
 
 
 def _steps(rows: RunRows, batch: Any, layout: Layout, name: str) -> tuple[NDArray[np.int64], BoolArray]:
-    """Return the steps, shape (n,), and which rows have one."""
+    """Return two arrays of shape (n,): the step of each row, and a mask of the rows that have a step."""
     if layout.step is None:
         counted = np.arange(rows.count, rows.count + batch.num_rows, dtype=np.int64)
         return counted, np.ones(batch.num_rows, dtype=np.bool_)
     cells = _column(batch, layout.step, name)
     known = ~np.asarray(pc.fill_null(pc.is_null(cells, nan_is_null=True), True), dtype=np.bool_)
-    for number_type in (cells.type, pa.float64()):  # text may be "10" or "10.0"
+    for number_type in (cells.type, pa.float64()):  # text may spell an integer as "10" or "10.0"
         try:
             whole = np.asarray(pc.fill_null(pc.cast(pc.cast(cells, number_type), pa.int64()), 0), dtype=np.int64)
-            if number_type == cells.type or bool((np.abs(whole) < 2**53).all()):  # beyond, floats are not exact
+            if number_type == cells.type or bool((np.abs(whole) < 2**53).all()):  # larger floats are not exact
                 return whole, known
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             continue
@@ -239,11 +239,11 @@ def _as_number(cell: Any) -> float | int | None:
 
 
 def _numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
-    """Return the cells as numbers, shape (n,), and which cells are numbers."""
+    """Return two arrays of shape (n,): the cells as numbers, and a mask of the cells that are numeric."""
     kind = cells.type
     if pa.types.is_dictionary(kind):
         values, known = _numbers(cells.dictionary)
-        codes = np.asarray(pc.fill_null(cells.indices, len(values)))  # null is one entry more
+        codes = np.asarray(pc.fill_null(cells.indices, len(values)))  # index len(values) stands for null
         return np.append(values, math.nan)[codes], np.append(known, False)[codes]
     if pa.types.is_timestamp(kind):
         return _numbers(pc.divide(cells.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64()), 1e6))
@@ -261,7 +261,7 @@ def _numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
 
 
 def _times_ms(seconds: FloatArray) -> NDArray[np.int64]:
-    """Return milliseconds since 1970, shape (n,), from seconds or milliseconds since 1970 or seconds since a start."""
+    """Return times of shape (n,) in ms since 1970. `seconds` holds seconds or ms since 1970, or seconds since a start."""
     with np.errstate(invalid="ignore"):
         in_ms = seconds >= 1e11
         since_1970 = np.where(in_ms, seconds, seconds * 1000)
@@ -271,7 +271,7 @@ def _times_ms(seconds: FloatArray) -> NDArray[np.int64]:
 
 
 def constant_metrics(runs: Mapping[str | None, RunRows]) -> list[str]:
-    """Return the metrics that never change within a run but differ between runs. They are probably hyperparameters."""
+    """Return the metrics that are constant within each run but differ between runs; they are probably hyperparameters."""
     constants: dict[str, set[float]] = {}
     varying: set[str] = set()
     for rows in runs.values():

@@ -1,4 +1,4 @@
-"""Runs in the form that MLflow accepts: limits on names and values, tags that identify an imported run."""
+"""Converts runs to what MLflow accepts (limits on names and values), with tags that identify imported runs."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from advisor.tracking.points.collect import UNTIMED_BEFORE_MS
 from advisor.tracking.runs import RunStatus
 
 TAG_SOURCE = "advisor.imported_from"
-"""JSON list that identifies the source of a run; starts with `UNFINISHED` while the run is being written."""
+"""Tag with a JSON list that identifies the source of a run; it starts with `UNFINISHED` while the run is being written."""
 UNFINISHED = "unfinished "
-"""Prefix of `TAG_SOURCE` for a run that the next import deletes and writes again."""
+"""Prefix of the tag `TAG_SOURCE` while a run is being written. The next import deletes such runs and writes them again."""
 TAG_STATE = "advisor.imported_state"
-"""State of the source when the run was imported. If it differs, the next import adds what is missing."""
+"""Tag with the state of the source at import time. If the source has changed, the next import adds the missing data."""
 MAX_VALUE = 5000
-"""Maximum characters of a parameter or tag: the smallest limit of the supported MLflow versions."""
+"""Maximum characters of a parameter or tag value: the smallest limit among the supported MLflow versions."""
 MAX_NAME = 250
-"""Maximum characters of a name."""
+"""Maximum characters of a parameter, metric or tag name."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run to write, with names and values that MLflow accepts."""
+    """A run ready to be written, with names and values that MLflow accepts."""
 
     source: tuple[str, ...]
-    """Identifies the run; unique within its experiment."""
+    """Identifier of the run, unique within its experiment."""
     name: str
     status: RunStatus
     started_ms: int
@@ -42,28 +42,28 @@ class NewRun:
     tags: Mapping[str, str]
     points: Mapping[str, Points] = field(default_factory=dict)
     continues: str | None = None
-    """Id of the stored run to complete; None for a new run."""
+    """MLflow id of the stored run to complete; None for a new run."""
 
     @property
     def all_tags(self) -> dict[str, str]:
-        """Its tags in the store, including name and source."""
+        """All tags of the run in the store, including its name and source."""
         return {**self.tags, "mlflow.runName": self.name, TAG_SOURCE: source_text(self.source)}
 
 
 def source_text(source: Sequence[str]) -> str:
-    """Return a source as the value of `TAG_SOURCE`."""
+    """Return the identifier of a run's source as the value of the tag `TAG_SOURCE`."""
     return json.dumps(list(source), ensure_ascii=False)
 
 
 class Names:
-    """Replaces characters that MLflow rejects in names by "_", with one warning per name."""
+    """Replaces characters in names that MLflow rejects by "_", with one warning per name."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
         self._safe: dict[str, str] = {}
 
     def safe(self, name: str) -> str:
-        """Return a valid name for a parameter, metric or tag; different names stay different."""
+        """Return a valid name for a parameter, metric or tag; different names remain different."""
         if name not in self._safe:
             safe = re.sub(r"[^\w.\-/ :]", "_", name)
             safe = "/".join(part for part in safe.split("/") if part not in ("", ".", "..")) or "_"
@@ -76,7 +76,7 @@ class Names:
         return self._safe[name]
 
     def in_tags(self, tags: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags with a valid name of the objective."""
+        """Return the tags with the objective's name replaced by a valid one."""
         objective = tags.get(contract.TAG_OBJECTIVE)
         return {**tags} if objective is None else {**tags, contract.TAG_OBJECTIVE: self.safe(objective)}
 
@@ -90,10 +90,10 @@ def new_run(
     objective: Mapping[str, str] | None = None,
     continues: str | None = None,
 ) -> NewRun:
-    """Convert a run to what MLflow accepts; raise AdvisorError if its parameters are too many or too deep.
+    """Convert a run to what MLflow accepts; raise AdvisorError if it has too many or too deeply nested parameters.
 
-    number: position of the run in its source; runs without dates start a second apart in this order. objective: tags of the
-    objective that the user chose.
+    number: index of the run in its source; runs without dates get start times one second apart in this order. objective: tags that
+    describe the user's choice of the objective.
     """
     try:
         params = files.flatten(content.params, ".")
@@ -119,7 +119,7 @@ def new_run(
 
 
 def _time_range(content: RunContent) -> tuple[int | None, int | None]:
-    """Return the first and the last time of the points that have one."""
+    """Return the earliest and latest time among the points, or None for both if no point has a time."""
     times = [p.times_ms[p.times_ms >= UNTIMED_BEFORE_MS] for p in content.points.values()]
     times = [t for t in times if len(t)]
     return (min(int(t.min()) for t in times), max(int(t.max()) for t in times)) if times else (None, None)
@@ -131,7 +131,7 @@ def valid_text(text: str) -> str:
 
 
 def param_text(value: Any) -> str:
-    """Return a parameter as MLflow logs it, in at most `MAX_VALUE` characters; `str` of a number loses no digit."""
+    """Return a parameter as MLflow logs it, truncated to `MAX_VALUE` characters. Numbers keep all their digits."""
     if not isinstance(value, list | tuple):
         text = "a huge number" if isinstance(value, int) and abs(value) >= 10**4000 else str(value)
         return valid_text(text)[:MAX_VALUE]
@@ -154,7 +154,7 @@ _FACT_NAMES: Mapping[str, tuple[str, ...]] = {
 
 
 def _known_facts(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return tags for facts that parameters hold under a usual name, if those parameters agree."""
+    """Return tags for facts, such as the seed, that parameters state under a usual name; omit a fact if they disagree."""
     facts = {}
     for tag, usual in _FACT_NAMES.items():
         values = {str(v) for k, v in params.items() if k.rsplit(".", 1)[-1] in usual and _is_count(v)}

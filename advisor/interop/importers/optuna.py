@@ -1,6 +1,6 @@
 """Imports Optuna's storages (databases and journal files): one experiment per study, one run per trial.
 
-The experiment gets the study's declared space as a study file, so that the analysis need not infer it.
+The experiment stores the study's declared space as a study file, so that the analysis need not infer it.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "RUNNING": ("RUNNING", None),
 }
 _MIN_SAME_SHARE = 0.9
-"""Minimum share of complete trials whose final value is an intermediate value, for both to count as one metric."""
+"""Minimum share of complete trials whose final value equals an intermediate value for both to count as one metric."""
 _SQLITE_HEAD = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True, slots=True)
 class OptunaStorage:
-    """Imports the studies of a storage."""
+    """Importer for the studies in an Optuna storage."""
 
     study: str | None = None
-    """Name of the only study to import."""
+    """Name of the only study to import; by default, all studies are imported."""
     objective: str | None = None
-    """Name or number of the objective to judge by, for studies with several."""
+    """Name or index of the objective to analyse; required if the study has several objectives."""
 
     def find(self, source: str | Path) -> RunList:
-        """List the trials in a storage: a database's URL, or the path of an SQLite or journal file.
+        """List the trials in a storage: the URL of a database, or the path of an SQLite file or a journal file.
 
-        Raises AdvisorError if there is no such storage, study or objective.
+        Raises AdvisorError if the storage, the study or the objective does not exist.
         """
         location = str(source)
         shown = redact(location) if "://" in location else files.printable(location)
@@ -60,7 +60,7 @@ class OptunaStorage:
             runs = [run for study in studies for run in self._runs(study, notes)]
         except AdvisorError:
             raise
-        except Exception as error:  # a damaged storage may make Optuna or the database driver raise anything
+        except Exception as error:  # on a damaged storage, Optuna or the driver may raise any exception
             raise AdvisorError(f"Optuna cannot read {shown}: {one_line(error)}") from None
         finally:
             optuna.logging.set_verbosity(verbosity)
@@ -77,7 +77,7 @@ class OptunaStorage:
         return names if self.study is None else [self.study]
 
     def _runs(self, study: Any, notes: list[str]) -> list[SourceRun]:
-        name = str(study.study_name)  # a journal may hold any type
+        name = str(study.study_name)  # in a journal, the name may have any type
         index, metric = self._objective(study)
         direction = study.directions[index].name.lower()
         all_trials = study.get_trials(deepcopy=False)
@@ -95,7 +95,7 @@ class OptunaStorage:
         return [converter.run(name, trial, experiment_tags) for trial in trials]
 
     def _objective(self, study: Any) -> tuple[int, str]:
-        """Return number and name of the objective; raise AdvisorError that lists them if the choice is open."""
+        """Return index and name of the objective; if the user must choose, raise AdvisorError that lists the objectives."""
         count = len(study.directions)
         names = study.metric_names or ([f"values_{i}" for i in range(count)] if count > 1 else ["value"])
         if count <= 1:
@@ -114,7 +114,7 @@ class OptunaStorage:
 
 
 def _open(location: str) -> Any:
-    """Open the storage without writing to it; raise AdvisorError if there is none."""
+    """Open the storage read-only; raise AdvisorError if there is none."""
     if "://" in location:
         if location.startswith("sqlite"):
             files.require(location.split("///", 1)[-1].split("?", 1)[0], "an SQLite file of Optuna's")
@@ -135,7 +135,7 @@ def _open_journal(path: Path) -> Any:
     storages = extras.load("optuna.storages", "Optuna")
     try:
         return storages.JournalStorage(journal.JournalFileBackend(str(path)))
-    except Exception as error:  # a damaged journal may make Optuna raise anything
+    except Exception as error:  # on a damaged journal, Optuna may raise any exception
         raise AdvisorError(
             f"Optuna cannot read {files.printable(path)}: {one_line(error)}; was it truncated?"
         ) from None
@@ -153,11 +153,11 @@ def _open_database(url: str) -> Any:
         raise AdvisorError(f"cannot open {redact(url)}: {error}; install the database's Python driver") from None
     except sqlalchemy.exc.SQLAlchemyError as error:
         raise AdvisorError(f"cannot open {redact(url)}: {one_line(error)}") from None
-    if not {"studies", "trials", "version_info", "alembic_version"} <= tables:  # Optuna would create them
+    if not {"studies", "trials", "version_info", "alembic_version"} <= tables:  # Optuna would create missing tables
         raise AdvisorError(f"{redact(url)} is not a storage of Optuna's")
     try:
         return storages.RDBStorage(url, skip_table_creation=True)
-    except Exception as error:  # RuntimeError for tables of another version, or an error of the database
+    except Exception as error:  # RuntimeError for an unsupported table version, or a database error
         raise AdvisorError(f"Optuna cannot read {redact(url)}: {one_line(error)}") from None
 
 
@@ -165,7 +165,7 @@ def _open_database(url: str) -> Any:
 
 
 def _is_one_metric(trials: Sequence[Any], index: int) -> bool:
-    """Whether final and intermediate values are of the same metric."""
+    """Return whether final values and intermediate values belong to the same metric."""
     complete = [t for t in trials if t.state.name == "COMPLETE" and t.intermediate_values]
     same = sum(t.values[index] in t.intermediate_values.values() for t in complete)
     return not complete or same >= _MIN_SAME_SHARE * len(complete)
@@ -173,14 +173,14 @@ def _is_one_metric(trials: Sequence[Any], index: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Converter:
-    """Converts the trials of one study to runs."""
+    """Converts the trials of one Optuna study to runs."""
 
     index: int
-    """Number of the objective."""
+    """Index of the objective to import."""
     metric: str
-    """Name of the final value."""
+    """Metric name for the final values."""
     curve: str
-    """Name of the intermediate values."""
+    """Metric name for the intermediate values."""
     tags: Mapping[str, str]
 
     def run(self, study: str, trial: Any, experiment_tags: Mapping[str, str]) -> SourceRun:
@@ -196,7 +196,7 @@ class _Converter:
 
     def _content(self, trial: Any) -> RunContent:
         where = f"trial {trial.number}"
-        # A journal may hold any type in place of a number.
+        # In a journal, a value of any type can take the place of a number.
         values = {as_step(step, where): as_value(value) for step, value in trial.intermediate_values.items()}
         reported = sorted((s, v) for s, v in values.items() if v is not None)
         curves = Curves()

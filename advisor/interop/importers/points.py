@@ -1,4 +1,4 @@
-"""Points of a run: how importers collect them, and how cells of text become steps, values and times."""
+"""Points of a run: collects them for importers, and converts text cells to steps, values and times."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from advisor.model.space import FloatArray
 from advisor.tracking.points.collect import LARGEST
 
 START_MS = 1_577_836_800_000
-"""Start time (2020-01-01) of a run whose source has no dates."""
+"""Start time (2020-01-01) of a run whose source has no dates, in milliseconds since 1970."""
 NO_TIME = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Points of one metric: three arrays of shape (n,)."""
+    """Points of one metric as three arrays of shape (n,): steps, values and times."""
 
     steps: NDArray[np.int64]
     values: FloatArray
     times_ms: NDArray[np.int64]
 
     def distinct(self) -> Points:
-        """Return the points without duplicates, which a tracking store rejects or keeps only once."""
+        """Return the points without duplicates, because tracking stores reject or drop duplicates."""
         if bool((np.diff(self.steps) > 0).all()):
             return self
         nan = np.isnan(self.values)
@@ -41,7 +41,7 @@ class Points:
 
 
 class Curves:
-    """Collects the points of one run in any order, 24 bytes each."""
+    """Collects the points of one run in any order, in 24 bytes of memory per point."""
 
     def __init__(self) -> None:
         self._columns: dict[str, tuple[array[int], array[float], array[int]]] = {}
@@ -51,38 +51,38 @@ class Curves:
 
     @property
     def metrics(self) -> frozenset[str]:
-        """Names of the metrics that have points."""
+        """Names of the metrics with at least one point."""
         return frozenset(self._columns)
 
     def add(self, metric: str, step: int, value: float, time_ms: int | None = None) -> None:
-        """Add one point; `time_ms` counts from 1970. Raise OverflowError for a step beyond 64 bits."""
+        """Add one point; `time_ms` is in milliseconds since 1970. Raise OverflowError if the step exceeds 64 bits."""
         steps, values, times = self._of(metric)
         steps.append(step)
         values.append(value)
         times.append(NO_TIME if time_ms is None else time_ms)
 
     def extend(self, metric: str, steps: NDArray[np.int64], values: FloatArray, times_ms: NDArray[np.int64]) -> None:
-        """Add points: arrays of shape (n,). A negative time means that the point has none."""
+        """Add points given as arrays of shape (n,). A negative time means that the time is unknown."""
         columns = self._of(metric)
         columns[0].frombytes(np.ascontiguousarray(steps, np.int64).tobytes())
         columns[1].frombytes(np.ascontiguousarray(values, np.float64).tobytes())
         columns[2].frombytes(np.ascontiguousarray(times_ms, np.int64).tobytes())
 
     def update(self, other: Curves) -> None:
-        """Add all points of other curves."""
+        """Add all points of `other`."""
         for metric, columns in other._columns.items():
             self.extend(metric, *(np.frombuffer(column, column.typecode) for column in columns))
 
     def values(self) -> Iterator[tuple[str, FloatArray]]:
-        """Yield each metric with its values, shape (n,)."""
+        """Yield each metric name with the values of its points, shape (n,)."""
         for metric, (_, values, _) in self._columns.items():
             yield metric, np.frombuffer(values)
 
     def points(self) -> dict[str, Points]:
-        """Return the points by metric, in the order in which they were added.
+        """Return the points of each metric in the order in which they were added.
 
-        A point without a time gets its position in milliseconds since 1970 instead: MLflow then keeps the order, and the analysis
-        treats times in the first seconds of 1970 as missing (see `collect.UNTIMED_BEFORE_MS`).
+        If a point has no time, its index is used as milliseconds since 1970: MLflow then keeps the order, and the analysis treats
+        times in the first seconds of 1970 as missing (see `collect.UNTIMED_BEFORE_MS`).
         """
         points = {}
         for metric, (steps, values, times) in self._columns.items():
@@ -96,7 +96,7 @@ class Curves:
 
 
 def as_step(value: Any, where: str) -> int:
-    """Return a step as an integer; raise AdvisorError, prefixed with `where`, if it is none or exceeds 64 bits."""
+    """Return a step as an integer; if it is not an integer or exceeds 64 bits, raise AdvisorError with the prefix `where`."""
     try:
         step = int(value)
         if isinstance(value, bool | str) or step != value:
@@ -109,7 +109,7 @@ def as_step(value: Any, where: str) -> int:
 
 
 def as_value(value: Any) -> float | None:
-    """Return a metric's value, or None if it is no number. Accepts "NaN" and "Infinity", as JSON files spell them."""
+    """Return a metric value as a float, or None if it is not a number. Accepts "NaN" and "Infinity" as text, as in JSON files."""
     if isinstance(value, float):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -128,6 +128,6 @@ _NON_FINITE = {
 
 
 def as_time_ms(seconds: Any) -> int | None:
-    """Return seconds since 1970 as milliseconds, or None if they are no plausible date (after 2286)."""
+    """Convert seconds since 1970 to milliseconds; return None for implausible dates (after the year 2286)."""
     number = as_value(seconds)
     return round(number * 1000) if number is not None and 0 < number < 1e10 else None

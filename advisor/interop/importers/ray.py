@@ -1,7 +1,7 @@
-"""Imports Ray Tune's results: one folder per trial with `params.json` and `result.json` or `progress.csv`.
+"""Imports Ray Tune results: one folder per trial with `params.json` and `result.json` or `progress.csv`.
 
-`experiment_state-*.json`, if it exists, says how trials ended and which metric they optimize; otherwise a trial with `error.txt`
-failed. Pickles are never opened.
+If `experiment_state-*.json` exists, it gives the status of each trial and the objective. Otherwise, a trial with `error.txt`
+counts as failed. Pickle files are never opened.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TUNE_COLUMNS = frozenset(
     "time_since_restore iterations_since_restore timesteps_since_restore timesteps_total episodes_total experiment_id "
     "experiment_tag warmup_time".split()
 )
-"""Columns that Tune adds to each result."""
+"""Columns that Ray Tune adds to each result."""
 _STATUSES: Mapping[str, RunStatus] = {
     "TERMINATED": "FINISHED",
     "ERROR": "FAILED",
@@ -38,7 +38,7 @@ _DIRECTIONS = {"min": "minimize", "max": "maximize"}
 
 
 def find(source: str | Path) -> RunList:
-    """List the trials at or below a folder, one experiment per folder of trials; raise AdvisorError if there are none."""
+    """List the trials in a folder and its subfolders, one experiment per folder of trials; raise AdvisorError without trials."""
     path = files.require(source, "a folder with Ray Tune's results")
     with_results = files.folders(path, {_RESULTS, _PROGRESS}.__contains__) if path.is_dir() else ()
     trials = [folder for folder, _ in with_results if (folder / _PARAMS).is_file()]
@@ -51,7 +51,7 @@ def find(source: str | Path) -> RunList:
 
 
 class _State:
-    """Trial statuses and objective from the newest `experiment_state-*.json` of a folder."""
+    """Trial statuses and objective from the newest `experiment_state-*.json` in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.statuses: dict[str, str] = {}
@@ -60,7 +60,7 @@ class _State:
             try:
                 self._read(files.read_json(path))
             except (AdvisorError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
-                continue  # the state is optional: the trials have files of their own
+                continue  # the state file is optional: the trials have files of their own
 
     def _read(self, state: Mapping[str, Any]) -> None:
         for entry in state.get("trial_data", []):
@@ -113,7 +113,7 @@ def _metric(name: str) -> str | None:
 
 
 def _started_ms(source: Path) -> int | None:
-    """Return the time of the first result minus its duration, or None if the file lacks them."""
+    """Return the time of the trial's first result minus its duration, or None if the file lacks one of them."""
     try:
         first = table_files.first_row(source) if source.is_file() else {}
         return as_time_ms(float(first[_TIME]) - float(first.get("time_total_s", 0.0)))
@@ -122,7 +122,7 @@ def _started_ms(source: Path) -> int | None:
 
 
 def _error_text(path: Path) -> str:
-    """Return the last line of a traceback, which has the error's class and message; out-of-memory errors are marked."""
+    """Return the last line of a traceback, which states the exception class and message; out-of-memory errors are marked."""
     lines = files.read_bytes(path, 10_000_000).decode("utf-8", "replace").strip().splitlines()
     line = lines[-1].strip()[:500] if lines else "unknown"
     return f"out of memory: {line}" if "out of memory" in line.lower() or "OutOfMemory" in line else line

@@ -1,4 +1,4 @@
-"""The contract between importers and the import: an importer lists the runs of a source, then each run is read by itself."""
+"""The interface of importers: an importer lists the runs of a source, and each run is then read separately."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from advisor.tracking.runs import RunStatus
 
 
 class Importer(Protocol):
-    """Reads what one tool wrote. A module with a function `find` is an importer, too."""
+    """Reads the files of one tool. A module with a function `find` also satisfies this interface."""
 
     def find(self, source: str | Path, /) -> RunList:
-        """List the runs of a source, usually those at or below a folder; raise AdvisorError if there are none."""
+        """List the runs of a source, usually a folder with its subfolders; raise AdvisorError if there are no runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunList:
-    """The runs of a source, not read yet."""
+    """The runs of a source before they are read."""
 
     runs: Sequence[SourceRun]
     notes: Sequence[str] = ()
-    """What the user should know of the source, one sentence each."""
+    """Messages to the user about the source, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRun:
-    """A run that a source holds, not read yet."""
+    """A run of a source before it is read."""
 
     name: str
     source: tuple[str, ...]
-    """Identifies the run: the same at each import and from any working directory, and unique within its experiment."""
+    """Identifier of the run: unique within its experiment, and the same in each import and working directory."""
     experiment: str
-    """Default name of the experiment to import it into."""
+    """Default name of the experiment that the run is imported into."""
     read: Callable[[], RunContent]
-    """Read the run; raises AdvisorError if it is unreadable."""
+    """Function that reads the run; it raises AdvisorError if the run is unreadable."""
     state: str | None = None
-    """Changes when the run has grown; None for a source that never grows."""
+    """Digest that changes if the run grows; None if the source never grows."""
     experiment_tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags of the experiment. It gets those on which all its runs agree."""
+    """Tags for the experiment; it gets the tags that have the same value in all its runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunContent:
-    """A run as its source has it, with names and parameters of any type (see `mlflow_runs` for what MLflow accepts)."""
+    """Content of a run as in its source; names and parameters may be anything (`mlflow_runs` converts them for MLflow)."""
 
     points: Mapping[str, Points]
     params: Mapping[str, Any] = field(default_factory=dict)
-    """By name. Nested mappings become names with dots."""
+    """Parameter values by name. Nested mappings are flattened to names with dots."""
     tags: Mapping[str, str] = field(default_factory=dict)
     status: RunStatus = "FINISHED"
     started_ms: int | None = None
-    """Defaults to the time of the first point that has one."""
+    """Start of the run in milliseconds since 1970; default is the time of the first point that has one."""
     ended_ms: int | None = None
     notes: tuple[str, ...] = ()
-    """What the user should know of this run, one sentence each."""
+    """Messages to the user about this run, one sentence each."""

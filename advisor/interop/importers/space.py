@@ -1,4 +1,4 @@
-"""Writes the search space of an Optuna study as a study file, which becomes a tag of the experiment."""
+"""Converts the search space of an Optuna study to a study file, which is stored as a tag of the experiment."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _WHY = "as the Optuna study declares it"
 def declared_study(
     name: str, metric: str, direction: Direction | str | None, trials: Sequence[Any]
 ) -> tuple[str | None, str | None]:
-    """Return the study file of Optuna's trials, and a note for the user; either may be None.
+    """Return a study file for the Optuna trials and a note for the user; each of the two may be None.
 
-    A range that changed between trials becomes the union. A parameter that depends on the value of another gets this condition, if
-    the trials show it.
+    If a range changed between trials, the study file has the union of the ranges. If the trials show that a parameter depends on
+    the value of another one, the parameter gets this condition.
     """
     inferred = infer_parameters(parse_params([{k: str(v) for k, v in trial.params.items()} for trial in trials]))
     parameters: dict[str, Parameter] = {}
@@ -50,7 +50,7 @@ def declared_study(
 
 
 def _parameter(distributions: Sequence[Any], inferred: Parameter) -> Parameter | None:
-    """Return the declared parameter, or None if it has a single value or a study file cannot express it."""
+    """Return the declared parameter; return None if it has a single value or if a study file cannot express it."""
     kinds = {type(d).__name__ for d in distributions}
     fields: dict[str, Any]
     if kinds == {"CategoricalDistribution"}:
@@ -76,5 +76,5 @@ def _parameter(distributions: Sequence[Any], inferred: Parameter) -> Parameter |
 
 
 def _one_type(choices: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Return a mix of numbers and text as text: trials that log both are read as text."""
+    """Convert all choices to text if they mix numbers and text, because logged trials of such a mix are read as text."""
     return tuple(str(c) for c in choices) if len({isinstance(c, str) for c in choices}) > 1 else choices

@@ -1,4 +1,4 @@
-"""Writes runs into MLflow's SQL stores through MLflow's own tables: thousands of rows per statement, whole runs per transaction."""
+"""Writes runs into MLflow's SQL tables directly: thousands of rows per statement, and whole runs per transaction."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _RUNS_PER_TRANSACTION = 500
 _POINTS_PER_STATEMENT = 20_000
 
 Point = tuple[int, int, float, bool]
-"""Step, timestamp, value, and whether the value stands for NaN, as in MLflow's table of metrics."""
+"""Step, timestamp, value and NaN flag of a metric point, as in MLflow's metrics table."""
 
 
 class SqlWriter(Writer):
-    """Writes over MLflow's `SqlAlchemyStore`. A SQLite file that does not exist yet is created."""
+    """Writes runs with MLflow's `SqlAlchemyStore`. A missing SQLite file is created."""
 
     def __init__(self, location: Location) -> None:
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
@@ -75,7 +75,7 @@ class SqlWriter(Writer):
 
 
 def _artifact_root(location: Location) -> str:
-    """Return where new experiments keep their artifacts; raise AdvisorError if the database cannot be written."""
+    """Return the artifact location for new experiments; raise AdvisorError if the database is not writable."""
     if location.path is None:
         check_database(location)
         return "./mlruns"
@@ -103,7 +103,7 @@ def _batches(runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
 
 
 def _insert(connection: Any, batch: list[NewRun], experiment: int, artifacts: str) -> list[int]:
-    """Write the runs; return how many points each got."""
+    """Write the runs; return the number of points written to each run."""
     from mlflow.store.tracking.dbmodels import models
 
     ids = [run.continues or uuid.uuid4().hex for run in batch]
@@ -144,7 +144,7 @@ def _text_rows(run_id: str, texts: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
-    """Write the points that are not stored yet; return how many."""
+    """Write the points of a run that are not stored yet; return their number."""
     from mlflow.store.tracking.dbmodels.models import SqlLatestMetric, SqlMetric
 
     count = 0
@@ -173,7 +173,7 @@ def _stored(connection: Any, run_id: str, metric: str) -> set[Point]:
 
 
 class _Rows(NamedTuple):
-    """Points as MLflow stores them: NaN as a marked zero, infinity as the largest number."""
+    """Points in MLflow's encoding: NaN is a flagged zero, and infinity is the largest float."""
 
     steps: NDArray[np.int64]
     times: NDArray[np.int64]
@@ -182,7 +182,7 @@ class _Rows(NamedTuple):
 
 
 def _rows(points: Points) -> tuple[_Rows, Point]:
-    """Return the points as rows, and the one that MLflow considers the latest."""
+    """Return the points as rows, and the point that MLflow considers the latest."""
     nan = np.isnan(points.values)
     rows = _Rows(points.steps, points.times_ms, np.where(nan, 0.0, np.clip(points.values, -LARGEST, LARGEST)), nan)
     last = np.lexsort((rows.nan, rows.values, rows.times, rows.steps))[-1]
@@ -200,7 +200,7 @@ def _metric_row(run_id: str, metric: str, point: Point) -> dict[str, Any]:
 
 
 def _complete(connection: Any, run: NewRun, run_id: str) -> int:
-    """Add what the stored run lacks and renew its status and tags; return how many points were added."""
+    """Add data that the stored run lacks and update its status and tags; return the number of points added."""
     from mlflow.store.tracking.dbmodels import models
 
     params, tags, runs = models.SqlParam.__table__, models.SqlTag.__table__, models.SqlRun.__table__

@@ -1,4 +1,4 @@
-"""Reads the columns of table files (CSV, TSV, Parquet) in batches, within limits of memory."""
+"""Reads the columns of table files (CSV, TSV, Parquet) in batches, with limits on memory."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 TABLE_SUFFIXES = (*CSV_SUFFIXES, *PARQUET_SUFFIXES)
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 MAX_POINTS = 50_000_000
-"""Maximum points, and rows, of one file: 1.2 GB in memory. A small Parquet file can hold billions of equal values."""
+"""Maximum number of points, and of rows, in one file (1.2 GB of memory). Small Parquet files can hold billions of equal values."""
 MAX_DECODED_BYTES = 8_000_000_000
-"""Maximum size of a Parquet file's pages when unpacked. They are read in batches, so not all are in memory at once."""
+"""Maximum total size in bytes of a Parquet file's decompressed pages. Batched reading keeps only part of them in memory."""
 _MAX_CHUNK_BYTES = 1_000_000_000
-"""Maximum unpacked size of one column in one row group."""
+"""Maximum decompressed size in bytes of one column in one row group."""
 _MAX_TEXT_BYTES = 64_000_000
-"""Maximum decoded size of one text column of a batch; larger ones stay encoded as a dictionary."""
+"""Maximum decoded size in bytes of one text column of a batch; larger columns stay dictionary-encoded."""
 _MAX_BAD_ROWS = 10_000
-"""Maximum rows of a CSV file that are skipped because they have a wrong number of cells."""
+"""Maximum number of rows of a CSV file to skip because their number of cells is wrong."""
 _BLOCK_BYTES = 8 << 20
 _CELLS_PER_BATCH = 4_000_000
 _MAX_ROWS_PER_BATCH = 100_000
 
 
 def is_lines(path: Path) -> bool:
-    """Whether the file holds one JSON object per line."""
+    """Return whether the file is in JSON lines format."""
     return path.suffix.lower() in (*LINES_SUFFIXES, ".json")
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the names of the file's columns; of JSON lines, the keys in the first hundred rows."""
+    """Return the column names of the file; for JSON lines, the keys that occur in the first 100 rows."""
     if is_lines(path):
         rows = itertools.islice(files.read_objects(path), 100)
         return list(dict.fromkeys(key for row in rows for key in files.flatten(row, "/")))
@@ -53,7 +53,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def first_row(path: Path) -> dict[str, Any]:
-    """Return the non-empty cells of the first row, which stay the same when the file grows."""
+    """Return the non-empty cells of the first row, which stay the same if the file grows."""
     if is_lines(path):
         return files.flatten(next(files.read_objects(path), {}), "/")
     for batch in read_batches(path):
@@ -63,11 +63,11 @@ def first_row(path: Path) -> dict[str, Any]:
 
 
 def read_batches(path: Path, columns: Collection[str] = (), *, strict: bool = False) -> Iterator[Any]:
-    """Yield the table as record batches. CSV cells are text; an empty one is null.
+    """Yield the table as record batches. CSV cells are read as text, and an empty cell as null.
 
-    Nested columns of Parquet are left out unless `columns` names them. Rows with a wrong number of cells are skipped, such as the
-    last one of a CSV file that is still being written, unless `strict`. Strict reading also accepts line breaks in quoted
-    cells. Raises AdvisorError for a damaged file and for one that exceeds the limits.
+    Nested Parquet columns are left out unless `columns` names them. Unless `strict` is set, rows with a wrong number of cells are
+    skipped, such as the last row of a CSV file that is still being written. With `strict`, quoted cells may contain line breaks.
+    Raises AdvisorError if the file is damaged or exceeds the limits.
     """
     if path.suffix.lower() in PARQUET_SUFFIXES:
         return _read_parquet(path, columns)
@@ -75,12 +75,12 @@ def read_batches(path: Path, columns: Collection[str] = (), *, strict: bool = Fa
 
 
 def error_line(error: Exception) -> str:
-    """Return the first line of an error's text."""
+    """Return the first line of the error message."""
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0][:160]
 
 
 def too_many_points(path: Path) -> AdvisorError:
-    """Return the error for a file with more than `MAX_POINTS` points."""
+    """Return the AdvisorError that reports a file with more than `MAX_POINTS` points."""
     return AdvisorError(
         f"{files.printable(path)} holds more than {MAX_POINTS:,} points; split it by run and import each part"
     )
@@ -103,7 +103,7 @@ def _read_parquet(path: Path, columns: Collection[str]) -> Iterator[Any]:
     flat = [field.name for field in schema if not pa.types.is_nested(field.type) or field.name in columns]
     texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
     try:
-        # Text stays encoded as a dictionary: decoded, a few kilobytes of equal texts can fill the memory.
+        # Text columns stay dictionary-encoded: when decoded, a few kilobytes of equal texts can fill the memory.
         file = pa.parquet.ParquetFile(path, read_dictionary=texts)
         _check_size(path, file.metadata)
         rows = max(1, min(_MAX_ROWS_PER_BATCH, _CELLS_PER_BATCH // max(len(flat), 1)))
@@ -115,7 +115,7 @@ def _read_parquet(path: Path, columns: Collection[str]) -> Iterator[Any]:
 
 
 def _decoded(column: Any) -> Any:
-    """Return text as plain strings, unless that takes too much memory."""
+    """Decode a dictionary-encoded text column, unless the decoded column exceeds the memory limit."""
     if not pa.types.is_dictionary(column.type) or not pa.types.is_string(column.type.value_type):
         return column
     size = pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
@@ -138,7 +138,7 @@ def _check_size(path: Path, metadata: Any) -> None:
 
 
 def _header(path: Path) -> tuple[list[str], str]:
-    """Return the names of a CSV file's columns, and its delimiter."""
+    """Return the column names and the delimiter of a CSV file."""
     try:
         with path.open("rb") as file:
             line = file.readline(1 << 20).decode("utf-8-sig", "replace").rstrip("\r\n")
@@ -147,7 +147,7 @@ def _header(path: Path) -> tuple[list[str], str]:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=line.count)
     try:
         names = next(csv.reader([line], delimiter=delimiter), []) if "\0" not in line else []
-    except csv.Error:  # a name of more than 100,000 characters, or with half a line break
+    except csv.Error:  # a column name has more than 100,000 characters or an incomplete line break
         names = []
     if not names:
         raise AdvisorError(f"{files.printable(path)} is not a table: its first line must name the columns")
@@ -180,17 +180,17 @@ def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
     for block in _csv_blocks(path, quoted_lines=strict):
         read = pa.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names)
         try:
-            # Arrow gets bytes: threads that read a Python file can hang or abort the process when it exits after an error.
+            # Pass bytes to Arrow: its threads can hang or abort the process at exit while they read a Python file.
             table = pa.csv.read_csv(pa.BufferReader(block), read, parse, convert)
         except (OSError, pa.ArrowException) as error:
-            if "Empty CSV" in str(error):  # only blank lines
+            if "Empty CSV" in str(error):  # the block has only blank lines
                 continue
             raise AdvisorError(f"{files.printable(path)} is not a CSV table: {error_line(error)}") from None
         yield from table.combine_chunks().to_batches()
 
 
 def _csv_blocks(path: Path, *, quoted_lines: bool) -> Iterator[bytes]:
-    """Yield the lines below the header in blocks of valid UTF-8. Line breaks in quotes end no line if `quoted_lines`."""
+    """Yield the lines below the header as blocks of valid UTF-8. If `quoted_lines`, quoted line breaks do not end a line."""
     try:
         with path.open("rb") as file:
             file.readline(files.MAX_LINE_BYTES)
@@ -213,7 +213,7 @@ def _csv_blocks(path: Path, *, quoted_lines: bool) -> Iterator[bytes]:
 
 
 def _last_line_end(text: bytes) -> int:
-    """Return the position after the last line break outside quotes, or 0."""
+    """Return the index after the last line break outside quotes, or 0 if there is none."""
     characters = np.frombuffer(text, np.uint8)
     is_quoted = np.logical_xor.accumulate(characters == ord('"'))
     ends = np.flatnonzero((characters == ord("\n")) & ~is_quoted)

@@ -1,8 +1,8 @@
-"""Imports two tidy tables, one of trials and one of curves: one MLflow experiment per study.
+"""Imports two tidy tables, one of trials and one of curves, and creates one MLflow experiment per study.
 
-TRIALS has one row per trial: study, trial, params (JSON object), status, objective (metric name), direction (min or max, minimize
-or maximize), and optionally seed (whole number or empty) and extra (JSON object of facts). CURVES has one row per point: study,
-trial, metric, step, value, and optionally time_s (seconds since the trial's start, or empty).
+The table TRIALS has one row per trial with the columns study, trial, params (JSON object), status, objective (metric name) and
+direction (min, max, minimize or maximize). Its optional columns are seed (integer or empty) and extra (JSON object of facts). The
+table CURVES has one row per point: study, trial, metric, step, value, and optionally time_s (seconds since the trial's start).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _POINT_COLUMNS: Mapping[str, CellType] = {
 }
 _MAX_TRIALS = 1_000_000
 _MAX_CHARACTERS = 200_000_000
-"""Maximum characters of parameters and facts in TRIALS."""
+"""Maximum number of characters of all parameters and facts in TRIALS together."""
 _STATUSES: Mapping[str, RunStatus] = {
     "complete": "FINISHED",
     "diverged": "FINISHED",
@@ -81,7 +81,7 @@ _FACTS = {
     "planned_steps": contract.TAG_MAX_TRAIN_STEPS,
     **{tag.removeprefix(contract.TAG_PREFIX): tag for tag in _FACT_TAGS},
 }
-"""Keys of `extra` that get a tag of their own. All others share one tag."""
+"""Keys of `extra` that are stored as separate tags. All other keys share one tag."""
 _TAG_EXTRA = contract.TAG_PREFIX + "extra"
 
 
@@ -93,10 +93,10 @@ def import_tables(
     experiment: str | None = None,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> ImportSummary:
-    """Import the tables into MLflow (see `import_runs` for the options).
+    """Import the tables into MLflow (see `import_runs` for the parameters).
 
-    Both tables are checked before anything is written. Trials of an earlier import are skipped, so repeating an interrupted import
-    completes it. Raises AdvisorError in one line that names file, column and row.
+    Both tables are validated before anything is written. Trials of an earlier import are skipped, so an interrupted import can be
+    repeated. Raises AdvisorError with one line that states file, column and row.
     """
     runs = TidyTables(Path(curves)).find(trials)
     return import_runs(runs, tracking_uri=tracking_uri, experiment=experiment, on_progress=on_progress)
@@ -104,12 +104,12 @@ def import_tables(
 
 @dataclass(frozen=True, slots=True)
 class TidyTables:
-    """Imports a table of trials, with the points in the table `curves`."""
+    """Importer for a table of trials whose points are in the table `curves`."""
 
     curves: Path
 
     def find(self, source: str | Path) -> RunList:
-        """List the trials; raise AdvisorError if one of the tables is invalid."""
+        """List the trials; raise AdvisorError if either table is invalid."""
         trials = _read_trials(Path(source))
         points = _SortedPoints(self.curves, trials)
         return RunList([_run(trial, points) for trial in trials], points.notes)
@@ -212,7 +212,7 @@ def _fact_tags(extra: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _SortedPoints:
-    """The points of all trials, sorted by trial and metric."""
+    """The points of all trials, sorted by trial, then by metric."""
 
     def __init__(self, path: Path, trials: Sequence[_Trial]) -> None:
         rows = {(t.study, t.name): t.row for t in trials}
@@ -241,8 +241,8 @@ class _SortedPoints:
             self.notes.append(f"No trial has a point: {path} holds none{' of these trials' if total else ''}.")
 
     def content(self, trial: _Trial) -> RunContent:
-        """Return the trial as a run."""
-        started = START_MS + 1000 * trial.row  # tables have no dates: trials start a second apart, in their order
+        """Return the content of the trial's run."""
+        started = START_MS + 1000 * trial.row  # tables have no dates: start times are one second apart, in table order
         start, stop = np.searchsorted(self._trial, [trial.row, trial.row + 1])
         names = list(self._metrics)
         curves = Curves()
@@ -254,7 +254,7 @@ class _SortedPoints:
 
 
 def _trial_rows(columns: Mapping[str, Any], rows: Mapping[tuple[str, str], int]) -> NDArray[np.int64]:
-    """Return the row in TRIALS of each point's trial, or -1 if there is none."""
+    """Return, for each point, the row of its trial in TRIALS, or -1 if the trial is missing there."""
     studies, study = _codes(columns["study"])
     trials, trial = _codes(columns["trial"])
     pairs, positions = np.unique(study * len(trials) + trial, return_inverse=True)
@@ -263,7 +263,7 @@ def _trial_rows(columns: Mapping[str, Any], rows: Mapping[tuple[str, str], int])
 
 
 def _codes(cells: Any) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the distinct texts of a column, and for each row the index of its text."""
+    """Return the distinct texts of a column, and the index of each row's text among them."""
     encoded = cells if pa.types.is_dictionary(cells.type) else cells.dictionary_encode()
     return encoded.dictionary.to_pylist(), np.array(encoded.indices, dtype=np.int64)
 
@@ -278,10 +278,10 @@ def _times_ms(seconds: FloatArray, started_ms: int) -> NDArray[np.int64]:
 
 
 class _Table:
-    """A table file whose columns must have given types."""
+    """A table file whose columns must have the specified types."""
 
     def __init__(self, path: Path, required: Mapping[str, CellType], optional: Mapping[str, CellType]) -> None:
-        """Raise AdvisorError if the file is no table or lacks a required column."""
+        """Raise AdvisorError if the file is not a table or a required column is missing."""
         if path.suffix.lower() not in table_files.TABLE_SUFFIXES:
             raise AdvisorError(f"{path} is neither a .parquet nor a .csv file")
         self.path = files.require(path, "a table")
@@ -292,7 +292,7 @@ class _Table:
         self._types = {**required, **optional}
 
     def batches(self, *, required: set[str]) -> Any:
-        """Yield the number of the first row, from 0, and the typed columns. Columns in `required` have no empty cell."""
+        """Yield the index of the first row and the typed columns of each batch. Empty cells in `required` columns are errors."""
         start = 0
         for batch in table_files.read_batches(self.path, strict=True):
             columns = {}
@@ -306,13 +306,13 @@ class _Table:
             start += batch.num_rows
 
     def error(self, column: str, row: int, problem: str) -> AdvisorError:
-        """Return the error for a cell; `row` counts from 0 here and from 1 in the message."""
+        """Return the AdvisorError for an invalid cell; `row` counts from 0, and the message counts from 1."""
         return AdvisorError(f"{self.path}, column {column!r}, row {row + 1}: {problem}")
 
     def _typed(self, cells: Any, name: str, kind: CellType, start: int) -> Any:
         target = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64()}[kind]
         if pa.types.is_dictionary(cells.type):
-            if pa.types.is_string(cells.type.value_type):  # texts too long to decode all at once
+            if pa.types.is_string(cells.type.value_type):  # the texts are too long to decode all at once
                 if kind == "text":
                     return cells
                 raise self._bad_cell(cells, name, kind, start)
@@ -323,7 +323,7 @@ class _Table:
                 trimmed = pc.utf8_trim_whitespace(cells.cast(pa.string()))
                 values = pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
             if kind == "integer" and not pa.types.is_integer(values.type):
-                numbers = values.cast(pa.float64())  # "42.0": pandas writes whole numbers so beside empty cells
+                numbers = values.cast(pa.float64())  # pandas writes integers as "42.0" if the column has empty cells
                 values = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
             return values.cast(target)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

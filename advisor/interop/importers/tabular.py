@@ -1,7 +1,7 @@
-"""Imports tables of metrics, CSV, JSON lines or Parquet: one file per run, or one file with a column that names the run.
+"""Imports metric tables (CSV, JSON lines or Parquet), either one file per run or one file with a column of run names.
 
-The parameters of NAME.csv may be in a file beside it: NAME.json, NAME.yaml, NAME.config.json or NAME_config.json. Exports of
-Weights & Biases have the same form; columns that begin with an underscore are its own.
+Parameters of NAME.csv are read from NAME.json, NAME.yaml, NAME.config.json or NAME_config.json in the same folder. Exports of
+Weights & Biases have the same layout; W&B adds the columns whose names begin with an underscore.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _INDEX_COLUMNS = ("", "index", "unnamed:_0")
 
 @dataclass(frozen=True, slots=True)
 class Tabular:
-    """Imports such files in one format."""
+    """Importer for metric tables in one file format."""
 
     kind: Kind
     step: str | None = None
-    """Column of steps. Default is the first with a usual name (see `metric_tables.STEPS`), or else rows are counted."""
+    """Name of the step column; default is the first usual name (see `metric_tables.STEPS`). Without one, rows are counted."""
     run: str | None = None
-    """Column of run names. Default as for steps, or else each file is one run."""
+    """Name of the run column; default is the first usual name. Without one, each file is one run."""
     params: Sequence[str] = ()
-    """Columns that hold parameters."""
+    """Names of the columns that hold parameters."""
     time: str | None = None
-    """Column of times. Default as for steps, or else points have no time."""
+    """Name of the time column; default is the first usual name. Without one, points have no time."""
 
     def find(self, source: str | Path) -> RunList:
-        """List the runs in a file, or in all files of a folder; raise AdvisorError if no file or column fits."""
+        """List the runs in a file or in all files of a folder; raise AdvisorError if no file has suitable columns."""
         suffixes = _SUFFIXES[self.kind]
         root = files.require(source, f"a {' or '.join(suffixes)} file or of a folder with such files")
         if root.is_dir():
@@ -92,7 +92,7 @@ class Tabular:
         return None if is_index or (self.kind == "wandb" and column.startswith("_")) else column
 
     def _single(self, path: Path, root: Path, layout: Layout) -> SourceRun:
-        """Return the run of a file that is one run."""
+        """Return the run of a file that contains a single run."""
         alone = root == path
         name = files.printable(path.stem if alone else path.relative_to(root).with_suffix("").as_posix())
         beside = _params_file(path)
@@ -111,7 +111,7 @@ class Tabular:
         )
 
     def _several(self, path: Path, root: Path, layout: Layout, mixed: _MixedFile, notes: list[str]) -> list[SourceRun]:
-        """Return the runs of a file that holds several."""
+        """Return the runs of a file that contains several runs."""
         runs = {name or "": rows for name, rows in mixed.read(path, layout).items()}
         if constants := metric_tables.constant_metrics(mixed.read(path, layout)):
             notes.append(
@@ -134,13 +134,13 @@ class Tabular:
 
 @dataclass
 class _MixedFile:
-    """The runs of the file read last. Runs are imported file by file, so that only one file's rows are in memory."""
+    """The runs of the most recently read file. Runs are imported file by file, so only one file is in memory."""
 
     path: Path | None = None
     runs: dict[str | None, RunRows] = field(default_factory=dict)
 
     def read(self, path: Path, layout: Layout) -> dict[str | None, RunRows]:
-        """Return the runs of a file by name."""
+        """Return the runs of a file, keyed by run name."""
         if self.path != path:
             self.path, self.runs = None, {}
             self.runs = metric_tables.read_runs(path, layout)
@@ -162,7 +162,7 @@ def _params_file(path: Path) -> Path | None:
 
 
 def without_wrappers(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a W&B configuration as plain values, without its own keys and `{"lr": {"desc": null, "value": 0.1}}`."""
+    """Return a W&B configuration without W&B's own keys; `{"lr": {"desc": null, "value": 0.1}}` becomes `{"lr": 0.1}`."""
     plain = {key: value for key, value in config.items() if not key.startswith("_") and key != "wandb_version"}
     return {
         k: v["value"] if isinstance(v, dict) and "value" in v and set(v) <= {"desc", "value"} else v

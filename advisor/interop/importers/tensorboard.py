@@ -1,7 +1,7 @@
-"""Imports TensorBoard's event folders: one run per folder that holds event files.
+"""Imports TensorBoard event files: each folder with event files is one run.
 
-Several event files in a folder are one run that was restarted. Folders that a tool creates inside a run's folder belong to the run:
-hyperparameters of `add_hparams`, curves of `add_scalars`, and Keras' `train` and `validation`.
+Several event files in a folder belong to one restarted run. Some subfolders belong to the run of the parent folder:
+hyperparameters from `add_hparams`, curves from `add_scalars`, and the folders `train` and `validation` of Keras.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _PARAMS = "hparams.yaml"
 _SPLIT_FOLDER = re.compile(r"(train|training|val|valid|validation|eval|evaluation|test)", re.IGNORECASE)
 _SESSION_START, _SESSION_END = "_hparams_/session_start_info", "_hparams_/session_end_info"
 _SESSION_FOLDER = re.compile(r"\d{9,}(\.\d+)?")
-"""Folders that `add_hparams` creates. Several in one folder are separate trials."""
+"""Pattern of folder names that `add_hparams` creates. Several such folders in one folder are separate trials."""
 _STATUSES: Mapping[int, RunStatus] = {1: "FINISHED", 2: "FAILED", 3: "RUNNING"}
 _FRAME_BYTES = 16
-"""Size of a record's length and checksums."""
+"""Size in bytes of the length field and checksums of each record."""
 
 
 def find(source: str | Path) -> RunList:
-    """List the runs at or below a folder; raise AdvisorError if it holds no event file."""
+    """List the runs in a folder and its subfolders; raise AdvisorError if there is no event file."""
     path = files.require(source, "a folder with TensorBoard's event files")
     if not path.is_dir() and _EVENTS not in path.name:
         raise AdvisorError(f"{files.printable(path)} is not an event file of TensorBoard")
@@ -50,16 +50,16 @@ def find(source: str | Path) -> RunList:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Event files of one folder of a run."""
+    """The event files in one folder of a run."""
 
     paths: Sequence[Path]
     prefix: str = ""
     suffix: str = ""
-    """The metric's name is prefix + tag + suffix."""
+    """Suffix of metric names; the full name is prefix + tag + suffix."""
 
 
 def _owner(folder: Path, root: Path, folders: Mapping[Path, Sequence[Path]]) -> tuple[Path, _Part]:
-    """Return the folder of the run that `folder` belongs to, and the part of the run that it holds."""
+    """Return the folder of the run that `folder` belongs to, and the part of that run that `folder` holds."""
     parent, paths = folder.parent, folders[folder]
     if folder == root:
         return folder, _Part(paths)
@@ -74,7 +74,7 @@ def _owner(folder: Path, root: Path, folders: Mapping[Path, Sequence[Path]]) -> 
 
 
 def _series(folder: Path, paths: Sequence[Path]) -> str | None:
-    """Return SERIES for a folder that `add_scalars` created: it is named TAG_SERIES and holds only TAG."""
+    """Return SERIES if `add_scalars` created the folder: its name is TAG_SERIES and TAG is the only tag in it."""
     for event in _events(paths[0], []):
         for value in event.summary.value:
             start = value.tag.replace("/", "_") + "_"
@@ -136,7 +136,7 @@ def _read(path: Path, part: _Part, reading: _Reading) -> None:
 
 
 def _scalar(value: Any) -> float | None:
-    """Return a scalar in either of TensorBoard's forms, or None for anything else."""
+    """Return a scalar from either of TensorBoard's two encodings, or None for any other value."""
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return float(value.simple_value)
@@ -153,7 +153,7 @@ def _scalar(value: Any) -> float | None:
 
 
 def _add_session(value: Any, reading: _Reading) -> None:
-    """Add what the hyperparameters' plugin records at the start and the end of a session."""
+    """Add the hyperparameters and the status that TensorBoard's hparams plugin records at the start and end of a session."""
     metadata = extras.load("tensorboard.plugins.hparams.metadata", "TensorBoard")
     hparams_error = extras.load("tensorboard.plugins.hparams.error", "TensorBoard").HParamsError
     is_end = value.tag == _SESSION_END
@@ -175,7 +175,7 @@ def _add_session(value: Any, reading: _Reading) -> None:
 
 
 def _events(path: Path, notes: list[str]) -> Iterator[Any]:
-    """Yield the file's events. Adds a note if the last one is incomplete: the file is still growing or damaged."""
+    """Yield the events of the file. If the last one is incomplete, add a note: the file is still growing or damaged."""
     loader = extras.load(_LOADER, "TensorBoard")
     event_pb2 = extras.load("tensorboard.compat.proto.event_pb2", "TensorBoard")
     end = 0
@@ -186,7 +186,7 @@ def _events(path: Path, notes: list[str]) -> Iterator[Any]:
             end += len(record) + _FRAME_BYTES
             yield event
     except extras.decode_error():
-        pass  # the note says where
+        pass  # the note reports the position
     except (OSError, MemoryError, OverflowError) as error:
         raise AdvisorError(f"cannot read {files.printable(path)}: {str(error)[:120]}") from None
     if end < size:

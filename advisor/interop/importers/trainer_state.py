@@ -1,7 +1,7 @@
-"""Imports what Hugging Face's `Trainer` saves: `trainer_state.json` in its output folder and in each `checkpoint-*` there.
+"""Imports `trainer_state.json` of Hugging Face's `Trainer` from its output folder and from each `checkpoint-*` folder.
 
-The latest state of a run counts, since each holds the whole history before it. Trainer saves its arguments only as a pickle, which
-is never opened; parameters come from a JSON file of them or from the model card.
+Only the latest state of a run is read, because each state contains the complete earlier history. Trainer saves its arguments
+only as a pickle, which is never opened; parameters are read from a JSON file or from the model card.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COUNT = re.compile(r"[1-9][0-9]{0,17}")
 
 
 def find(source: str | Path) -> RunList:
-    """List the runs at or below a folder, one per folder of checkpoints; raise AdvisorError if there are none."""
+    """List the runs in a folder and its subfolders, one per folder of checkpoints; raise AdvisorError if there are none."""
     path = files.require(source, f"a Trainer's output folder or {_STATE}")
     if path.is_dir():
         root, states = path, files.find_all(path, _STATE.__eq__)
@@ -60,7 +60,7 @@ def _run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
     try:
         history = _history(_read(latest), latest)
     except AdvisorError:
-        history = []  # reading the run reports the error
+        history = []  # the error is reported later, when the run is read
     return SourceRun(
         name,
         ("trainer-state", name, files.digest_of(history[0]) if history else ""),
@@ -71,7 +71,7 @@ def _run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
 
 
 def _progress(state: Path) -> tuple[int, int]:
-    """Return a sort key: checkpoints by their number, then the state in the output folder, which is saved last."""
+    """Return a sort key: checkpoints by number, then the state in the output folder, because it is saved last."""
     number = _CHECKPOINT.fullmatch(state.parent.name)
     return (0, int(number[1][:18])) if number else (1, 0)
 
@@ -120,7 +120,7 @@ def _content(path: Path, beside: Sequence[Path]) -> RunContent:
 def _aim(
     state: Mapping[str, Any], history: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return the objective's tags: the metric that the arguments name, or else the only one that reached `best_metric`."""
+    """Return the objective's tags: the metric in the arguments, or else the only metric that reached `best_metric`."""
     named = arguments.get("metric_for_best_model")
     best = as_value(state.get("best_metric"))
     values: dict[str, list[float]] = {}
@@ -146,7 +146,7 @@ def _aim(
 
 
 def _arguments(beside: Sequence[Path]) -> dict[str, Any]:
-    """Return the training's arguments from the first file that exists."""
+    """Return the training arguments from the first of the candidate files that exists."""
     for path in beside:
         if path.is_file():
             return _card_arguments(path) if path.name == _CARD else files.read_mapping(path)
@@ -154,7 +154,7 @@ def _arguments(beside: Sequence[Path]) -> dict[str, Any]:
 
 
 def _card_arguments(path: Path) -> dict[str, str]:
-    """Return the list under "Training hyperparameters" in a model card that the Trainer wrote."""
+    """Return the entries under "Training hyperparameters" in a model card that Trainer wrote."""
     arguments: dict[str, str] = {}
     inside = False
     for line in files.read_bytes(path, _MAX_CARD_BYTES).decode("utf-8", "replace").splitlines():

@@ -1,8 +1,8 @@
-"""Imports Weights & Biases: run folders as `wandb` leaves them on disk, and exported histories.
+"""Imports Weights & Biases: the run folders that `wandb` writes to disk, and exported histories.
 
-A run folder (`wandb/run-…`, `wandb/offline-run-…`) holds all records in `run-ID.wandb` and, in some versions, configuration and
-summary under `files/`; downloaded folders with only these files are read, too. Exports are results of `run.history()` or
-`run.scan_history()` as CSV, JSON lines or Parquet: see `tabular`.
+A run folder (`wandb/run-…`, `wandb/offline-run-…`) holds all records in `run-ID.wandb`. Some versions also write configuration
+and summary under `files/`; downloaded folders with only these files are also read. Exported histories are results of
+`run.history()` or `run.scan_history()` saved as CSV, JSON lines or Parquet: see `tabular`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _FILE_HEAD_BYTES, _CHUNK_HEAD = 7, struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _MAX_RECORD_BYTES = 256_000_000
 _MAX_RECORDS_TO_RUN = 20
-"""The record that names the run is among this many first ones."""
+"""Maximum number of records to read in search of the record that names the run."""
 
 
 def find(source: str | Path) -> RunList:
-    """List the runs at or below a folder, or in a file; raise AdvisorError if there are none."""
+    """List the runs in a file, or in a folder and its subfolders; raise AdvisorError if there are none."""
     path = files.require(source, "a wandb folder, a .wandb file or an exported history")
     if not path.is_dir():
         if path.suffix != ".wandb":
@@ -62,7 +62,7 @@ def find(source: str | Path) -> RunList:
 
 
 def _recorded(run_id: str, paths: list[Path], root: Path) -> SourceRun:
-    """Return a run with records, in one folder for each time that it was started or resumed."""
+    """Return a run from its records. Each start or resumption of the run has a separate folder."""
     project, name = _project_and_name(paths[0])
     beside = [path.parent / "files" / name for path in paths for name in (_CONFIG, _SUMMARY)]
     return SourceRun(
@@ -75,7 +75,7 @@ def _recorded(run_id: str, paths: list[Path], root: Path) -> SourceRun:
 
 
 def _summarised(folder: Path, root: Path) -> SourceRun:
-    """Return a run that has only a summary and perhaps a configuration."""
+    """Return a run for which only a summary and possibly a configuration exist."""
     name = files.run_name(folder.parent if folder.name == "files" and folder != root else folder, root)
     config, summary = folder / _CONFIG, folder / _SUMMARY
 
@@ -98,13 +98,13 @@ class _Reading:
     summary: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     status: RunStatus = "KILLED"
-    """Applies until the record of the run's end is read."""
+    """Status of the run until the record of its end is read."""
     started_ms: int | None = None
     last_step: int = 0
     notes: list[str] = field(default_factory=list)
 
     def content(self, where: str) -> RunContent:
-        """Return the run. Metrics that only the summary has become one point at the last step."""
+        """Return the content of the run. A metric that occurs only in the summary becomes one point at the last step."""
         config, summary = without_wrappers(self.config), files.flatten(self.summary, ".")
         summary_step = summary.get("_step")
         step = max(self.last_step, as_step(summary_step, where) if isinstance(summary_step, int | float) else 0)
@@ -119,13 +119,13 @@ class _Reading:
 
 
 def _project_and_name(path: Path) -> tuple[str, str]:
-    """Return project and name of the run, or empty texts if its first records lack them."""
+    """Return project and name of the run, or two empty strings if its first records lack them."""
     try:
         for record, _ in zip(_records(path, []), range(_MAX_RECORDS_TO_RUN), strict=False):
             if record.WhichOneof("record_type") == "run":
                 return record.run.project, record.run.display_name
     except AdvisorError:
-        pass  # reading the run reports the error
+        pass  # the error is reported later, when the run is read
     return "", ""
 
 
@@ -169,7 +169,7 @@ def _add_run(run: Any, reading: _Reading) -> None:
 
 
 def _update(mapping: dict[str, Any], update: Any, where: str) -> None:
-    """Apply a record's updates and removals to `mapping`."""
+    """Apply the updates and removals of a record to `mapping`."""
     for item in update.update:
         names = list(item.nested_key) or [item.key]
         inner = mapping
@@ -197,7 +197,7 @@ def _add_history(history: Any, reading: _Reading, where: str) -> None:
 
 
 def _records(path: Path, notes: list[str]) -> Iterator[Any]:
-    """Yield the records of a .wandb file. Adds a note if the last one is incomplete: the file is still growing or damaged."""
+    """Yield the records of a .wandb file. If the last one is incomplete, add a note: the file is still growing or damaged."""
     protocol = extras.load(_PROTOCOL, "wandb")
     end = 0
     for end, content in _framed(path):
@@ -213,10 +213,10 @@ def _records(path: Path, notes: list[str]) -> Iterator[Any]:
 
 
 def _framed(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the end position and the content of each record.
+    """Yield the end position and the content of each record of a .wandb file.
 
-    The framing is that of LevelDB's log: blocks of 32 KiB hold chunks, each with a checksum, a length, and whether it is the first,
-    middle or last chunk of a record, or all of it.
+    The file format is LevelDB's log: 32 KiB blocks contain chunks, each with a checksum, a length and a type. The type states
+    whether the chunk is the first, a middle or the last part of a record, or the whole record.
     """
     try:
         with path.open("rb") as file:

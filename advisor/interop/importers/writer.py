@@ -1,4 +1,4 @@
-"""What all writers of runs share: finding or creating the experiment, and listing what an earlier import wrote."""
+"""Base class of the run writers: finds or creates the experiment, and lists the runs that an earlier import wrote."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from advisor.interop.importers.mlflow_runs import TAG_SOURCE, TAG_STATE, NewRun
 from advisor.model.errors import AdvisorError
 
 _RENEWED_TAGS = (contract.TAG_STUDY_FILE,)
-"""Tags of an experiment that each import sets anew."""
+"""Experiment tags that each import overwrites."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A run that an earlier import wrote."""
+    """A stored run that an earlier import wrote."""
 
     run_id: str
     state: str | None
-    """Its `TAG_STATE`."""
+    """Value of the run's tag `TAG_STATE`."""
 
 
 OnWritten = Callable[[NewRun, int], None]
-"""Called with each run that is stored, and the number of points that it got."""
+"""Callback for each stored run, with the number of points written to it."""
 
 
 class Writer(ABC):
-    """Writes runs into one tracking store: each run completely or not at all, and none twice."""
+    """Writes runs into one tracking store. Partial and duplicate runs are never kept."""
 
     def imported(self, experiment: str) -> Mapping[str, Imported]:
-        """Return the runs that the experiment already holds, by source; empty if there is no such experiment."""
+        """Return the runs of earlier imports in the experiment, keyed by source; empty if there is no such experiment."""
         existing = self._active(experiment)
         tags = {} if existing is None else self._tags_of_runs(existing.experiment_id)
         return {t[TAG_SOURCE]: Imported(run, t.get(TAG_STATE)) for run, t in tags.items() if TAG_SOURCE in t}
 
     def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: OnWritten) -> None:
-        """Write runs into an experiment, which is created with `tags` if it does not exist."""
+        """Write the runs into an experiment; if it does not exist, create it with `tags`."""
         existing = self._active(name)
         if existing is None:
             self._write_runs(self._create(name, tags), runs, on_written)
@@ -50,7 +50,7 @@ class Writer(ABC):
         self._write_runs(existing, runs, on_written)
 
     def _active(self, name: str) -> Any:
-        """Return the experiment, or None; raise AdvisorError if it was deleted."""
+        """Return the experiment, or None if it does not exist; raise AdvisorError if it was deleted."""
         experiment = self._experiment(name)
         if experiment is not None and experiment.lifecycle_stage != "active":
             raise AdvisorError(
@@ -61,7 +61,7 @@ class Writer(ABC):
 
     @abstractmethod
     def _experiment(self, name: str) -> Any:
-        """Return MLflow's experiment, deleted ones included, or None."""
+        """Return MLflow's experiment even if it was deleted, or None if it never existed."""
 
     @abstractmethod
     def _create(self, name: str, tags: Mapping[str, str]) -> Any:
@@ -73,7 +73,7 @@ class Writer(ABC):
 
     @abstractmethod
     def _tags_of_runs(self, experiment_id: str) -> Mapping[str, Mapping[str, str]]:
-        """Return the tags of each active run, by its id."""
+        """Return the tags of each run that is not deleted, keyed by run id."""
 
     @abstractmethod
     def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: OnWritten) -> None:

@@ -1,1 +1,1 @@
-"""The study designs of the playbook, one per file; `catalogue.DESIGNS` lists those that rules can request."""
+"""The study designs of the playbook, one per module. `catalogue.DESIGNS` lists the designs that rules can request."""

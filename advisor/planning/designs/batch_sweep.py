@@ -1,13 +1,13 @@
-"""The design `batch-sweep`: measure the throughput at batch sizes of powers of two.
+"""The design `batch-sweep`: measure the training throughput at batch sizes that are powers of two.
 
 Playbook: "Determining the feasible batch sizes and estimating training throughput".
 
-*When.* The batch size is to be chosen and no throughput is known, or it still grows at the largest size tried.
-Numbers: `from`, the smallest size to try.
+*When.* The batch size must be chosen and its throughput is unknown, or throughput still grows at the largest size tried.
+The number `from` is the smallest batch size to try.
 
-*What.* A few steps at each of eight sizes, each twice the one before, until the device runs out of memory; a trial that runs out of
-memory is recorded as such and does not stop the others. The rule on throughput reads the result.
-`advisor_pytorch.probes.batch_size_sweep` measures the same in one process, on the training's own step function.
+*What.* Each of eight batch sizes is trained for `STEPS` steps, and each size is twice the previous one. A trial that runs out of
+memory is recorded as such, and the other trials still run. The rule on throughput analyses the result.
+`advisor_pytorch.probes.batch_size_sweep` measures the same in one process with the training's own step function.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from advisor.planning.base import best_setting, fixed_parameters
 
 SIZES = 8
 STEPS = 200
-"""Steps per size. The first ones compile, fill caches and start loaders, so a reliable estimate takes this many."""
+"""Steps per batch size: the first steps compile, fill caches and start loaders, so shorter trials are unreliable."""
 PROBE = (
     "Measure the throughput of batch sizes with advisor_pytorch.probes.batch_size_sweep: it runs your own step function and stops "
     "at the first size that does not fit in memory."
@@ -28,7 +28,7 @@ PROBE = (
 
 
 def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
-    """Return the sweep, or advice if no hyperparameter is the batch size."""
+    """Return the batch-size sweep, or advice if the study has no hyperparameter for the batch size."""
     name = next((n for n in base.parameters if parameter_kinds.is_batch_size(n)), None)
     if name is None:
         return (Advise(text=PROBE),)
@@ -39,7 +39,7 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
 
 
 def sweep(objective: Objective, name: str, smallest: int, *, study: str) -> StudySpec:
-    """Return the study of batch sizes from `smallest` up."""
+    """Return a study of eight batch sizes that start at `smallest` and double."""
     sizes = tuple(smallest * 2**i for i in range(SIZES))
     why = "powers of two until the device runs out of memory; use the largest size that still raises the throughput"
     return StudySpec(

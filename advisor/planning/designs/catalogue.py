@@ -1,4 +1,4 @@
-"""The table of designs that rules can request."""
+"""The table of study designs that rules can request."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from advisor.planning.designs import batch_sweep, clip, exploit, probe_early, ro
 
 
 class Design(Protocol):
-    """Makes a study of its own, or changes of the study to follow (`base`), from the study that was analysed."""
+    """Function that makes a new study, or changes to the next study (`base`), from the analysed study."""
 
     def __call__(self, request: RunPlan, study: Study, base: StudySpec, /) -> StudySpec | tuple[Change, ...]:
-        """Return the study or the changes."""
+        """Return the new study, or the changes to `base`."""
 
 
 DESIGNS: Mapping[PlanName, Design] = {

@@ -1,15 +1,15 @@
-"""The design `clip`: clip gradients near the 90th percentile of their norms, and tune the threshold.
+"""The design `clip`: clip gradients near the 90th percentile of their norms, and tune the clipping threshold.
 
 Playbook: "Gradient clipping".
 
-*When.* The loss jumps in mid training, the gradient norm has outliers, training is unstable
-in spite of clipping, or the best learning rate is close to rates that fail. Numbers: `p90`
-and `median` of the unclipped gradient norms, `norms` their count, `threshold` the one in force, if any.
+*When.* The loss jumps in the middle of training, the gradient norm has outliers, training is unstable despite
+clipping, or the best learning rate is close to rates that fail. Numbers: `p90` and `median` of the unclipped gradient
+norms, `norms` (the number of these norms), and `threshold` (the current clipping threshold, if there is one).
 
-*What.* The threshold becomes a nuisance parameter of the next study, on a log scale: from the typical norm (the median, at most two
-thirds of the 90th percentile) to as far above the percentile. If a threshold was in force, smaller ones are tried. Clipping more
-than half of all updates is a lower learning rate in disguise, so the range never starts below the typical norm
-by choice.
+*What.* The threshold becomes a nuisance parameter of the next study with a log range. Its low end is the median norm, but at most
+two thirds of the 90th percentile; its high end is as far above the 90th percentile on the log scale. If gradients are already
+clipped, smaller thresholds are tried. Clipping more than half of all updates amounts to a lower learning rate, so the low end
+is never chosen below the median norm.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from advisor.model.study import Study
 from advisor.stats.curve import HUGE
 
 MIN_REACH = 1.5
-"""Minimum factor by which the range extends below the 90th percentile, or below the threshold in force."""
+"""Minimum ratio of the 90th percentile to the range's low end, and of the current threshold to the range's high end."""
 REACH_BELOW_THRESHOLD = 3.0
-"""Factor by which the range extends around the middle of smaller thresholds."""
+"""Ratio of each end of the range to its middle, if the range lies below the current threshold."""
 
 
 def design(request: RunPlan, _study: Study, base: StudySpec) -> tuple[Change, ...]:
-    """Return the threshold as a parameter to search."""
+    """Return the change that searches the clipping threshold."""
     numbers = request.numbers
     p90, threshold = numbers.get("p90", math.inf), numbers.get("threshold")
     if threshold is not None:

@@ -1,12 +1,12 @@
-"""The design `explore`: more trials in the same space, if too few show whether the optimum lies inside it.
+"""The design `explore`: more trials in the same space, if it is unclear whether the optimum lies inside it.
 
 Playbook: "Exploration vs exploitation", "Identifying bad search space boundaries".
 
-*When.* No rule asks for a change, but the best trial lies close to the end of a range, and there are too few settings to see
-whether results improve towards that end: fewer than twice the number of coefficients of a quadratic response. Repeating the best
-trial would then measure a setting that may not be the one to keep.
+*When.* No rule recommends a change, but the best trial is close to the end of a range, and too few settings were tried to
+show whether results improve towards that end: fewer than twice the number of coefficients of a quadratic response. Repeating
+the best trial instead would measure a setting that may soon be replaced.
 
-*What.* The same study with further trials, at most as many as it had. The trials so far count as its data.
+*What.* The same study with more trials, at most doubling their number. The existing trials count as its data.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ SETTINGS_PER_COEFFICIENT = 2
 
 
 def explore(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], base: StudySpec) -> StudySpec | None:
-    """Return the study with more trials; None if it has enough, or if the best one lies inside every range."""
-    # Without a rule that looks for improvement towards an end, there is nothing to explore for.
+    """Return the study with more trials; None if it has enough trials or the best trial lies inside every range."""
+    # If no rule checks for improvement towards the end of a range, more trials would show nothing.
     edge_rules = {rule.rule_id() for rule in rules if rule.predicts == "best-beyond"}
     looked = any(v.rule in edge_rules and v.status != "fired" for v in verdicts)
     if not looked or study.spec.sampler.kind == "adaptive" or study.probe is not None or not study.ranked():

@@ -1,15 +1,15 @@
-"""The design `initial`: the first study, from an optimizer and a budget.
+"""The design `initial`: the first study of a project, from an optimizer and a budget.
 
 Playbook: "Choosing the initial configuration", "How should Adam's hyperparameters be tuned?", "Identifying scientific, nuisance,
 and fixed hyperparameters".
 
-*When.* `advisor init`: a project without a study.
+*When.* The user runs `advisor init` for a project without a study.
 
-*What.* A simple, fast start: a constant learning rate, no regularisation unless asked for, one goal. The number of trials (for each
-compared value) decides which of the optimizer's hyperparameters are tuned; the others stay at its defaults. Adam and its relatives,
-by the playbook's ladder: the learning rate always, beta1 from 10 trials, epsilon from 25, beta2 from 50 (ours, for "substantially
-more"). SGD: the learning rate and, from 10 trials, the momentum on a reverse-log scale. A hyperparameter that the user states under
-another name (`lr`) replaces the ladder's. If the final training is long (`final_train_steps`), trials take a tenth of it.
+*What.* A simple, fast start with one goal: a constant learning rate and, unless requested, no regularisation. The number of trials
+per compared value decides which hyperparameters are tuned; the others keep their defaults. For Adam and its variants, the learning
+rate is always tuned, beta1 from 10 trials, epsilon from 25 and beta2 from 50 (our number for the playbook's "substantially more").
+For SGD, the learning rate is tuned and, from 10 trials, the momentum on a reverse-log scale. A hyperparameter that the user
+defines under another name (`lr`) replaces the default one. If `final_train_steps` is set, trials take a tenth of these steps.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from advisor.planning.designs.batch_sweep import PROBE
 from advisor.planning.designs.rounds import SHORT
 
 EVALUATIONS = 50
-"""Evaluations per trial; enough for curves that show overfitting, saturation and instability."""
+"""Number of evaluations per trial; enough for curves to show overfitting, saturation and instability."""
 BEST_CHECKPOINTS = 1
-"""Best checkpoints that a trial keeps, so that it is judged by its best step."""
+"""Number of best checkpoints that each trial keeps, so that its best step can be selected."""
 REGULARISE = (
     "Add no regularisation yet unless the problem is known to need it. If the best trials overfit, the report adds dropout, label "
     "smoothing or weight decay to the next study."
@@ -38,12 +38,12 @@ REGULARISE = (
 
 @dataclass(frozen=True)
 class Rung:
-    """A hyperparameter of an optimizer that is tuned if the study has enough trials."""
+    """A hyperparameter of an optimizer that is tuned if the study has a minimum number of trials."""
 
     name: str
     min_trials: int
     default: float
-    """Its value with fewer trials."""
+    """Value of the hyperparameter if the study has too few trials to tune it."""
     low: float
     high: float
     scale: str = "log"
@@ -65,14 +65,14 @@ LADDERS: Mapping[str, tuple[Rung, ...]] = {
     "nesterov": (Rung("learning_rate", 0, 1e-1, 1e-3, 1e1), _MOMENTUM),
     "rmsprop": (_RATE, _MOMENTUM, Rung("epsilon", 25, 1e-8, 1e-10, 1e-3)),
 }
-"""Hyperparameters by optimizer. Ranges are wide on purpose; the report says how to move and narrow them."""
+"""Hyperparameters that can be tuned for each optimizer. The ranges are deliberately wide; later reports move or narrow them."""
 
 _ALIASES = {"epsilon": "eps"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What the user knows about a project before its first study."""
+    """The user's requirements for a project's first study."""
 
     study: str
     objective: Objective
@@ -81,11 +81,11 @@ class Wish:
     max_train_steps: int | None = None
     final_train_steps: int | None = None
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    """Further hyperparameters, and ranges that replace the ladder's."""
+    """Additional hyperparameters, and ranges that replace the ladder's ranges."""
 
 
 def initial(wish: Wish) -> StudySpec:
-    """Return the first study. Raises AdvisorError if nothing is left to tune or compare."""
+    """Return the first study. Raises AdvisorError if there is nothing to tune or compare."""
     steps, final = wish.max_train_steps, wish.final_train_steps
     if steps is None and final is not None:
         steps = max(round(SHORT * final), 1)
@@ -123,13 +123,13 @@ def initial(wish: Wish) -> StudySpec:
 
 
 def _trials_per_value(wish: Wish) -> int:
-    """Trials for each of the compared values."""
+    """Return the number of trials for each compared value."""
     values = math.prod(len(p.options) or 1 for p in wish.parameters.values() if p.role == "scientific")
     return max(wish.trials // values, 1)
 
 
 def _is(rung: str, name: str, optimizer: str) -> bool:
-    """Whether the user's name means this hyperparameter of the ladder: lr, adam_beta1, eps."""
+    """Return whether the user's name, such as lr, adam_beta1 or eps, denotes this hyperparameter of the ladder."""
     short = "".join(words_of(name)).removeprefix(optimizer)
     return is_learning_rate(name) if rung == "learning_rate" else short in (rung, _ALIASES.get(rung))
 

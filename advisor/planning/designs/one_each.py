@@ -1,11 +1,11 @@
-"""The design `one-each`: one study for each compared value, or one study for all if there are many.
+"""The design `one-each`: a separate study for each compared value, or a single study if there are many values.
 
 Playbook: "Creating a set of studies".
 
-*When.* `advisor init --compare`: the study compares values of a hyperparameter.
+*When.* The user runs `advisor init --compare` to compare values of a hyperparameter.
 
-*What.* Up to three values get a study each, with the nuisance hyperparameters of that value tuned in the same ranges and with as
-many trials. The best trials of the studies are then compared. More values, and ranges of numbers, stay in one quasi-random study.
+*What.* Up to three values get a separate study each, in which the nuisance hyperparameters are tuned in the same ranges with the
+same number of trials. Then the best trials of the studies are compared. More values or a numeric range share one study.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from advisor.model.space import Value
 from advisor.model.spec import Parameter, StudySpec
 
 MAX_STUDIES = 3
-"""Maximum number of values with a study each; ours, the playbook says "a large number"."""
+"""Maximum number of values that get a separate study each; our choice for the playbook's "a large number"."""
 
 
 def one_each(spec: StudySpec, name: str) -> tuple[StudySpec, ...]:
-    """Return one study per value of a scientific hyperparameter with its share of the trials, or the study itself."""
+    """Return one study per value with an equal share of the trials; return the given study if there are too many values."""
     options = spec.parameters[name].options if name in spec.parameters else ()
     if not 1 < len(options) <= MAX_STUDIES:
         return (spec,)

@@ -3,11 +3,11 @@
 Playbook: "Identifying unstable workloads": an abbreviated run of about 500 steps at `lr = 2 * current best`, evaluating every
 step.
 
-*When.* Trials fail right above the best learning rate, and losses were logged too rarely to show whether training is unstable at
-its start: some models blow up, recover and then train slowly.
+*When.* Trials fail just above the best learning rate, and losses were logged too rarely to show whether training is unstable at
+the start. Some models diverge early, recover and then train slowly.
 
-*What.* One trial, as the best one except for the learning rate. The rule on early instability reads it. If it is unstable, the
-design `warmup` follows; if not, the study that waited for the probe does.
+*What.* One trial with the best trial's setting except for the learning rate. The rule on early instability analyses it. If it is
+unstable, the design `warmup` follows; otherwise, the study that the probe delayed follows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from advisor.planning.base import best_setting, fixed_parameters, learning_rate
 
 STEPS = 500
 TIMES = 2.0
-"""Learning rate of the probe, in multiples of the best one."""
+"""Ratio of the probe's learning rate to the best learning rate."""
 
 
 def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:

@@ -2,11 +2,11 @@
 
 Playbook: "Determining whether to adopt a training pipeline change or hyperparameter configuration".
 
-*When.* A decision depends on how far results differ by chance: the rule `adopt` asks for it if a lead may be due to seeds, and it
-follows every study in which nothing is left to change.
+*When.* A decision depends on the variation between seeds: the rule `adopt` requests the design if a lead may be due to seeds.
+It also follows every study after which nothing is left to change.
 
-*What.* One setting, every hyperparameter fixed, trained with N seeds. `adopt` says how many; otherwise five. A setting that has as
-many runs already is not repeated.
+*What.* One setting, with every hyperparameter fixed, is trained with N seeds. The rule `adopt` chooses N; the default is five. A
+setting that already has N runs is not repeated.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from advisor.model.study import Study
 from advisor.planning.base import name_of_round
 
 SEEDS = 5
-"""Seeds of the best trial if no rule says how many; ours: the minimum that shows a spread."""
+"""Default number of seeds for the best trial; our choice: the smallest number that shows the variation between seeds."""
 
 REPEAT_GOAL = "Measure trial variance: repeat the best trial with other seeds"
 
 
 def reseed(study: Study, base: StudySpec) -> StudySpec | None:
-    """Return the study that repeats the best trial; None if there is no best trial or it was repeated already."""
+    """Return the study that repeats the best trial; None if there is no best trial or it has already been repeated."""
     ranked = study.ranked()
     if not ranked or not ranked[0].params or _runs_of_best(study) >= SEEDS:
         return None
@@ -34,6 +34,6 @@ def reseed(study: Study, base: StudySpec) -> StudySpec | None:
 
 
 def _runs_of_best(study: Study) -> int:
-    """Number of runs of the best trial's setting."""
+    """Return the number of runs with the best trial's setting."""
     best = repeats.key(study.ranked()[0])
     return next((len(s.trials) for s in repeats.settings(study) if repeats.key(s.trials[0]) == best), 0)

@@ -1,15 +1,15 @@
-"""The design `rounds`: tune in short runs, then train a few of the best settings for the final length.
+"""The design `rounds`: tune in short runs, then train a few of the best settings for the final number of steps.
 
 Playbook: "Deciding how long to train when training is compute-bound".
 
-*When.* The best trials still improve at their end, on training data too, and the study states the final
-length (`final_train_steps`); or nothing is left to change in a study of short runs.
+*When.* The best trials still improve at their end, also on training data, and the study states the final number of
+steps (`final_train_steps`). Also if nothing is left to change in a study of short runs.
 
-*What.* Round 1 trains for about 10 % of the final length; it answers most questions. Round 2 has at most three runs of the final
-length that together take no more steps than the last round. It has a single run, with a note about its cost, if the last round was
-cheaper than that, and also if no learning rate is searched. Everything is fixed at its best value, with the playbook's trust that
-it transfers; only the learning rate is searched around its best value, because schedules rarely transfer. No long run ends in a
-long stretch of tiny steps: a linear decay keeps its length and the constant part before it grows; a cosine is stretched.
+*What.* Round 1 trains for about 10 % of the final length, which answers most questions. Round 2 has at most three runs of the final
+length, which together take at most as many steps as the previous round. If one long run costs more than the previous round, or if
+no learning rate is searched, round 2 has a single run; in the first case with a note about its cost. Only the learning rate is
+searched, around its best value, because schedules rarely transfer; the playbook expects all other best values to transfer. So that
+runs do not end with many tiny steps, a linear decay keeps its length after a longer constant part; a cosine is stretched.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from advisor.model.study import Study
 from advisor.planning.base import best_setting, computed_parameter
 
 SHORT = 0.1
-"""Length of the short runs, as a share of the final length."""
+"""Length of the short runs as a share of the final length."""
 MAX_LONG_RUNS = 3
 FACTOR = math.sqrt(10)
-"""Factor by which the learning rate is searched around its best value: half a decade each way."""
+"""Ratio of each end of the learning-rate range to the best learning rate: half a decade in each direction."""
 ASK = (
     "Set final_train_steps in the study file to the length of the final training, so that the long runs can be planned."
 )
 
 
 def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
-    """Return the long runs, or the advice to state their length if the study does not."""
+    """Return the study of long runs; if the study does not state the final length, return the advice to state it."""
     final, short = base.final_train_steps, study.spec.max_train_steps
     setting = best_setting(study, base)
     if final is None:
@@ -74,7 +74,7 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
 
 
 def _long_schedule(base: StudySpec, study: Study, final: int) -> tuple[dict[str, Value] | None, str]:
-    """Return the schedule of the long runs, and a note that explains it."""
+    """Return the schedule of the long runs, and a note for the user that explains it."""
     schedule = dict(base.schedule or {})
     kind = str(schedule.get("kind") or schedules.read(study, study.ranked()[0]).noted or "")
     short = study.spec.max_train_steps or final
@@ -95,7 +95,7 @@ def _long_schedule(base: StudySpec, study: Study, final: int) -> tuple[dict[str,
 
 
 def _transferred(name: str, value: Value, base: StudySpec, *, search: bool) -> Parameter:
-    """The hyperparameter of the best short run as the long runs use it."""
+    """Return the hyperparameter for the long runs, based on its value in the best short run."""
     if search and is_learning_rate(name) and base.parameters[name].searched and as_number(value) > 0:
         low, high = significant(as_number(value) / FACTOR, 3), significant(as_number(value) * FACTOR, 3)
         why = f"schedules rarely transfer, so search around {as_number(value):.3g}, the best of the short runs"
@@ -105,7 +105,7 @@ def _transferred(name: str, value: Value, base: StudySpec, *, search: bool) -> P
 
 
 def _trust(name: str) -> str:
-    """How likely a value of this hyperparameter transfers to longer runs, according to the playbook."""
+    """Return how likely, according to the playbook, a value of this hyperparameter transfers to longer runs."""
     if "warmup" in name.lower() or "init" in name.lower():
         return "warmup and initialisation are very likely to transfer"
     if parameter_kinds.is_regulariser(name) or parameter_kinds.is_of_optimizer(name):

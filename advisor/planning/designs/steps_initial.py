@@ -1,13 +1,13 @@
-"""The design `steps-initial`: find a first `max_train_steps` from how long it takes to fit the training data perfectly.
+"""The design `steps-initial`: choose a first `max_train_steps` by measuring how many steps it takes to fit the training data.
 
 Playbook: "Algorithm for picking an initial candidate for max_train_steps using a learning rate sweep".
 
-*When.* There is no baseline yet and compute does not limit training: `advisor init --find-steps N`. N is a number of steps in which
-some training fits its data, or a generous guess. Numbers: `steps` (N), `low` and `high`, the learning rates.
+*When.* There is no baseline yet and compute does not limit training: `advisor init --find-steps N`. N is a number of steps within
+which some trial fits its training data, or a generous guess. Numbers: `steps` (N), `low` and `high` (the learning rates).
 
-*What.* A grid of eight constant learning rates, without data augmentation and regularisation, for N steps each. The rule
-A rule reads it: the steps of the fastest trial become the first `max_train_steps`. If the fastest learning rate lies at an
-end of the grid, the grid is moved; if no trial fits its data, N was too small.
+*What.* A grid of eight constant learning rates, each trained for N steps without data augmentation and regularisation. A rule
+analyses it: the steps of the fastest trial become the first `max_train_steps`. If the fastest learning rate lies at an
+end of the grid, the grid is moved. If no trial fits its training data, N is increased.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ HOW_TO_TRAIN = (
     "Train at a constant learning rate without augmentation and regularisation. Log the loss on the training data."
 )
 EVALUATIONS = 100
-"""Evaluations per trial; they set the precision of the number of steps."""
+"""Number of evaluations per trial; it determines how precisely the number of steps is measured."""
 
 
 def design(request: RunPlan, _study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
-    """Return the grid with other learning rates or more steps, or advice if they are unknown."""
+    """Return the grid with other learning rates or more steps, or advice if the learning rates or steps are unknown."""
     rate, numbers = learning_rate(base), request.numbers
     if rate is None or not {"low", "high", "steps"} <= set(numbers):
         return (Advise(text=f"Find how many steps it takes to fit the training data perfectly. {HOW_TO_TRAIN}"),)
@@ -40,7 +40,7 @@ def design(request: RunPlan, _study: Study, base: StudySpec) -> StudySpec | tupl
 
 
 def sweep_first(base: StudySpec, steps: int) -> StudySpec:
-    """Return the grid over the first study's range of learning rates, to run before it. Raises AdvisorError without a range."""
+    """Return the grid over the first study's learning-rate range, to run before that study. Raises AdvisorError without a range."""
     rate = learning_rate(base) or "learning_rate"
     searched = base.searched.get(rate)
     if searched is None or searched.low is None or searched.high is None or searched.low <= 0:
@@ -52,7 +52,7 @@ def sweep_first(base: StudySpec, steps: int) -> StudySpec:
 
 
 def grid(base: StudySpec, rate: str, low: float, high: float, steps: int) -> StudySpec:
-    """Return the study of constant learning rates for `steps` steps each; `base` follows it."""
+    """Return a study of constant learning rates with `steps` steps each; the study `base` follows it."""
     rates = _rates(low, high)
     parameters = {name: _fixed(name, parameter) for name, parameter in base.parameters.items()}
     why = f"constant rates, log-spaced from {rates[0]:g} to {rates[-1]:g}; the fastest must not lie at an end"
@@ -76,14 +76,14 @@ def grid(base: StudySpec, rate: str, low: float, high: float, steps: int) -> Stu
 
 
 def _rates(low: float, high: float) -> tuple[float, ...]:
-    """Log-spaced learning rates from low to high without duplicates, with two digits if those distinguish them."""
+    """Return log-spaced learning rates from low to high without duplicates, rounded to two digits if they then stay distinct."""
     even = [float(r) for r in np.geomspace(low, high, RATES)]
     short = tuple(significant(r, 2) for r in even)
     return short if len(set(short)) == RATES else tuple(dict.fromkeys(significant(r, 12) for r in even))
 
 
 def _fixed(name: str, parameter: Parameter) -> Parameter:
-    """The hyperparameter as the grid fixes it: a regulariser off, a numeric one in the middle of its range."""
+    """Return the hyperparameter as fixed in the grid: a regulariser is switched off, a numeric range is fixed at its middle."""
     if parameter_kinds.is_regulariser(name) and (off := _off(parameter)) is not None:
         why = "no regularisation, so that the training data can be fitted"
         return Parameter(role="fixed", value=off, when=parameter.when, why=why)
@@ -97,7 +97,7 @@ def _fixed(name: str, parameter: Parameter) -> Parameter:
 
 
 def _off(parameter: Parameter) -> Value | None:
-    """The value that switches a regulariser off; None if unknown."""
+    """Return the value that switches a regulariser off; None if it is unknown."""
     values = parameter.options or (parameter.value,)
     if parameter.type == "bool" or all(isinstance(v, bool) for v in values):
         return False

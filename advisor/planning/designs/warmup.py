@@ -1,16 +1,16 @@
-"""The design `warmup`: find the shortest warmup with which ten times the unstable learning rate trains.
+"""The design `warmup`: find the shortest warmup that makes training stable at ten times the unstable learning rate.
 
 Playbook: "Learning rate warmup".
 
-*When.* The best learning rate lies right below rates that fail, or the loss rises early in training.
-Numbers: `unstable_learning_rate`, the lowest that failed; `times`, the multiple of it at which training should
-become possible: 10, or 100 on request.
+*When.* The best learning rate is just below rates that fail, or the loss rises early in training. Numbers:
+`unstable_learning_rate` (the lowest that failed) and `times` (the multiple of it at which training should become
+stable: 10, or 100 on request).
 
-*What.* A short study of warmups at `times` the unstable learning rate, everything else as in the best trial. The rate rises
-linearly from 0 over `warmup_steps` and stays constant for twice as long. `warmup_steps` takes four log-spaced values from 10 to a
-tenth of `max_train_steps`, as in the playbook's [10, 1e3, 1e4, 1e5] for a million steps. A rule of its own reads the
-result: the shortest warmup that trains stably goes before the baseline and lengthens `max_train_steps`, further if it is more than
-5 % of them. If the unstable rate is unknown, the warmup is searched in the next study itself.
+*What.* A short study of warmups at `times` the unstable learning rate, with the best trial's values for everything else. The rate
+rises linearly from 0 over `warmup_steps` and then stays constant for twice as long. `warmup_steps` takes four log-spaced values
+from 10 to a tenth of `max_train_steps`, as in the playbook's [10, 1e3, 1e4, 1e5] for a million steps. Its own rule analyses the
+result: the shortest stable warmup precedes the baseline and lengthens `max_train_steps`, even further if the warmup exceeds 5 % of
+them. If the unstable learning rate is unknown, the warmup is searched in the next study itself.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from advisor.model.study import Study
 from advisor.planning.base import best_setting, fixed_parameters, learning_rate
 
 MAX_WARMUP = 0.1
-"""Maximum warmup, as a share of `max_train_steps`."""
+"""Maximum length of the warmup, as a share of `max_train_steps`."""
 MIN_WARMUP = 10
-"""Minimum warmup, in steps."""
+"""Minimum length of the warmup, in steps."""
 TIMES = 10.0
-"""Peak learning rate, in multiples of the unstable one."""
+"""Ratio of the peak learning rate to the unstable learning rate."""
 CONSTANT_AFTER = 2
-"""Constant steps after the warmup, in lengths of the warmup."""
+"""Ratio of the number of constant steps after the warmup to the number of warmup steps."""
 LENGTHS = 4
-"""Number of warmups to try."""
+"""Number of warmup lengths to try."""
 EVALUATIONS = 50
-"""Evaluations of the longest trial; enough to see when it became unstable."""
+"""Number of evaluations in the longest trial; enough to show when training became unstable."""
 
 
 def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
-    """Return the study of warmups, a search within the next study if no unstable rate is known, or advice without steps."""
+    """Return the study of warmups. If no unstable rate is known, search the warmup in the next study; without steps, advise."""
     steps = base.max_train_steps
     if steps is None or MAX_WARMUP * steps < 2 or targets.each_epoch(study):
         text = f"Warm the learning rate up from 0 over at least {MIN_WARMUP} optimizer steps, at most a tenth of the training."
@@ -81,7 +81,7 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
 
 
 def candidates(steps: int) -> tuple[int, ...]:
-    """Return log-spaced warmups for a training of this many steps; the longest is a tenth of it."""
+    """Return log-spaced warmup lengths for a training of this many steps; the longest is a tenth of it."""
     longest = int(MAX_WARMUP * steps)
     shortest = min(MIN_WARMUP, max(1, longest // 10))
     even = np.geomspace(shortest, longest, LENGTHS)
@@ -89,7 +89,7 @@ def candidates(steps: int) -> tuple[int, ...]:
 
 
 def _within(base: StudySpec, name: str, steps: int) -> tuple[Change, ...]:
-    """Search the warmup in the next study, on a log scale."""
+    """Return the change that searches the warmup in the next study, on a log scale."""
     lengths = candidates(steps)
     why = f"Search for the shortest warmup that trains stably, up to {lengths[-1]:,} steps, a tenth of the training"
     low, high, kind = float(lengths[0]), float(max(lengths[-1], lengths[0] + 1)), "int"

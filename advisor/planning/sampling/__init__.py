@@ -1,1 +1,1 @@
-"""Ways to draw trials from a study's space."""
+"""Samplers that draw trials from a study's search space."""

@@ -1,10 +1,10 @@
-"""Draws trials from results so far: Bayesian optimisation with Optuna's Gaussian process, the playbook's choice for exploitation.
+"""Draws trials based on earlier results: Bayesian optimisation with Optuna's Gaussian process, the playbook's choice to exploit.
 
-Playbook: "Exploration vs exploitation". A suggestion depends only on the study's seed and the trials so far, so any launcher can
-make it at any time.
+Playbook: "Exploration vs exploitation". A suggestion depends only on the study's seed and its earlier trials, so any launcher can
+compute it at any time.
 
-Median regret of the best trial on 4 kinds of noisy surfaces of 3 to 6 hyperparameters, half of them with a cliff beyond which
-trials fail (12 Halton trials, then 24 adaptive ones, 1 or 4 at a time; 8 studies a kind):
+Median regret of the best trial on 4 kinds of noisy surfaces with 3 to 6 hyperparameters, half of them with a cliff beyond which
+trials fail (12 Halton trials, then 24 adaptive trials in batches of 1 or 4; 8 studies for each kind):
 
 | sampler | median regret |
 | Gaussian process | 0.001 to 0.12 |
@@ -29,37 +29,37 @@ from advisor.model.spec import StudySpec
 from advisor.planning.sampling import halton as quasirandom
 
 MIN_RESULTS = 10
-"""Minimum trials with a result for a suggestion; before that the Halton sequence continues."""
+"""Minimum number of trials with a result for adaptive suggestions; with fewer, the Halton sequence is continued."""
 _MAX_REFUSED = 20
-"""Maximum suggestions in a row in forbidden regions."""
+"""Maximum number of consecutive suggestions in forbidden regions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A trial that was started, and its result so far."""
+    """A trial that has started, with its result so far."""
 
     params: Mapping[str, Value]
     value: float | None = None
-    """Value of the objective. None or not finite means that the trial failed, unless it is running."""
+    """Value of the objective. If it is None or not finite and the trial has ended, the trial has failed."""
     running: bool = False
-    """Whether the trial is still running; its value is then ignored."""
+    """Whether the trial is still running; if so, `value` is ignored."""
 
     @property
     def feasible(self) -> bool:
-        """Whether it ended with a finite value."""
+        """Whether the trial ended with a finite value."""
         return not self.running and self.value is not None and math.isfinite(self.value)
 
 
 def suggest(
     spec: StudySpec, history: Sequence[Observation], count: int = 1, *, number: int | None = None
 ) -> list[dict[str, Value]]:
-    """Return the next `count` trials of a study, given those so far: {parameter: value}, as from `halton.sample`.
+    """Return the next `count` trials of a study, each as {parameter: value}, like `halton.sample`.
 
-    history: trials in the space from any sampler. Failed ones count as infeasible, so the model learns where trials fail (Gelbart
-    et al., "Bayesian Optimization with Unknown Constraints", 2014). Running trials, and those suggested before in the same call,
-    are assumed to result in the model's prediction. number: index, from 0, of the first trial in the Halton sequence while that
-    continues; None: the length of the history. Equal study, history (in order) and number give equal trials. Raises AdvisorError
-    without Optuna.
+    history: earlier trials in the space, from any sampler. Failed trials count as infeasible, so the model learns where trials fail
+    (Gelbart et al., "Bayesian Optimization with Unknown Constraints", 2014). For running trials and for earlier suggestions of the
+    same call, the model's prediction replaces the result. number: 0-based index of the first trial in the Halton sequence, while
+    it continues; default is the length of the history. Equal study, history (in order) and number yield equal trials. Raises
+    AdvisorError if Optuna is missing.
     """
     observations: list[Observation] = list(history)
     first = len(observations) if number is None else number
@@ -71,7 +71,7 @@ def suggest(
 
 
 def check() -> None:
-    """Raise AdvisorError if Optuna or PyTorch is missing."""
+    """Raise AdvisorError if Optuna or PyTorch is not installed."""
     with _optuna():
         pass
 
@@ -93,7 +93,7 @@ def _suggest(spec: StudySpec, history: Sequence[Observation], number: int) -> di
 
 
 def _explored(spec: StudySpec, number: int) -> dict[str, Value]:
-    """Return the trial with this number in the Halton sequence of the study's seed."""
+    """Return the trial with this index in the study's Halton sequence."""
     halton = spec.sampler.model_copy(update={"kind": "halton"})
     return next(quasirandom.sample(spec.model_copy(update={"sampler": halton}), 1, skip=number))
 
@@ -101,7 +101,7 @@ def _explored(spec: StudySpec, number: int) -> dict[str, Value]:
 def _optuna_study(
     optuna: Any, spec: StudySpec, history: Sequence[Observation], space: Mapping[str, Any]
 ) -> tuple[Any, float]:
-    """Return (a minimising Optuna study with the history, the worst cost, which stands for failed trials)."""
+    """Return (a minimising Optuna study with the history, the worst cost); failed trials get the worst cost."""
     sign = 1.0 if spec.objective.direction == "minimize" else -1.0
     costs = {i: sign * p.value for i, p in enumerate(history) if p.feasible and p.value is not None}
     worst = max(costs.values())
@@ -125,7 +125,7 @@ def _optuna_study(
 
 
 def _distribution(optuna: Any, spec: StudySpec, name: str) -> Any:
-    """Return Optuna's distribution of a position: in the range on its scale, or the index among the choices."""
+    """Return Optuna's distribution of a hyperparameter: its position in the range on its scale, or the index of its choice."""
     parameter = spec.parameters[name]
     if parameter.numeric:
         return optuna.distributions.FloatDistribution(0.0, 1.0)
@@ -133,7 +133,7 @@ def _distribution(optuna: Any, spec: StudySpec, name: str) -> Any:
 
 
 def _position(spec: StudySpec, name: str, value: Value | None) -> float | int:
-    """Return the position of a value; the middle, or the first choice, if the trial lacks the hyperparameter."""
+    """Return the position of a value. If the trial lacks the hyperparameter, return the middle of the range or the first choice."""
     parameter = spec.parameters[name]
     if not parameter.numeric:
         return 0 if value is None else parameter.options.index(value)
@@ -141,14 +141,14 @@ def _position(spec: StudySpec, name: str, value: Value | None) -> float | int:
 
 
 def _drawn(spec: StudySpec, name: str, position: float) -> float:
-    """Return the position in [0, 1) for `Domain.draw`."""
+    """Convert a position to the interval [0, 1) for `Domain.draw`."""
     parameter = spec.parameters[name]
     return min(float(position), 1 - 1e-12) if parameter.numeric else (position + 0.5) / len(parameter.options)
 
 
 @contextmanager
 def _optuna() -> Iterator[Any]:
-    """Yield Optuna with its logging off. Raises AdvisorError if it or PyTorch is missing."""
+    """Yield the module `optuna` with its logging disabled. Raises AdvisorError if Optuna or PyTorch is not installed."""
     try:
         import optuna
         from optuna.samplers._gp import sampler  # noqa: F401  (needs PyTorch)

@@ -1,7 +1,7 @@
-"""Draws trials from a study's space: a scrambled, shifted Halton sequence, the playbook's choice for exploration.
+"""Draws trials from a study's space with a scrambled, shifted Halton sequence, the playbook's choice for exploration.
 
 Playbook: "Why use quasi-random search instead of more sophisticated black box optimization algorithms during the exploration phase
-of tuning?". Scrambling and shift follow Bousquet et al., "Critical Hyper-Parameters: No Random, No Cry", 2017.
+of tuning?". Scrambling and shifting follow Bousquet et al., "Critical Hyper-Parameters: No Random, No Cry", 2017.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from advisor.model.spec import StudySpec
 from advisor.stats.halton import Halton
 
 MAX_TRIALS = 1_000_000
-"""Maximum trials in a sequence: more than any study has, few enough to skip them one by one."""
+"""Maximum number of trials in a sequence: more than any study has, but few enough to skip one by one."""
 _MAX_REFUSED = 1000
-"""Maximum points in a row in forbidden regions; after that the space is considered wrong."""
+"""Maximum number of consecutive points in forbidden regions; a space with more is rejected with an error."""
 _BLOCK = 256
-"""Points to compute at once."""
+"""Number of points that are computed at once."""
 
 
 def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, Value]]:
-    """Yield `count` trials of the study, after the first `skip` of its sequence: {parameter: value}, with fixed and derived
-    parameters.
+    """Yield `count` trials of the study after the first `skip` trials of its sequence, each as {parameter: value} with fixed and
+    derived parameters.
 
-    A study gives the same trials on every platform, for any order of its parameters; more trials continue the sequence. A
-    parameter is left out of trials in which its condition (`when`) does not hold. Points in a forbidden region are skipped. If
-    only one list of choices is searched, each choice appears once before any appears again. Raises AdvisorError for impossible
-    numbers and adaptive samplers.
+    A study yields the same trials on every platform and in any order of its parameters; more trials continue the sequence. If a
+    parameter's condition (`when`) is not met, the trial lacks this parameter. Points in forbidden regions are skipped. If only one
+    list of choices is searched, every choice appears once before any choice is repeated. Raises AdvisorError for invalid numbers
+    and for adaptive samplers.
     """
     if count < 0 or skip < 0 or count + skip > MAX_TRIALS:
         raise AdvisorError(
@@ -45,13 +45,13 @@ def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, 
             "advisor.planning.sampling.adaptive.suggest does for results of your own"
         )
     searched = sorted(spec.searched)
-    # Without regions no point is forbidden, so the sequence can start at `skip`.
+    # Without forbidden regions, no point is rejected, so the sequence can start directly at `skip`.
     first, allowed = (0, skip) if spec.forbidden else (skip, 0)
     return islice(_allowed(spec, searched, first), allowed, allowed + count)
 
 
 def _allowed(spec: StudySpec, searched: list[str], first: int) -> Iterator[dict[str, Value]]:
-    """Yield the trials from point `first` on that no region forbids."""
+    """Yield the trials that no region forbids, starting at point number `first`."""
     refused = 0
     for position in _positions(spec, len(searched), first):
         trial = trial_at(spec, position)
@@ -66,7 +66,7 @@ def _allowed(spec: StudySpec, searched: list[str], first: int) -> Iterator[dict[
 
 
 def trial_at(spec: StudySpec, position: FloatArray | Sequence[float]) -> dict[str, Value]:
-    """Return the trial at a position in the unit cube: one coordinate in [0, 1) per searched parameter, sorted by name."""
+    """Return the trial at a position in the unit cube; there is one coordinate in [0, 1) per searched parameter, sorted by name."""
     searched = sorted(spec.searched)
     fixed = {name: p.value for name, p in spec.parameters.items() if p.role == "fixed" and p.value is not None}
     drawn = {name: spec.parameters[name].draw(float(u)) for name, u in zip(searched, position, strict=True)}
@@ -84,7 +84,7 @@ def trial_at(spec: StudySpec, position: FloatArray | Sequence[float]) -> dict[st
 
 
 def _positions(spec: StudySpec, dimensions: int, first: int) -> Iterator[FloatArray]:
-    """Yield the points of the sequence from number `first` on, without end: shape (dimensions,) each, in [0, 1)."""
+    """Yield the points of the infinite sequence, starting at number `first`; each has shape (dimensions,) and lies in [0, 1)."""
     rng = np.random.default_rng(spec.sampler.seed)
     if spec.sampler.kind == "random" or dimensions == 0:
         rng.random((first, dimensions))
@@ -102,7 +102,7 @@ def _positions(spec: StudySpec, dimensions: int, first: int) -> Iterator[FloatAr
 
 
 def _existing(spec: StudySpec, values: dict[str, Value]) -> dict[str, Value]:
-    """Return the parameters that exist in this trial, in the order of the study file."""
+    """Return the parameters whose condition is met in this trial, in the order of the study file."""
     present: dict[str, Value] = {}
     for name in spec.parameters:
         if name in values and _exists(spec, name, values):
